@@ -1,0 +1,40 @@
+# dirty_throttle: see README.md.
+#
+#   make demo    the manual's four examples, on a server of their own
+#   make test    all tests, on servers of their own
+#
+# Both install what is missing (as root, on Debian or Ubuntu) and touch no
+# existing server.  For an existing one: make && make install.
+
+MODULE_big = dirty_throttle
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
+
+EXTENSION = dirty_throttle
+DATA = $(sort $(wildcard sql/dirty_throttle--*.sql))
+
+REGRESS = extension limits names membership settings privileges
+REGRESS_OPTS = --inputdir=test --temp-instance=tmp_check/regress --temp-config=test/regress.conf
+ISOLATION = sharing
+ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=tmp_check/isolation --temp-config=test/regress.conf
+TAP_TESTS = 1
+PROVE_TESTS ?= test/t/*.pl
+
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+EXTRA_CLEAN = tmp_check output_iso results
+
+PG_CONFIG ?= pg_config
+
+# These two need nothing but make and a shell, so they must not need PGXS.
+STANDALONE = demo test
+ifneq ($(filter $(STANDALONE),$(MAKECMDGOALS)),)
+demo:
+	@demo/run
+test:
+	@test/run
+.PHONY: $(STANDALONE)
+else
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+$(OBJS): $(wildcard src/*.h)
+endif

@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.c
+ *		Configuration parameters: definitions, check, assign and show hooks.
+ *
+ * dirty_throttle.group carries, besides the name, the id of the group that
+ * the name meant when it was set (the "extra"), so that a rename or a
+ * rollback to an older value finds the same group again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "group.h"
+#include "guc.h"
+#include "miscadmin.h"
+#include "session.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+
+bool		dt_enabled = true;
+int			dt_transaction_grace_ms = 50;
+int			dt_max_commit_pause_ms = 30000;
+int			dt_max_groups = 64;
+
+static char *group_name = NULL;
+
+/*
+ * Nobody may be refused a login, or a parallel query, because a group has
+ * gone; and where there is no shared memory (postmaster, early start) nothing
+ * can be looked up.  The session looks up again at its next statement.
+ */
+static bool
+can_look_up(void)
+{
+	return dt_group_available() && MyProc != NULL && !IsParallelWorker();
+}
+
+static bool
+check_group(char **newval, void **extra, GucSource source)
+{
+	size_t		len = strlen(*newval);
+	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
+	DtWantedGroup *wanted;
+
+	if (len >= NAMEDATALEN &&
+		(source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE))
+	{
+		GUC_check_errdetail("The name of a resource group has at most %d bytes, this one has %zu.",
+							NAMEDATALEN - 1, len);
+		return false;
+	}
+
+	wanted = guc_malloc(LOG, sizeof(DtWantedGroup));
+	if (wanted == NULL)
+		return false;
+	memset(wanted, 0, sizeof(*wanted));
+	*extra = wanted;
+	if (len == 0 || !can_look_up())
+		return true;
+
+	if (len < NAMEDATALEN)
+		wanted->id = dt_group_lookup(*newval);
+	if (wanted->id != 0)
+		return true;
+	if (fail)
+	{
+		GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
+		GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
+		GUC_check_errhint("SELECT group_name FROM dirty_throttle_groups lists the resource groups, set_group_dirty_limit() creates one.");
+		return false;
+	}
+	if (source == PGC_S_TEST)
+		ereport(NOTICE,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("resource group \"%s\" does not exist", *newval)));
+	else if (IsTransactionState() && dt_session_may_join())
+	{
+		/* a login; a reload of the configuration is not in a transaction */
+		dt_session_warn_unknown_group(*newval);
+		wanted->warned = true;
+	}
+	return true;
+}
+
+static void
+assign_group(const char *newval, void *extra)
+{
+	dt_session_want_group(newval, (DtWantedGroup *) extra);
+}
+
+/*
+ * What is in force: the present name of the group this session is in, or
+ * nothing when there is no such group (any more).
+ */
+static const char *
+show_group(void)
+{
+	static char name[NAMEDATALEN];
+
+	if (!dt_group_available() || MyProc == NULL ||
+		!(dt_session_may_join() || IsParallelWorker()))
+		return group_name;
+	return dt_group_member_name(dt_group_leader_member(), name) ? name : "";
+}
+
+/*
+ * Of all processes the postmaster reads the configuration first, before it
+ * tells the others to, so it is the one to publish the switch.
+ */
+static void
+assign_enabled(bool newval, void *extra)
+{
+	if (!IsUnderPostmaster && dt_group_available())
+		dt_group_publish_enabled(newval);
+}
+
+void
+dt_guc_init(void)
+{
+	DefineCustomStringVariable("dirty_throttle.group",
+							   "Resource group of this session.",
+							   "All sessions of a group together dirty shared buffers at the group's rate. Empty: not throttled. Set it per role or database to throttle a workload; grant SET on it to let a role choose for itself.",
+							   &group_name,
+							   "",
+							   PGC_SUSET,
+							   GUC_NOT_IN_SAMPLE,
+							   check_group,
+							   assign_group,
+							   show_group);
+
+	DefineCustomBoolVariable("dirty_throttle.enabled",
+							 "Throttles the members of resource groups.",
+							 "Turn it off to let everybody run at once, for example in an emergency; what is dirtied is still counted.",
+							 &dt_enabled,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL,
+							 assign_enabled,
+							 NULL);
+
+	DefineCustomIntVariable("dirty_throttle.transaction_grace",
+							"How much a transaction may owe, in time at its group's rate, before it pauses while it runs.",
+							"A transaction that stays below pays after its end, when it holds no lock. Raise it when short transactions hold hot locks; lower it for a smoother rate.",
+							&dt_transaction_grace_ms,
+							50,
+							0, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
+							"The longest pause after a transaction.",
+							"What is owed beyond it is paid after the next transactions. Lower it when clients time out while they wait for the end of a command.",
+							&dt_max_commit_pause_ms,
+							30000,
+							0, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomIntVariable("dirty_throttle.max_groups",
+							"How many resource groups there can be.",
+							NULL,
+							&dt_max_groups,
+							64,
+							1, 10000,
+							PGC_POSTMASTER,
+							0,
+							NULL,
+							NULL,
+							NULL);
+
+	MarkGUCPrefixReserved("dirty_throttle");
+}

@@ -1,0 +1,18 @@
+/*-------------------------------------------------------------------------
+ *
+ * pace.h
+ *		The safe points: each file pace_*.c installs the hooks of one kind.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PACE_H
+#define DT_PACE_H
+
+/* The function that pace_copy.c adds to a COPY, and its C symbol. */
+#define DT_PACE_FUNCTION	"dirty_throttle_pace"
+
+extern void dt_pace_executor_init(void);	/* between two rows of a plan */
+extern void dt_pace_copy_init(void);	/* between two rows of COPY FROM */
+extern void dt_pace_commit_init(void);	/* after a transaction */
+
+#endif							/* DT_PACE_H */

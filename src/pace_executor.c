@@ -1,0 +1,124 @@
+/*-------------------------------------------------------------------------
+ *
+ * pace_executor.c
+ *		Safe points between two rows of an executor plan.
+ *
+ * The executor calls a plan node through planstate->ExecProcNode, which the
+ * core itself points to a wrapper for the first call and while it measures
+ * (EXPLAIN ANALYZE), keeping the node's own function in ExecProcNodeReal.
+ * After ExecutorStart we point it, in the nodes where rows come from, to a
+ * wrapper that paces and then does what the core's would have done.
+ *
+ * Plans of sessions without a group stay as they are.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "pace.h"
+#include "session.h"
+
+#include "compat.h"
+
+static ExecutorStart_hook_type next_executor_start = NULL;
+
+static TupleTableSlot *
+pace_node(PlanState *node)
+{
+	dt_pace();
+	return node->ExecProcNodeReal(node);
+}
+
+/* The same while the node is measured; the pause is not the node's time. */
+static TupleTableSlot *
+pace_measured_node(PlanState *node)
+{
+	TupleTableSlot *slot;
+
+	dt_pace();
+	InstrStartNode(node->instrument);
+	slot = node->ExecProcNodeReal(node);
+	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
+	return slot;
+}
+
+/* The first call, where the core checks the depth of the stack. */
+static TupleTableSlot *
+pace_node_first(PlanState *node)
+{
+	check_stack_depth();
+	node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
+	return node->ExecProcNode(node);
+}
+
+/*
+ * Do rows enter the plan here?  Nodes that hand over all at once
+ * (MultiExecProcNode) never go through the wrapper; their consumer does.
+ */
+static bool
+is_source(PlanState *ps)
+{
+	switch (nodeTag(ps))
+	{
+		case T_BitmapHeapScanState:
+			return true;
+		case T_AppendState:
+		case T_MergeAppendState:
+		case T_SubqueryScanState:
+		case T_BitmapIndexScanState:
+		case T_BitmapAndState:
+		case T_BitmapOrState:
+			return false;
+		case T_CustomScanState:
+			return ((CustomScanState *) ps)->custom_ps == NIL;
+		default:
+			return outerPlanState(ps) == NULL && innerPlanState(ps) == NULL;
+	}
+}
+
+static bool
+wrap_sources(PlanState *ps, void *context)
+{
+	if (is_source(ps))
+		ps->ExecProcNode = pace_node_first;
+	else if (IsA(ps, ModifyTableState))
+		outerPlanState(ps)->ExecProcNode = pace_node_first;
+	return planstate_tree_walker(ps, wrap_sources, context);
+}
+
+static void
+pace_executor_start(QueryDesc *queryDesc, int eflags)
+{
+	if (next_executor_start)
+		next_executor_start(queryDesc, eflags);
+	else
+		standard_ExecutorStart(queryDesc, eflags);
+
+	if (likely(!dt_session_active) || (eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		return;
+	dt_session_begin_statement();
+	if (dt_session_is_member() && queryDesc->planstate != NULL)
+	{
+		ListCell   *lc;
+
+		/* the root, and the data-modifying WITH queries beside it */
+		queryDesc->planstate->ExecProcNode = pace_node_first;
+		(void) wrap_sources(queryDesc->planstate, NULL);
+		foreach(lc, queryDesc->estate->es_subplanstates)
+		{
+			if (lfirst(lc) != NULL)
+				(void) wrap_sources((PlanState *) lfirst(lc), NULL);
+		}
+	}
+}
+
+void
+dt_pace_executor_init(void)
+{
+	next_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = pace_executor_start;
+}

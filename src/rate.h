@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * rate.h
+ *		The rate engine: who owes how much, and for how long to pause.
+ *
+ * Integers and a clock value go in, a pause in microseconds comes out.
+ * Nothing here knows PostgreSQL, processes or sleeping, so a plain C program
+ * can drive it; see rate.c for the control law.
+ *
+ * The engine takes no lock.  The caller keeps a DtRateGroup and its members
+ * where all users see them (shared memory) and holds one lock per group
+ * around every call.
+ *
+ * Units: time in microseconds of a monotonic clock, amounts in bytes, rates
+ * in bytes per second.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_RATE_H
+#define DT_RATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The highest rate: 16777216 KB/s, 1 KB = 1000 bytes. */
+#define DT_RATE_MAX		INT64_C(16777216000)
+
+/* How long a group may be idle and still run on at once (default burst). */
+#define DT_RATE_DEFAULT_BURST_US	INT64_C(20000)
+
+/* One member's account.  All fields belong to the engine. */
+typedef struct DtRateMember
+{
+	uint64_t	finish;			/* finish tag F: V at which all is repaid */
+	int64_t		slack;			/* tokens of F left out of the last pause */
+	int32_t		weight;			/* share of the income while in debt, >= 1 */
+	bool		debtor;			/* counted in the group's debtor_weight */
+	struct DtRateMember *next;	/* ring of the group's members; NULL: none */
+	struct DtRateMember *prev;
+} DtRateMember;
+
+/* One group's account of one resource.  All fields belong to the engine. */
+typedef struct DtRateGroup
+{
+	int64_t		rate;			/* R, bytes/s; 0 = no limit */
+	int64_t		burst_us;		/* idle burst, in time at the group's rate */
+	int64_t		granule;		/* smallest amount worth a charge, bytes */
+	int64_t		t_last;			/* income is credited up to this time */
+	int64_t		busy_until;		/* last charge or end of a pause it led to */
+	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
+	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
+	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
+	DtRateMember ghost;			/* repays what members left behind */
+	DtRateMember *cursor;		/* next member to look at for eviction */
+	int32_t		n_members;
+} DtRateGroup;
+
+/*
+ * Set up an empty group.  rate: 0..DT_RATE_MAX; granule: bytes, >= 1 (the
+ * block size for dirtied blocks).
+ */
+extern void dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule,
+						 int64_t now);
+
+/*
+ * Change the rate (0 = none).  What is owed is owed in bytes and stays; with
+ * rate 0 it is forgiven.  The caller wakes the sleepers afterwards.
+ */
+extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);
+
+/* Make m, whose memory the caller owns, a member without debt or credit. */
+extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
+						 int64_t now);
+
+/*
+ * End m's membership; "unbilled" bytes are charged on the way out.  A debt
+ * stays with the group, which repays it as if the member were still there.
+ */
+extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled,
+						  int64_t now);
+
+/*
+ * Charge m with "bytes" it has used.  Returns for how long it should pause,
+ * in us, at most 1 s (ask dt_rate_wake afterwards), or 0 to run on.
+ * "jitter" is a random number in [0, 1) that keeps members from waking
+ * together; 0 is allowed.
+ */
+extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
+							  int64_t now, double jitter);
+
+/* After a pause, or woken: how much longer to pause, in us, or 0. */
+extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
+
+/* How many bytes m may use before it should be charged again. */
+extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);
+
+/* What m owes, and what the whole group owes (ghost included), in bytes. */
+extern int64_t dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now);
+extern int64_t dt_rate_group_debt(DtRateGroup *g, int64_t now);
+
+/*
+ * Are the invariants that hold between two calls intact?  Walks all members;
+ * for assertions and tests.  Returns NULL, or the one that is violated.
+ */
+extern const char *dt_rate_check(const DtRateGroup *g);
+
+#endif							/* DT_RATE_H */

@@ -1,0 +1,202 @@
+/*-------------------------------------------------------------------------
+ *
+ * rate_fuzz.c
+ *		Fuzzer for the rate engine.
+ *
+ * The input is a sequence of operations on one group and a few members; after
+ * each the invariants must hold and all results must be in range.  With
+ * libFuzzer:
+ *
+ *	clang -DDT_LIBFUZZER -fsanitize=fuzzer,address,undefined -Isrc \
+ *		test/unit/rate_fuzz.c src/rate.c
+ *
+ * Without, main() makes up pseudo-random inputs: rate_fuzz [SEED [COUNT]].
+ * A failure aborts, so that any fuzzer and sanitizer sees it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rate.h"
+
+#define MEMBERS		6
+#define DEBT_MAX	(INT64_MAX / 4 / 1000000)	/* bytes */
+
+typedef struct Input
+{
+	const uint8_t *data;
+	size_t		size;
+} Input;
+
+extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint8_t
+next_byte(Input *in)
+{
+	if (in->size == 0)
+		return 0;
+	in->size--;
+	return *in->data++;
+}
+
+/*
+ * A number of any magnitude from three bytes: 0 .. 255 shifted by up to 55
+ * bits, give or take the third; sometimes a limit of the type.
+ */
+static int64_t
+next_number(Input *in)
+{
+	uint64_t	mantissa = next_byte(in);
+	unsigned int shift = next_byte(in);
+	int64_t		offset = (int8_t) next_byte(in);
+
+	if (shift >= 0xF0)
+		return shift & 1 ? INT64_MIN : INT64_MAX;
+	return (int64_t) (mantissa << (shift % 56)) + offset;
+}
+
+static void
+fail(const char *problem)
+{
+	printf("not ok 1 - %s\n1..1\n", problem);
+	fflush(stdout);
+	abort();
+}
+
+static void
+check_pause(int64_t pause)
+{
+	if (pause != 0 && (pause < 1000 || pause > 1000000))
+		fail("a pause is out of range");
+}
+
+static void
+check(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	const char *problem = dt_rate_check(g);
+	int64_t		sum = 0;
+	int64_t		debt;
+	int64_t		all;
+	int			i;
+
+	if (problem != NULL)
+		fail(problem);
+	for (i = 0; i < MEMBERS; i++)
+	{
+		int64_t		threshold;
+
+		if (m[i].next == NULL)
+			continue;
+		debt = dt_rate_debt(g, &m[i], now);
+		if (debt < 0 || debt > DEBT_MAX + 1)
+			fail("a debt is out of range");
+		sum += debt;
+		threshold = dt_rate_threshold(g, &m[i]);
+		if (threshold < g->granule || threshold > 1024 * g->granule ||
+			threshold % g->granule != 0)
+			fail("a threshold is out of range");
+	}
+	all = dt_rate_group_debt(g, now);
+	if (all < sum || (g->rate == 0 && all != 0))
+		fail("the group owes less than its members");
+	if (all > sum + DEBT_MAX + 1 + g->rate / 5 + 1)
+		fail("the group owes too much");
+	problem = dt_rate_check(g);
+	if (problem != NULL)
+		fail(problem);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	Input		in = {data, size};
+	DtRateGroup g;
+	DtRateMember members[MEMBERS];
+	int64_t		now = next_number(&in);
+
+	memset(members, 0, sizeof(members));
+	dt_rate_init(&g, next_number(&in), next_number(&in), now);
+	g.vtime = (uint64_t) next_number(&in);
+
+	while (in.size > 0)
+	{
+		uint8_t		op = next_byte(&in);
+		DtRateMember *m = &members[next_byte(&in) % MEMBERS];
+
+		if (op & 0x80)
+		{
+			/* time passes, or jumps */
+			if (op & 0x40)
+				now = next_number(&in);
+			else
+				now = (int64_t) ((uint64_t) now +
+								 (uint64_t) next_byte(&in) * (op & 0x3F) *
+								 (op & 0x3F) * (op & 0x3F));
+		}
+
+		switch (op % 8)
+		{
+			case 0:
+				if (m->next != NULL)
+					dt_rate_leave(&g, m, next_number(&in), now);
+				break;
+			case 1:
+				if (m->next == NULL)
+					dt_rate_join(&g, m, (int32_t) next_number(&in), now);
+				break;
+			case 2:
+				dt_rate_set(&g, next_number(&in), now);
+				break;
+			case 3:
+			case 4:
+				if (m->next != NULL)
+					check_pause(dt_rate_wake(&g, m, now));
+				break;
+			default:
+				if (m->next == NULL)
+					dt_rate_join(&g, m, next_byte(&in) % 4, now);
+				check_pause(dt_rate_charge(&g, m, next_number(&in), now,
+										   next_byte(&in) / 200.0));
+		}
+		check(&g, members, now);
+	}
+	return 0;
+}
+
+#ifndef DT_LIBFUZZER
+
+int
+main(int argc, char **argv)
+{
+	uint64_t	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+	uint64_t	count = argc > 2 ? strtoull(argv[2], NULL, 0) : 20000;
+	uint64_t	state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+	uint64_t	i;
+	uint8_t		data[1024];
+	size_t		k;
+
+	printf("# seed %" PRIu64 ", %" PRIu64 " inputs\n", seed, count);
+	fflush(stdout);
+	for (i = 0; i < count; i++)
+	{
+		for (k = 0; k < sizeof(data); k++)
+		{
+			state ^= state >> 12;
+			state ^= state << 25;
+			state ^= state >> 27;
+			data[k] = (uint8_t) (state * UINT64_C(0x2545F4914F6CDD1D) >> 56);
+		}
+		/* a sane start, or there is no limit nearly always */
+		data[1] %= 52;
+		data[4] %= 30;
+		data[7] %= 16;
+		LLVMFuzzerTestOneInput(data, sizeof(data));
+	}
+	printf("ok 1 - random operations keep the invariants\n1..1\n");
+	return EXIT_SUCCESS;
+}
+
+#endif							/* DT_LIBFUZZER */

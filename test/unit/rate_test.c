@@ -1,0 +1,1448 @@
+/*-------------------------------------------------------------------------
+ *
+ * rate_test.c
+ *		Unit test of the rate engine with a simulated clock.
+ *
+ * Compile with src/rate.c, run alone or under prove; prints TAP.  Everything
+ * is deterministic.  The first part calls the engine directly, the second
+ * simulates sessions that use blocks, charge them at safe points as a backend
+ * does, and sleep 0 to 5 ms longer than they are told.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rate.h"
+
+#define KB			INT64_C(1000)
+#define MB			INT64_C(1000000)
+#define GB			INT64_C(1000000000)
+#define MS			INT64_C(1000)
+#define SEC			INT64_C(1000000)
+#define HOUR		(3600 * SEC)
+#define YEAR		(365 * 24 * HOUR)
+#define BLOCK		INT64_C(8192)
+#define TOKENS		INT64_C(1000000)	/* per byte */
+
+/* What the engine promises, stated here again on purpose. */
+#define CREDIT_US	(100 * MS)
+#define LAG_US		(200 * MS)
+#define DEBT_MAX	(INT64_MAX / 4 / TOKENS)
+
+typedef __int128 int128;
+
+static int	n_tests = 0;
+static int	n_failed = 0;
+
+static bool ok(bool condition, const char *fmt,...)
+			__attribute__((format(printf, 2, 3)));
+
+static bool
+ok(bool condition, const char *fmt,...)
+{
+	va_list		args;
+
+	printf("%sok %d - ", condition ? "" : "not ", ++n_tests);
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	if (!condition)
+		n_failed++;
+	return condition;
+}
+
+/* ok() with the figure in the name */
+static void
+ok_range(double value, double low, double high, const char *name)
+{
+	ok(value >= low && value <= high, "%s: %.4f (%.4f .. %.4f)", name, value,
+	   low, high);
+}
+
+static void
+ok_intact(const DtRateGroup *g, const char *name)
+{
+	const char *problem = dt_rate_check(g);
+
+	ok(problem == NULL, "%s: intact%s%s", name, problem ? ": " : "",
+	   problem ? problem : "");
+}
+
+static uint64_t rng_state;
+
+static void
+seed_rng(uint64_t seed)
+{
+	rng_state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+}
+
+static uint64_t
+rng(void)
+{
+	rng_state ^= rng_state >> 12;
+	rng_state ^= rng_state << 25;
+	rng_state ^= rng_state >> 27;
+	return rng_state * UINT64_C(0x2545F4914F6CDD1D);
+}
+
+static double
+rng_double(void)
+{
+	return (double) (rng() >> 11) / 9007199254740992.0;
+}
+
+/* low .. high */
+static int64_t
+rng_range(int64_t low, int64_t high)
+{
+	return low + (int64_t) (rng() % (uint64_t) (high - low + 1));
+}
+
+/* 0 .. 2^bits, all orders of magnitude alike */
+static int64_t
+rng_log(int bits)
+{
+	return (int64_t) (rng() >> 1 >> (63 - rng_range(0, bits)));
+}
+
+
+/*-------------------------------------------------------------------------
+ * The engine, called directly
+ *-------------------------------------------------------------------------
+ */
+
+static void
+test_unlimited(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		pause;
+
+	dt_rate_init(&g, 0, BLOCK, SEC);
+	dt_rate_join(&g, &a, 1, SEC);
+	dt_rate_join(&g, &b, 1, SEC);
+	ok(dt_rate_charge(&g, &a, 10 * GB, 2 * SEC, 0) == 0 &&
+	   dt_rate_wake(&g, &a, 2 * SEC) == 0, "no limit: no pause");
+	ok(dt_rate_debt(&g, &a, 2 * SEC) == 0 &&
+	   dt_rate_group_debt(&g, 2 * SEC) == 0, "no limit: no debt");
+	ok(dt_rate_threshold(&g, &a) == 1024 * BLOCK,
+	   "no limit: the largest threshold");
+	dt_rate_leave(&g, &b, 5 * GB, 3 * SEC);
+	ok_intact(&g, "no limit, one left");
+
+	dt_rate_set(&g, MB, HOUR);
+	ok(dt_rate_charge(&g, &a, 20 * KB, HOUR, 0) == 0 &&
+	   dt_rate_group_debt(&g, HOUR) == 0,
+	   "a first limit starts with the idle burst");
+	pause = dt_rate_charge(&g, &a, 500 * KB, HOUR, 0);
+	ok(pause == 500 * MS, "and with no more: pause %lld us",
+	   (long long) pause);
+	ok(dt_rate_debt(&g, &a, HOUR) == 500 * KB, "which is what is owed");
+
+	dt_rate_set(&g, 0, HOUR + 100 * MS);
+	ok(dt_rate_wake(&g, &a, HOUR + 100 * MS) == 0 &&
+	   dt_rate_debt(&g, &a, HOUR + 100 * MS) == 0,
+	   "the limit taken away: debt forgiven, sleeper released");
+	ok_intact(&g, "limit taken away");
+	dt_rate_set(&g, MB, HOUR + 200 * MS);
+	ok(dt_rate_group_debt(&g, HOUR + 200 * MS) == 0 &&
+	   dt_rate_charge(&g, &a, 100 * KB, HOUR + 200 * MS, 0) == 80 * MS,
+	   "and set again: a fresh start");
+}
+
+static void
+test_basics(void)
+{
+	DtRateGroup g;
+	DtRateGroup before;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember zero;
+	int64_t		now = 5 * SEC;
+
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	before = g;
+	b = a;
+	ok(dt_rate_charge(&g, &a, 0, now, 0.5) == 0 &&
+	   dt_rate_charge(&g, &a, -5, now, 0.5) == 0 &&
+	   dt_rate_charge(&g, &a, INT64_MIN, now, 0.5) == 0 &&
+	   memcmp(&g, &before, sizeof(g)) == 0 && memcmp(&a, &b, sizeof(a)) == 0,
+	   "a charge of nothing changes nothing");
+	now += 10 * SEC;
+	dt_rate_charge(&g, &a, 0, now, 0);
+	ok(dt_rate_charge(&g, &a, 20 * KB, now, 0) == 0 &&
+	   dt_rate_group_debt(&g, now) == 0 &&
+	   dt_rate_charge(&g, &a, 300 * KB, now, 0) == 300 * MS,
+	   "nor does it make an idle group look busy");
+	ok(dt_rate_charge(&g, &a, 0, now, 0) == 300 * MS,
+	   "but tells a debtor what to pause");
+	ok(dt_rate_wake(&g, &a, now + 100 * MS) == 200 * MS,
+	   "woken early: the rest");
+	ok(dt_rate_wake(&g, &a, now + 299500) == 0,
+	   "less than a millisecond left: no pause");
+	now += 300 * MS;
+	ok(dt_rate_wake(&g, &a, now) == 0 && dt_rate_debt(&g, &a, now) == 0,
+	   "paid in time");
+	ok(dt_rate_charge(&g, &a, 9 * KB, now, 0) == 0 &&
+	   dt_rate_debt(&g, &a, now) == 9 * KB,
+	   "too small a debt to pause for");
+	ok(dt_rate_charge(&g, &a, KB, now, 0) == 10 * MS, "just large enough");
+	ok(dt_rate_charge(&g, &a, 100 * MB, now, 0) == SEC,
+	   "no pause is longer than a second");
+	ok(dt_rate_wake(&g, &a, now + SEC) == SEC, "not even after a pause");
+
+	/* the smallest pause worth making grows with the company */
+	now = 10 * SEC;
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 3, now);
+	dt_rate_charge(&g, &b, 20 * KB + 30 * MB, now, 0);
+	ok(dt_rate_charge(&g, &a, 7 * KB, now, 0) == 0,
+	   "28 ms at a quarter of the rate: runs on");
+	ok(dt_rate_charge(&g, &a, KB / 2, now, 0) == 30 * MS, "30 ms: pauses");
+	ok(dt_rate_charge(&g, &a, 100 * KB - KB / 2, now, 0.5) == 428 * MS * 3 / 4,
+	   "jitter of a half shortens by a quarter");
+	ok(dt_rate_wake(&g, &a, now + 320 * MS) == 1 * MS,
+	   "a wake honours the jitter");
+	ok(dt_rate_wake(&g, &a, now + 321 * MS) == 0 &&
+	   dt_rate_debt(&g, &a, now + 321 * MS) == 26750,
+	   "and leaves the rest of the debt on the books");
+
+	memset(&zero, 0, sizeof(zero));
+	dt_rate_leave(&g, &a, 0, now + 321 * MS);
+	ok(memcmp(&a, &zero, sizeof(a)) == 0 && g.n_members == 1 &&
+	   b.next == &b && b.prev == &b && g.cursor == &b,
+	   "leaving unlinks and zeroes");
+	ok_intact(&g, "basics");
+}
+
+static void
+test_threshold(void)
+{
+	static const int64_t rates[] = {1, KB, 100 * KB, 10 * MB, GB, DT_RATE_MAX};
+	DtRateGroup g;
+	DtRateMember m[64];
+	bool		good = true;
+	int			i;
+	int			n;
+
+	for (i = 0; i < 6; i++)
+	{
+		dt_rate_init(&g, rates[i], BLOCK, 0);
+		for (n = 0; n < 64; n++)
+		{
+			int64_t		t;
+
+			dt_rate_join(&g, &m[n], 1 + n % 3, 0);
+			if (n % 2)
+				dt_rate_charge(&g, &m[n], GB, 0, 0);
+			t = dt_rate_threshold(&g, &m[n]);
+			if (t < BLOCK || t > 1024 * BLOCK || t % BLOCK != 0 ||
+				(t > BLOCK && t * 2 * (n + 1) > rates[i] / 10))
+				good = false;
+		}
+	}
+	ok(good, "thresholds are 1 to 1024 blocks, and half the credit at most");
+
+	dt_rate_init(&g, 100 * MB, BLOCK, 0);
+	dt_rate_join(&g, &m[0], 1, 0);
+	ok(dt_rate_threshold(&g, &m[0]) == 500 * KB / BLOCK * BLOCK,
+	   "alone: 5 ms of the rate");
+	dt_rate_join(&g, &m[1], 1, 0);
+	dt_rate_charge(&g, &m[1], GB, 0, 0);
+	ok(dt_rate_threshold(&g, &m[0]) == 500 * KB / BLOCK * BLOCK &&
+	   dt_rate_threshold(&g, &m[1]) == 500 * KB / BLOCK * BLOCK,
+	   "one of two debtors: half of 10 ms, whether in debt yet or not");
+	dt_rate_init(&g, DT_RATE_MAX, BLOCK, 0);
+	dt_rate_join(&g, &m[0], 1, 0);
+	ok(dt_rate_threshold(&g, &m[0]) == 1024 * BLOCK, "1024 blocks at most");
+}
+
+/* Charges beyond all measure, and heavy weights, at extreme rates. */
+static void
+test_huge(void)
+{
+	static const int64_t rates[] = {1, KB, DT_RATE_MAX};
+	static const int32_t weights[] = {1, 7, INT32_MAX};
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	bool		good = true;
+	int			i;
+	int			j;
+
+	for (i = 0; i < 3; i++)
+	{
+		for (j = 0; j < 3; j++)
+		{
+			int64_t		now = SEC;
+			int64_t		debt;
+			int			k;
+
+			dt_rate_init(&g, rates[i], BLOCK, now);
+			dt_rate_join(&g, &a, weights[j], now);
+			dt_rate_join(&g, &b, weights[2 - j], now);
+			for (k = 0; k < 5; k++)
+			{
+				good &= dt_rate_charge(&g, &a, INT64_MAX, now, 0.9) == SEC;
+				good &= dt_rate_charge(&g, &b, INT64_MAX, now, 0.9) == SEC;
+				debt = dt_rate_debt(&g, &a, now);
+				good &= k == 0 ||
+					(debt > DEBT_MAX - 3000 && debt <= DEBT_MAX + 1);
+				good &= dt_rate_check(&g) == NULL;
+			}
+			dt_rate_leave(&g, &a, INT64_MAX, now);
+			good &= dt_rate_check(&g) == NULL;
+			dt_rate_leave(&g, &b, INT64_MAX, now);
+			debt = dt_rate_group_debt(&g, now);
+			good &= debt > DEBT_MAX - 3000 && debt <= DEBT_MAX + 1;
+			good &= dt_rate_check(&g) == NULL;
+			now += 200 * YEAR;
+			debt = dt_rate_group_debt(&g, now);
+			good &= rates[i] == 1 || debt == 0;
+			good &= dt_rate_check(&g) == NULL;
+			dt_rate_join(&g, &a, weights[j], now);
+			dt_rate_charge(&g, &a, 1, INT64_MAX, 0);
+			good &= dt_rate_check(&g) == NULL;
+			dt_rate_charge(&g, &a, INT64_MAX, INT64_MIN, 0);
+			good &= dt_rate_check(&g) == NULL;
+		}
+	}
+	ok(good, "boundless charges, weights and times saturate");
+
+	dt_rate_init(&g, INT64_MAX, INT64_MAX, -1);
+	dt_rate_join(&g, &a, -3, 0);
+	ok(g.rate == DT_RATE_MAX && dt_rate_threshold(&g, &a) >= g.granule &&
+	   a.weight == 1, "so do a rate, a granule and a weight");
+	dt_rate_set(&g, -1, 0);
+	ok(g.rate == 0, "a negative rate is none");
+}
+
+/* Debtors that stop: their income must not come back as a burst. */
+static void
+test_idle_debtors(void)
+{
+	DtRateGroup g;
+	DtRateMember m[8];
+	int64_t		now = SEC;
+	int64_t		pause;
+	int			i;
+	int			gap;
+
+	for (gap = 0; gap < 3; gap++)
+	{
+		now = SEC;
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		for (i = 0; i < 8; i++)
+			dt_rate_join(&g, &m[i], 1, now);
+		dt_rate_charge(&g, &m[0], 200 * KB, now, 0);	/* the burst */
+		for (i = 0; i < 7; i++)
+			dt_rate_charge(&g, &m[i], 20 * KB * (i % 3 + 1), now, 0);
+		if (gap == 0)
+			now += HOUR;
+		else if (gap == 1)
+			now += 1100 * MS;
+		else
+		{
+			/* somebody looks at the group all the time */
+			for (i = 0; i < 3000; i++)
+				dt_rate_group_debt(&g, now += MS);
+		}
+		pause = dt_rate_charge(&g, &m[7], 10 * MB, now, 0);
+		ok(pause > 970 * MS && pause <= SEC,
+		   "stopped debtors: a fresh debt of 1 s is paid in full (%d): %lld us",
+		   gap, (long long) pause);
+		for (i = 0; i < 7; i++)
+			dt_rate_charge(&g, &m[i], 1, now += 100, 0);
+		ok_range((double) dt_rate_debt(&g, &m[7], now) / MB, 9.7, 9.8,
+				 "even after the others charged again");
+	}
+
+	/* the same, with one who goes on charging */
+	now = SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	for (i = 0; i < 8; i++)
+	{
+		dt_rate_join(&g, &m[i], 1, now);
+		dt_rate_charge(&g, &m[i], 250 * KB, now, 0);
+	}
+	dt_rate_charge(&g, &m[0], 200 * MB, now, 0);
+	for (i = 0; i < 1000; i++)
+		dt_rate_charge(&g, &m[0], 1, now += 10 * MS, 0);
+	ok_range((double) dt_rate_debt(&g, &m[0], now) / MB, 101.0, 102.8,
+			 "debtors that stopped leave the income to the one in debt");
+
+	/* after a long break the idle burst is all there is, lag or no lag */
+	now = SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &m[0], 1, now);
+	dt_rate_join(&g, &m[1], 1, now);
+	dt_rate_charge(&g, &m[0], 30 * MB, now, 0);
+	for (i = 0; i < 3000; i++)
+		dt_rate_wake(&g, &m[0], now += MS);
+	dt_rate_charge(&g, &m[1], 1, now, 0);
+	now += 20 * SEC;
+	pause = dt_rate_charge(&g, &m[1], 1200 * KB, now, 0);
+	ok(pause == 100 * MS, "after a break only the idle burst: pause %lld us",
+	   (long long) pause);
+	pause = dt_rate_charge(&g, &m[0], 1000 * KB, now, 0);
+	ok(pause == 200 * MS, "and nobody lags behind: pause %lld us",
+	   (long long) pause);
+	ok_intact(&g, "idle debtors");
+}
+
+/* Who lags behind others' debts may overdraw, but not without bound. */
+static void
+test_lag(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember c;
+	int64_t		now = SEC;
+	int			i;
+
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, GB, now, 0);
+	for (i = 0; i < 10; i++)
+		dt_rate_wake(&g, &a, now += SEC);
+	ok(dt_rate_charge(&g, &b, MB, now, 0) == 0 &&
+	   dt_rate_debt(&g, &b, now) == 0,
+	   "lagging behind: half of the overdraft for one of two");
+	ok(dt_rate_charge(&g, &b, 100 * KB, now, 0) == 120 * MS,
+	   "then pays like everybody, the overdraft first");
+	dt_rate_join(&g, &c, 1, now);
+	ok(dt_rate_charge(&g, &c, 100 * KB, now, 0) == 130 * MS,
+	   "a newcomer does not lag");
+	ok(g.pool >= -10 * MB * LAG_US, "the pool is not overdrawn");
+	ok_intact(&g, "lag");
+}
+
+static void
+test_rate_changes(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		now = SEC;
+	int64_t		pause;
+
+	dt_rate_init(&g, 100 * KB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_charge(&g, &a, 2 * KB + 16 * MB, now, 0);
+	now += 3 * SEC;
+	dt_rate_set(&g, 50 * MB, now);
+	pause = dt_rate_wake(&g, &a, now);
+	ok(pause == 314 * MS, "raised limit: 15.7 MB are paid in %lld us",
+	   (long long) pause);
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_debt(&g, &a, now) == 157 * MB / 10 &&
+	   dt_rate_wake(&g, &a, now) == SEC, "lowered limit: the debt stays");
+
+	/* jitter granted at a high rate is worth too much at a low one */
+	now = 100 * SEC;
+	dt_rate_init(&g, 100 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, 100 * MB, now, 0.99);
+	dt_rate_charge(&g, &b, 100 * MB, now, 0.99);
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_wake(&g, &b, now + 55 * SEC) == SEC,
+	   "no jitter outlives its rate");
+
+	/* credit does not outlive it either */
+	dt_rate_init(&g, GB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_charge(&g, &a, 20 * MB, now, 0);
+	dt_rate_group_debt(&g, now + 900 * MS);
+	dt_rate_set(&g, MB, now + 900 * MS);
+	pause = dt_rate_charge(&g, &a, 200 * KB, now + 900 * MS, 0);
+	ok(pause == 100 * MS, "credit is cut to the new rate: %lld us",
+	   (long long) pause);
+
+	/* nor does an overdraft: 200 ms of the new rate, not minutes */
+	dt_rate_init(&g, GB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, GB, now, 0);
+	dt_rate_wake(&g, &a, now + 500 * MS);
+	dt_rate_charge(&g, &b, 90 * MB, now + 500 * MS, 0);
+	dt_rate_set(&g, MB, now + 500 * MS);
+	ok(dt_rate_group_debt(&g, now + 500 * MS) -
+	   dt_rate_debt(&g, &a, now + 500 * MS) == 200 * KB,
+	   "an overdraft is cut to the new rate");
+	ok_intact(&g, "rate changes");
+}
+
+static void
+test_ghost(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember c;
+	int64_t		now = SEC;
+	int			i;
+
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 3, now);
+	dt_rate_charge(&g, &a, 200 * KB + 10 * MB, now, 0);
+	dt_rate_leave(&g, &a, 10 * MB, now);
+	ok(dt_rate_group_debt(&g, now) == 20 * MB,
+	   "a debt outlives its member, what was not yet charged included");
+	dt_rate_charge(&g, &b, 3 * MB, now, 0);
+	now += 400 * MS;
+	ok(dt_rate_wake(&g, &b, now) == 0 &&
+	   dt_rate_group_debt(&g, now) == 19 * MB,
+	   "the ghost takes its member's share");
+	now += 1900 * MS;
+	ok(dt_rate_group_debt(&g, now) == 0, "and repays all");
+	dt_rate_leave(&g, &b, -5, now);
+	ok(dt_rate_group_debt(&g, now) == 0, "leaving without debt leaves none");
+	ok_intact(&g, "ghost");
+
+	/* many small debts must not make one large one starve the living */
+	now = 100 * SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_leave(&g, &a, GB, now);
+	for (i = 0; i < 100; i++)
+	{
+		dt_rate_join(&g, &a, 1, now);
+		dt_rate_leave(&g, &a, 10 * KB, now);
+	}
+	dt_rate_charge(&g, &b, 100 * MB, now, 0);
+	now += 10 * SEC;
+	ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
+			 0.49, 0.51, "a share beside one large and 100 small debts left");
+	/* while equal ones count each */
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &b, 1, now);
+	for (i = 0; i < 3; i++)
+	{
+		dt_rate_join(&g, &a, 1, now);
+		dt_rate_leave(&g, &a, GB, now);
+	}
+	dt_rate_charge(&g, &b, 100 * MB, now, 0);
+	now += 10 * SEC;
+	ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
+			 0.249, 0.251, "a share beside three large debts left");
+	ok_intact(&g, "ghosts merged");
+
+	/* leaving overpaid gives back what was overpaid */
+	now = 100 * SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_join(&g, &c, 1, now);
+	dt_rate_charge(&g, &a, 300 * KB, now, 0);
+	dt_rate_charge(&g, &b, 10 * MB, now, 0);
+	now += 40 * MS;
+	dt_rate_leave(&g, &a, 0, now);
+	ok(dt_rate_group_debt(&g, now) == 9700 * KB,
+	   "what a leaver was overpaid goes to the others");
+	dt_rate_leave(&g, &b, 0, now);
+	dt_rate_leave(&g, &c, 0, now);
+	ok(g.cursor == NULL && g.n_members == 0 &&
+	   dt_rate_group_debt(&g, now) == 9700 * KB,
+	   "the last one leaves the debt behind");
+	ok_intact(&g, "all have left");
+	dt_rate_join(&g, &a, 1, now);
+	ok(dt_rate_charge(&g, &a, 500 * KB, now, 0) == 100 * MS,
+	   "who comes then shares with the ghost");
+}
+
+static void
+test_clock(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		now = HOUR;
+	int64_t		debt;
+
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_charge(&g, &a, 200 * KB + 10 * MB, now, 0);
+	debt = dt_rate_debt(&g, &a, now + 100 * MS);
+	ok(dt_rate_debt(&g, &a, now + 50 * MS) == debt &&
+	   dt_rate_debt(&g, &a, now + 100 * MS) == debt,
+	   "a time that has passed is not credited twice");
+	now -= 30 * 60 * SEC;
+	ok(dt_rate_debt(&g, &a, now) == debt &&
+	   dt_rate_debt(&g, &a, now + 100 * MS) == debt - MB,
+	   "a clock set back goes on from there");
+	now += 100 * MS;
+	dt_rate_set(&g, DT_RATE_MAX, now);
+	dt_rate_charge(&g, &a, INT64_MAX, now, 0);
+	dt_rate_join(&g, &b, 1, now);
+	now += 10 * YEAR;
+	ok(dt_rate_group_debt(&g, now) == 0, "a clock set forward pays all debts");
+	ok(dt_rate_charge(&g, &b, DT_RATE_MAX, now, 0) == 980 * MS,
+	   "and gives the idle burst, no more");
+	ok_intact(&g, "clock jumps");
+
+	/* an idle time of hours is not lost at low rates */
+	now = HOUR;
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_charge(&g, &a, 20 * KB + 10 * GB, now, 0);
+	ok(dt_rate_debt(&g, &a, now + 2 * HOUR) == 2800 * MB,
+	   "two hours pay two hours' worth");
+}
+
+/*
+ * 40 minutes of debt at the highest rate: V wraps around more than once, and
+ * a member that did nothing all the while has a tag from before.
+ */
+static void
+test_wrap(void)
+{
+	DtRateGroup g;
+	DtRateMember m[3];
+	int64_t		now = 100 * YEAR;
+	int64_t		begin = now;
+	int64_t		paid = 0;
+	uint64_t	last;
+	int			wraps = 0;
+	bool		good = true;
+
+	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
+	dt_rate_join(&g, &m[0], 1, now);
+	dt_rate_join(&g, &m[1], 1, now);
+	dt_rate_join(&g, &m[2], 1, now);
+	dt_rate_charge(&g, &m[2], GB, now, 0);
+	dt_rate_charge(&g, &m[0], DT_RATE_MAX, now, 0);
+	while (now < begin + 40 * 60 * SEC)
+	{
+		last = g.vtime;
+		now += 20 * MS + rng_range(0, 2 * MS);
+		good &= dt_rate_charge(&g, &m[0], DT_RATE_MAX / 45, now, 0) > 0;
+		paid += DT_RATE_MAX / 45;
+		good &= dt_rate_check(&g) == NULL;
+		wraps += g.vtime < last;
+	}
+	ok(wraps >= 2 && good, "V wrapped %d times, all well", wraps);
+	good = dt_rate_charge(&g, &m[1], DT_RATE_MAX / 20, now, 0) == 0;
+	ok(good && dt_rate_debt(&g, &m[1], now) == 0,
+	   "who was idle all the time may draw what it lags");
+	ok(dt_rate_charge(&g, &m[2], DT_RATE_MAX, now, 0) == SEC,
+	   "who stopped in debt before it all owes a new charge");
+	ok(dt_rate_charge(&g, &m[1], DT_RATE_MAX, now, 0) == SEC,
+	   "and nobody may draw for ever");
+
+	/* a ghost that comes and goes moves V without any debtor on the ring */
+	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
+	dt_rate_join(&g, &m[0], 1, now);
+	begin = now;
+	good = true;
+	while (now < begin + 20 * 60 * SEC)
+	{
+		dt_rate_join(&g, &m[1], 1, now);
+		dt_rate_leave(&g, &m[1], DT_RATE_MAX / 60, now);
+		now += 20 * MS;
+		good &= dt_rate_check(&g) == NULL;
+	}
+	ok(good, "short-lived sessions for 20 minutes");
+
+	/* from a year of uptime on, a sleep ends when it should */
+	now = YEAR;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	g.vtime = UINT64_MAX - 5;
+	dt_rate_join(&g, &m[0], 1, now);
+	dt_rate_charge(&g, &m[0], 200 * KB + 5 * MB, now, 0);
+	ok(dt_rate_wake(&g, &m[0], now + 400 * MS) == 100 * MS &&
+	   dt_rate_wake(&g, &m[0], now + 500 * MS) == 0, "a pause across the wrap");
+	ok_intact(&g, "wrap");
+}
+
+/* The books: the pool less what debtors owe, in tokens. */
+static int128
+books(const DtRateGroup *g)
+{
+	int128		sum = g->pool;
+	const DtRateMember *m = g->cursor;
+
+	if (g->ghost.debtor)
+		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
+			g->ghost.weight;
+	if (m != NULL)
+	{
+		do
+		{
+			if (m->debtor)
+				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
+			m = m->next;
+		} while (m != g->cursor);
+	}
+	return sum;
+}
+
+static int128
+least(int128 a, int128 b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * Random operations on up to 12 members; after each, the invariants and the
+ * books: they grow by the income and shrink by the charges, to rounding, and
+ * nothing is dropped except at the cap while nobody owes.
+ */
+static void
+test_random(uint64_t seed, int steps)
+{
+	DtRateGroup g;
+	DtRateMember m[12];
+	int64_t		now = rng_range(0, YEAR);
+	const char *failed = NULL;
+	int			step;
+
+	seed_rng(seed);
+	memset(m, 0, sizeof(m));
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	g.vtime = UINT64_MAX - (uint64_t) rng_log(50);
+
+	for (step = 0; step < steps && failed == NULL; step++)
+	{
+		DtRateMember *who = &m[rng() % 12];
+		int128		before = books(&g);
+		int64_t		dt = 0;
+		int64_t		cap;
+		int64_t		income;
+		int64_t		pause = 0;
+		int128		after;
+		int64_t		bytes;
+		int64_t		rounding;
+
+		/* let time pass */
+		switch (rng() % 8)
+		{
+			case 0:
+				break;
+			case 1:
+				dt = -rng_range(0, 3 * SEC);
+				break;
+			case 2:
+				dt = rng() % 50 ? rng_range(0, 3 * SEC) : rng_log(50);
+				break;
+			default:
+				dt = rng_log(17);
+		}
+		now += dt;
+		if (now < 0)
+			now = 0;
+		dt = now - g.t_last;
+		if (dt < 0)
+			dt = 0;
+		if (g.rate > 0 && dt > DT_RATE_MAX * 500 * SEC / g.rate)
+			dt = DT_RATE_MAX * 500 * SEC / g.rate;
+		income = dt * g.rate;
+		dt_rate_group_debt(&g, now);
+		cap = g.rate * (g.t_last - g.busy_until > SEC ?
+						DT_RATE_DEFAULT_BURST_US : CREDIT_US);
+		after = books(&g);
+		if (g.debtor_weight == 0 ? after != least(before + income, cap) :
+			after != before + income)
+			failed = "the books do not show the income";
+		if (failed == NULL)
+			failed = dt_rate_check(&g);
+		before = after;
+
+		/* do something */
+		bytes = rng() % 16 ? rng_log(24) : rng_log(30);
+		if (failed != NULL)
+			 /* enough */ ;
+		else if (rng() % 400 == 0)
+		{
+			static const int64_t rates[] = {0, 1, KB, 100 * KB, 3 * MB,
+			10 * MB, 10 * MB, 50 * MB, GB, DT_RATE_MAX};
+			int64_t		rate = rates[rng() % 10];
+			int64_t		old_rate = g.rate;
+			int64_t		old_pool = g.pool;
+
+			dt_rate_set(&g, rate, now);
+			after = books(&g);
+			if (rate == 0)
+				before = 0;
+			else if (old_rate == 0)
+				before = rate * DT_RATE_DEFAULT_BURST_US;
+			else if (g.debtor_weight == 0 && old_pool > cap / old_rate * rate)
+				before = cap / old_rate * rate;
+			else if (old_pool < -rate * LAG_US)
+				before += -rate * LAG_US - old_pool;
+			if (after != before)
+				failed = "a changed rate changes the books";
+		}
+		else if (who->next == NULL)
+		{
+			if (rng() % 4 == 0)
+			{
+				dt_rate_join(&g, who, (int32_t) rng_range(1, 5), now);
+				if (books(&g) != before)
+					failed = "who joins changes the books";
+			}
+		}
+		else
+		{
+			rounding = who->weight;
+			switch (rng() % 20)
+			{
+				case 0:
+					dt_rate_leave(&g, who, bytes, now);
+					rounding += g.ghost.weight;
+					if (who->next != NULL || who->weight != 0)
+						failed = "who left is not zeroed";
+					break;
+				case 1:
+				case 2:
+				case 3:
+				case 4:
+					pause = dt_rate_wake(&g, who, now);
+					bytes = 0;
+					break;
+				case 5:
+					bytes = -bytes;
+					/* FALLTHROUGH */
+				default:
+					pause = dt_rate_charge(&g, who, bytes, now, rng_double());
+					if (bytes < 0)
+						bytes = 0;
+					break;
+			}
+			after = books(&g);
+			if (g.rate == 0)
+				bytes = 0;
+			if (failed == NULL &&
+				(after > before - (int128) bytes * TOKENS ||
+				 after < least(before, cap) - (int128) bytes * TOKENS -
+				 rounding))
+				failed = "the books do not show the charge";
+			if (failed == NULL && who->next != NULL)
+			{
+				if (pause != 0 && (pause < MS || pause > SEC || !who->debtor))
+					failed = "a pause out of range";
+				else if (pause == 0 && !who->debtor &&
+						 dt_rate_debt(&g, who, now) != 0)
+					failed = "a debt without a debtor";
+			}
+		}
+		if (failed == NULL)
+			failed = dt_rate_check(&g);
+	}
+	ok(failed == NULL, "%d random operations, seed %llu%s%s", step,
+	   (unsigned long long) seed, failed ? ": " : "", failed ? failed : "");
+}
+
+
+/*-------------------------------------------------------------------------
+ * Simulated sessions
+ *-------------------------------------------------------------------------
+ */
+
+#define SIM_MAX		64
+
+typedef struct SimSession
+{
+	DtRateMember m;
+	int64_t		batch;			/* bytes used between two safe points */
+	int64_t		cost;			/* us to use them, at full speed */
+	double		demand;			/* bytes/s it wants; 0: as many as it can */
+	int64_t		limit;			/* bytes after which it ends; 0: never */
+	bool		active;
+	bool		sleeping;
+	double		arrival;		/* when the next batch is wanted */
+	int64_t		next;			/* when it does something next */
+	int64_t		used;			/* bytes not yet charged */
+	int64_t		threshold;
+	int64_t		total;			/* bytes used */
+	int64_t		ended;
+} SimSession;
+
+typedef struct Sim
+{
+	DtRateGroup g;
+	SimSession	s[SIM_MAX];
+	int			n;
+	int64_t		now;
+	int64_t		oversleep;		/* at most, us */
+	bool		jitter;
+	int64_t		total;			/* used, by all */
+	int64_t		charges;
+	int64_t		wakes;
+	/* the most that any window used beyond its income */
+	int64_t		excess_since;
+	double		excess;
+	double		excess_low;
+	double		excess_max;
+	const char *problem;
+} Sim;
+
+static Sim *
+sim_new(int64_t rate)
+{
+	static Sim	sim;
+
+	memset(&sim, 0, sizeof(sim));
+	sim.now = YEAR;
+	sim.oversleep = 5 * MS;
+	sim.jitter = true;
+	sim.excess_since = sim.now;
+	dt_rate_init(&sim.g, rate, BLOCK, sim.now);
+	seed_rng(4711);
+	return &sim;
+}
+
+/* batch in blocks; 20 us a block */
+static SimSession *
+sim_add(Sim *sim, int32_t weight, int batch, double demand)
+{
+	SimSession *s = &sim->s[sim->n++];
+
+	memset(s, 0, sizeof(*s));
+	s->active = true;
+	s->batch = batch * BLOCK;
+	s->cost = batch * 20;
+	s->demand = demand;
+	s->arrival = s->next = sim->now + rng_range(0, 100);
+	dt_rate_join(&sim->g, &s->m, weight, sim->now);
+	s->threshold = dt_rate_threshold(&sim->g, &s->m);
+	return s;
+}
+
+/* Account for bytes used at now in the worst window so far. */
+static void
+sim_window(Sim *sim, int64_t bytes)
+{
+	sim->excess -= (double) sim->g.rate * (sim->now - sim->excess_since) / SEC;
+	sim->excess_since = sim->now;
+	if (sim->excess < sim->excess_low)
+		sim->excess_low = sim->excess;
+	sim->excess += bytes;
+	if (sim->excess - sim->excess_low > sim->excess_max)
+		sim->excess_max = sim->excess - sim->excess_low;
+}
+
+static void
+sim_window_reset(Sim *sim)
+{
+	sim->excess_since = sim->now;
+	sim->excess = sim->excess_low = sim->excess_max = 0;
+}
+
+/*
+ * The most that a window may use beyond its income: credit, overdraft, and
+ * one batch and one threshold of each session.  Jitter makes it up to twice
+ * the latter: it lets go who still owes half.
+ */
+static double
+sim_window_bound(const Sim *sim)
+{
+	double		bound = (double) sim->g.rate * (CREDIT_US + LAG_US) / SEC;
+	int			i;
+
+	for (i = 0; i < sim->n; i++)
+	{
+		if (sim->s[i].active)
+			bound += (double) (sim->s[i].batch +
+							   dt_rate_threshold(&sim->g, &sim->s[i].m)) *
+				(sim->jitter ? 2 : 1);
+	}
+	return bound;
+}
+
+static void
+sim_step(Sim *sim, SimSession *s)
+{
+	int64_t		pause = 0;
+
+	if (s->sleeping)
+	{
+		pause = dt_rate_wake(&sim->g, &s->m, sim->now);
+		sim->wakes++;
+	}
+	else
+	{
+		s->used += s->batch;
+		s->total += s->batch;
+		sim->total += s->batch;
+		sim_window(sim, s->batch);
+		if (s->demand > 0)
+			s->arrival += s->batch / s->demand * SEC;
+		if (s->used >= s->threshold)
+		{
+			pause = dt_rate_charge(&sim->g, &s->m, s->used, sim->now,
+								   sim->jitter ? rng_double() : 0);
+			s->threshold = dt_rate_threshold(&sim->g, &s->m);
+			s->used = 0;
+			sim->charges++;
+		}
+		s->next += s->cost;
+	}
+	if (sim->problem == NULL && (sim->charges + sim->wakes) % 16 == 0)
+		sim->problem = dt_rate_check(&sim->g);
+
+	s->sleeping = pause > 0;
+	if (s->sleeping)
+		s->next = sim->now + (pause + MS - 1) / MS * MS +
+			rng_range(0, sim->oversleep);
+	else if (s->limit > 0 && s->total >= s->limit)
+	{
+		s->active = false;
+		s->ended = sim->now;
+	}
+	else if (s->demand > 0 && s->next < s->arrival)
+		s->next = (int64_t) s->arrival;
+}
+
+/* Run for at most "duration", or until all sessions have ended. */
+static void
+sim_run(Sim *sim, int64_t duration)
+{
+	int64_t		until = sim->now + duration;
+
+	for (;;)
+	{
+		SimSession *s = NULL;
+		int			i;
+
+		for (i = 0; i < sim->n; i++)
+		{
+			if (sim->s[i].active && (s == NULL || sim->s[i].next < s->next))
+				s = &sim->s[i];
+		}
+		if (s == NULL || s->next > until)
+			break;
+		if (s->next > sim->now)
+			sim->now = s->next;
+		sim_step(sim, s);
+	}
+	if (sim->now < until)
+		sim->now = until;
+}
+
+/* Everybody gone to the tick: a changed rate wakes all sleepers. */
+static void
+sim_set_rate(Sim *sim, int64_t rate)
+{
+	int			i;
+
+	dt_rate_set(&sim->g, rate, sim->now);
+	for (i = 0; i < sim->n; i++)
+	{
+		sim->s[i].threshold = dt_rate_threshold(&sim->g, &sim->s[i].m);
+		if (sim->s[i].sleeping)
+			sim->s[i].next = sim->now;
+	}
+	sim_window_reset(sim);
+}
+
+/* Jain's index of what the sessions got, relative to "fair" (or to equal) */
+static double
+sim_jain(const Sim *sim, const double *fair)
+{
+	double		sum = 0;
+	double		squares = 0;
+	int			i;
+
+	for (i = 0; i < sim->n; i++)
+	{
+		double		x = (double) sim->s[i].total / (fair ? fair[i] : 1);
+
+		sum += x;
+		squares += x * x;
+	}
+	return sum * sum / (sim->n * squares);
+}
+
+static void
+sim_ok(Sim *sim, const char *name)
+{
+	ok(sim->problem == NULL && dt_rate_check(&sim->g) == NULL,
+	   "%s: intact all the time%s%s", name, sim->problem ? ": " : "",
+	   sim->problem ? sim->problem : "");
+}
+
+static void
+test_greedy(void)
+{
+	static const int ns[] = {1, 2, 8, 64};
+	static const int batches[] = {1, 16};
+	char		name[100];
+	int			i;
+	int			b;
+	int			k;
+
+	for (b = 0; b < 2; b++)
+	{
+		for (i = 0; i < 4; i++)
+		{
+			Sim		   *sim = sim_new(20 * MB);
+
+			for (k = 0; k < ns[i]; k++)
+				sim_add(sim, 1, batches[b], 0);
+			sim_run(sim, 300 * SEC);
+			snprintf(name, sizeof(name), "%d greedy, batches of %d", ns[i],
+					 batches[b]);
+			ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+					 name);
+			ok_range(sim_jain(sim, NULL), 0.999, 1, "... Jain's index");
+			ok_range(sim->excess_max / sim_window_bound(sim), 0, 1,
+					 "... worst window");
+			sim_ok(sim, "...");
+		}
+	}
+}
+
+static void
+test_idle_members(void)
+{
+	Sim		   *sim = sim_new(20 * MB);
+	int			k;
+
+	for (k = 0; k < 8; k++)
+	{
+		sim_add(sim, 1, 1, 0);
+		if (k > 0)
+			sim->s[k].active = false;
+	}
+	sim_run(sim, 300 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "7 of 8 idle");
+
+	/* idle after having been in debt */
+	sim = sim_new(20 * MB);
+	for (k = 0; k < 8; k++)
+		sim_add(sim, 1, 1, 0);
+	sim_run(sim, 20 * SEC);
+	for (k = 1; k < 8; k++)
+		sim->s[k].active = false;
+	sim_run(sim, 280 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "7 of 8 idle after 20 s");
+	sim_ok(sim, "idle members");
+}
+
+static void
+test_fairness(void)
+{
+	static const int batches[] = {1, 3, 7, 20, 55, 150, 400, 1000};
+	static const double wants[] = {.25, .4, .6, .75};
+	Sim		   *sim = sim_new(20 * MB);
+	double		fair[8];
+	double		rest = 8;
+	int64_t		begin;
+	int			k;
+
+	for (k = 0; k < 8; k++)
+		sim_add(sim, 1, batches[k], 0);
+	sim_run(sim, 3000 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 3000, 0.995, 1.005,
+			 "batches of 1 to 1000 blocks: rate");
+	ok_range(sim_jain(sim, NULL), 0.999, 1, "... Jain's index");
+	sim_ok(sim, "...");
+
+	sim = sim_new(20 * MB);
+	for (k = 0; k < 8; k++)
+	{
+		fair[k] = k < 4 ? wants[k] : 0;
+		rest -= fair[k];
+		sim_add(sim, 1, k % 2 ? 1 : 8, fair[k] * 20 * MB / 8);
+	}
+	for (k = 4; k < 8; k++)
+		fair[k] = rest / 4;
+	sim_run(sim, 300 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "half want 25 to 75 % of their share: rate");
+	ok_range(sim_jain(sim, fair), 0.999, 1, "... Jain's index of max-min");
+	for (k = 0, rest = 1; k < 8; k++)
+	{
+		double		x = sim->s[k].total / (fair[k] * 20 * MB / 8 * 300);
+
+		if (x < rest)
+			rest = x;
+	}
+	ok_range(rest, 0.99, 1, "... the worst off");
+	ok_range(sim->excess_max / sim_window_bound(sim), 0, 1,
+			 "... worst window");
+	sim_ok(sim, "...");
+
+	/* weights */
+	sim = sim_new(20 * MB);
+	for (k = 0; k < 3; k++)
+		sim_add(sim, 1 << k, 1, 0);
+	sim_run(sim, 300 * SEC);
+	for (k = 0; k < 3; k++)
+		ok_range((double) sim->s[k].total / sim->total * 7 / (1 << k), 0.995,
+				 1.005, "weights 1:2:4");
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "... rate");
+	ok_range(sim->excess_max / sim_window_bound(sim), 0, 1,
+			 "... worst window");
+
+	/* one that is almost idle never waits for long beside greedy ones */
+	sim = sim_new(20 * MB);
+	for (k = 0; k < 8; k++)
+		sim_add(sim, 1, 1, k == 0 ? 20 * MB / 80 : 0);
+	begin = sim->now;
+	sim_run(sim, 300 * SEC);
+	ok_range(sim->s[0].total / (20.0 * MB / 80) /
+			 ((double) (sim->now - begin) / SEC), 0.999, 1.001,
+			 "a tenth of its share is served at once");
+}
+
+static void
+test_big_debt(void)
+{
+	Sim		   *sim;
+	int64_t		others;
+	int			k;
+
+	sim = sim_new(50 * MB);
+	for (k = 0; k < 8; k++)
+		sim_add(sim, 1, 1, 0);
+	sim_run(sim, 10 * SEC);
+	/* the first one's next batch is 1 GB */
+	sim->s[0].batch = GB / BLOCK * BLOCK;
+	sim_run(sim, 100 * MS);
+	sim->s[0].batch = BLOCK;
+	others = sim->total - sim->s[0].total;
+	sim_run(sim, 20 * SEC);
+	ok_range((double) (sim->total - sim->s[0].total - others) /
+			 (50 * MB) / 20, 0.870, 0.880, "others while one owes 1 GB");
+	/* it dies */
+	sim->s[0].active = false;
+	dt_rate_leave(&sim->g, &sim->s[0].m, sim->s[0].used, sim->now);
+	others = sim->total - sim->s[0].total;
+	sim_run(sim, 10 * SEC);
+	ok_range((double) (sim->total - sim->s[0].total - others) /
+			 (50 * MB) / 10, 0.865, 0.885, "others beside its ghost");
+	sim_run(sim, 260 * SEC);
+	ok_range((double) sim->total / (50 * MB) / 300.1, 0.995, 1.005,
+			 "dying in debt: long-run rate");
+	sim_ok(sim, "big debt");
+
+	/* sessions that come, use and die in debt all the time */
+	sim = sim_new(20 * MB);
+	for (k = 0; k < 8; k++)
+		sim_add(sim, 1, 16, 0);
+	for (k = 0; k < 3000; k++)
+	{
+		SimSession *s = &sim->s[k % 8];
+
+		sim_run(sim, 100 * MS);
+		dt_rate_leave(&sim->g, &s->m, s->used, sim->now);
+		s->used = 0;
+		s->sleeping = false;
+		s->next = sim->now;
+		dt_rate_join(&sim->g, &s->m, 1, sim->now);
+		s->threshold = dt_rate_threshold(&sim->g, &s->m);
+	}
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "coming and dying in debt, ten a second: long-run rate");
+	sim_ok(sim, "...");
+}
+
+/*
+ * The reference manual's test: each session dirties 10 000 blocks in batches
+ * of one, in a group that was idle before.
+ */
+static void
+test_manual(void)
+{
+	int			n;
+	int			k;
+
+	for (n = 1; n <= 4; n *= 2)
+	{
+		int64_t		rate = 6144 * KB * n;
+		Sim		   *sim = sim_new(rate);
+		double		sum = 0;
+		int64_t		begin;
+		char		name[100];
+
+		for (k = 0; k < n; k++)
+		{
+			sim_add(sim, 1, 1, 0);
+			sim->s[k].next = sim->now + 10 * SEC + rng_range(0, 10 * MS);
+			sim->s[k].limit = 10000 * BLOCK;
+		}
+		/* some earlier work, long over */
+		dt_rate_charge(&sim->g, &sim->s[0].m, MB, sim->now, 0);
+		dt_rate_charge(&sim->g, &sim->s[n - 1].m, MB, sim->now, 0);
+		begin = sim->now + 10 * SEC;
+		sim_run(sim, 30 * SEC);
+		for (k = 0; k < n; k++)
+			sum += 10000.0 * BLOCK / (sim->s[k].ended - begin) * SEC;
+		snprintf(name, sizeof(name), "the manual's test, %d sessions", n);
+		ok_range(sum / rate, 0.995, 1.004, name);
+	}
+}
+
+static void
+test_extremes(void)
+{
+	Sim		   *sim = sim_new(KB);
+	int			k;
+
+	sim_add(sim, 1, 1, 0);
+	sim_run(sim, 8192 * SEC);
+	ok_range((double) sim->total / KB / 8192, 0.998, 1.002,
+			 "1 KB/s: rate");
+	ok_range((double) sim->wakes / 8192, 0.9, 1.2, "... wake-ups a second");
+
+	sim = sim_new(DT_RATE_MAX);
+	for (k = 0; k < 64; k++)
+		sim_add(sim, 1, 64, 0);
+	sim_run(sim, 20 * SEC);
+	ok_range((double) sim->total / DT_RATE_MAX / 20, 0.995, 1.02,
+			 "16 GB/s, 64 members: rate");
+	ok_range((double) sim->charges / 20, 1000, 5000, "... charges a second");
+	ok_range(sim_jain(sim, NULL), 0.99, 1, "... Jain's index");
+	sim_ok(sim, "extremes");
+
+	/* 100 ms of oversleep cost nothing either */
+	sim = sim_new(20 * MB);
+	sim->oversleep = 100 * MS;
+	sim_add(sim, 1, 1, 0);
+	sim_add(sim, 1, 200, 0);
+	sim_run(sim, 300 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
+			 "oversleeping by up to 100 ms");
+	sim = sim_new(20 * MB);
+	sim->oversleep = 80 * MS;
+	sim_add(sim, 1, 6000, 0);
+	sim_run(sim, 900 * SEC);
+	ok_range((double) sim->total / (20 * MB) / 900, 0.995, 1.005,
+			 "oversleeping after pauses of seconds");
+}
+
+/* Limits that change under running sessions. */
+static void
+test_changing_limits(void)
+{
+	static const int64_t rates[] = {20 * MB, MB, 50 * MB, 100 * KB, 8 * MB};
+	Sim		   *sim = sim_new(20 * MB);
+	double		due = 0;
+	int64_t		begin;
+	int			k;
+	int			i;
+
+	for (k = 0; k < 6; k++)
+		sim_add(sim, 1, 1 + k % 3, 0);
+	for (i = 0; i < 100; i++)
+	{
+		sim_set_rate(sim, rates[i % 5]);
+		sim_run(sim, 3 * SEC);
+		due += 3.0 * rates[i % 5];
+		if (sim->excess_max > sim_window_bound(sim) && sim->problem == NULL)
+			sim->problem = "a window beyond the bound";
+	}
+	ok_range(sim->total / due, 0.99, 1.01, "limits that change: rate");
+	ok_range(sim_jain(sim, NULL), 0.99, 1, "... Jain's index");
+	sim_ok(sim, "...");
+
+	/* the table's: 16 MB owed at 100 KB/s, raised to 50 MB/s */
+	sim = sim_new(100 * KB);
+	sim_add(sim, 1, (int) (16 * MB / BLOCK), 0);
+	sim_run(sim, 2 * SEC);
+	sim->s[0].batch = BLOCK;
+	sim_set_rate(sim, 50 * MB);
+	begin = sim->now;
+	sim->s[0].limit = sim->s[0].total + BLOCK;
+	sim_run(sim, 10 * SEC);
+	ok_range((double) (sim->s[0].ended - begin) / SEC, 0.25, 0.33,
+			 "raised limit: seconds to the first block");
+}
+
+/*
+ * The bound for any window: random groups of sessions, of greedy and of
+ * modest ones, some of which stop and start again.
+ */
+static void
+test_windows(bool jitter)
+{
+	double		worst = 0;
+	int			rounds = 1000;
+	int			round;
+
+	for (round = 0; round < rounds; round++)
+	{
+		int64_t		rate = 50 * KB + rng_log(27);
+		Sim		   *sim = sim_new(rate);
+		double		ratio;
+		int			n;
+		int			k;
+
+		seed_rng(round + 100);
+		sim->jitter = jitter;
+		if (rng() % 4 == 0)
+			sim->oversleep = 150 * MS;
+		n = (int) rng_range(1, rng() % 4 ? 12 : 40);
+		for (k = 0; k < n; k++)
+			sim_add(sim, (int32_t) rng_range(1, 4), 1 + (int) rng_log(5),
+					rng() % 2 ? 0 : rng_double() * 2 * rate / n);
+		for (k = 0; k < 40; k++)
+		{
+			SimSession *s = &sim->s[rng() % n];
+
+			sim_run(sim, rng_log(22));
+			s->active = !s->active;
+			s->arrival = sim->now;
+			if (s->next < sim->now)
+				s->next = sim->now;
+		}
+		for (k = 0; k < n; k++)
+			sim->s[k].active = true;
+		ratio = sim->excess_max / sim_window_bound(sim);
+		if (ratio > worst)
+			worst = ratio;
+		if (sim->problem != NULL)
+			break;
+	}
+	ok(round == rounds, "random sessions%s: intact all the time",
+	   jitter ? "" : " without jitter");
+	ok_range(worst, 0.1, 1, "... worst window of all, of the bound");
+}
+
+int
+main(void)
+{
+	uint64_t	seed;
+
+	test_unlimited();
+	test_basics();
+	test_threshold();
+	test_huge();
+	test_idle_debtors();
+	test_lag();
+	test_rate_changes();
+	test_ghost();
+	test_clock();
+	test_wrap();
+	for (seed = 1; seed <= 8; seed++)
+		test_random(seed, 100000);
+	test_greedy();
+	test_idle_members();
+	test_fairness();
+	test_big_debt();
+	test_manual();
+	test_extremes();
+	test_changing_limits();
+	test_windows(false);
+	test_windows(true);
+
+	printf("1..%d\n", n_tests);
+	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
