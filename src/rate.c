@@ -28,11 +28,11 @@
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R after
  * more than a second without use, and is overdrawn by at most 200 ms x R.
- * Debtors that stopped hold at most about 100 ms x R that the pool does not
- * have at that time.  In any time T the group hence uses at most R x T +
- * 300 ms x R, plus what each member owes when it runs on: less than its share
- * of min_pause(), and the last charge.  A member's debt ends at DEBT_MAX
- * (2.3 TB) and one step's income at INCOME_MAX, so that all sums fit.
+ * Debtors that stopped may hold about as much as the pool would keep.  In any
+ * time T the group hence uses at most R x T + 300 ms x R, plus what each
+ * member owes when it runs on: less than its share of min_pause(), its last
+ * charge, and what jitter left of the one before.  A member's debt ends at
+ * DEBT_MAX (2.3 TB) and one step's income at INCOME_MAX, so all sums fit.
  *
  * Each call does a constant amount of work plus its part of a tour around the
  * members, which takes SWEEP_US; a call after a longer gap makes all of it.
@@ -242,10 +242,7 @@ busy(DtRateGroup *g, int64_t until)
 	g->busy_until = max64(g->busy_until, until);
 }
 
-/*
- * Enter a charge of bytes > 0 into the books.  m must not be a debtor that
- * has paid.
- */
+/* Enter a charge of bytes > 0 into the books. */
 static void
 enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 {
@@ -257,13 +254,10 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 		int64_t		lag;
 		int64_t		part;
 
-		/* From the pool, unless it is spoken for. */
-		if (g->debtor_weight == 0 && g->pool > 0)
-		{
-			part = min64(g->pool, tokens);
-			g->pool -= part;
-			tokens -= part;
-		}
+		/* From the pool; there is nothing in it while anybody owes. */
+		part = min64(max64(g->pool, 0), tokens);
+		g->pool -= part;
+		tokens -= part;
 
 		/* Then what m lags behind, up to its share of the overdraft. */
 		lag = min64(-unpaid(g, m),
@@ -328,7 +322,8 @@ min_pause(int64_t total, int32_t weight)
 }
 
 /*
- * Leave what m owes to the ghost.  Neither may be a debtor that has paid.
+ * Leave what debtor m owes, which is more than nothing, to the ghost.  That
+ * may just have been overpaid; then part of m's debt is paid already.
  *
  * The ghost gets the weight that repays what both owe by the later of their
  * finish tags.  To add the weights would be unfair to the living: one large
@@ -351,11 +346,18 @@ bequeath(DtRateGroup *g, DtRateMember *m)
 		each = max64(each, unpaid(g, ghost));
 		weight = max64((owed + each / 2) / each, 1);
 	}
-	ghost->weight = (int32_t) min64(weight, INT32_MAX);
-	ghost->finish = g->vtime + (uint64_t) min64(div_up(owed, ghost->weight),
-												DEBT_MAX / ghost->weight);
-	ghost->debtor = true;
-	g->debtor_weight += ghost->weight;
+
+	ghost->debtor = owed > 0;
+	if (ghost->debtor)
+	{
+		ghost->weight = (int32_t) min64(weight, INT32_MAX);
+		ghost->finish = g->vtime +
+			(uint64_t) min64(div_up(owed, ghost->weight),
+							 DEBT_MAX / ghost->weight);
+		g->debtor_weight += ghost->weight;
+	}
+	else
+		g->pool -= owed;
 	flow(g);					/* the weights' sum may have shrunk */
 }
 
@@ -430,8 +432,6 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
 	if (g->rate > 0)
 	{
 		remove_if_paid(g, m);
-		remove_if_paid(g, &g->ghost);
-		remove_if_paid(g, m);	/* the ghost's excess may have paid it */
 		if (unbilled > 0)
 		{
 			enter_charge(g, m, unbilled);

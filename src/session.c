@@ -488,10 +488,19 @@ void
 dt_session_pause_after_transaction(void)
 {
 	int64		until = dt_now_us() + dt_max_commit_pause_ms * INT64CONST(1000);
+	int			stop_at = WL_POSTMASTER_DEATH;
 	bool		latch_set = false;
 	bool		first = true;
 
-	while (!InterruptPending)
+	/*
+	 * A background worker may learn by its latch alone that it has to stop,
+	 * through a signal handler of its own.
+	 */
+	if (MyBackendType != B_BACKEND)
+		stop_at |= WL_LATCH_SET;
+
+	/* A failed transaction block may be left by leaving the server. */
+	while (!InterruptPending && !proc_exit_inprogress)
 	{
 		int64		left = until - dt_now_us();
 		int64		pause;
@@ -500,7 +509,7 @@ dt_session_pause_after_transaction(void)
 			break;
 		first = false;
 		if (sleep_slice(Min(pause, left), WL_POSTMASTER_DEATH,
-						&latch_set) & WL_POSTMASTER_DEATH)
+						&latch_set) & stop_at)
 			break;
 	}
 	interrupt_pause();
