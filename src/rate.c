@@ -322,8 +322,8 @@ min_pause(int64_t total, int32_t weight)
 }
 
 /*
- * Leave what debtor m owes, which is more than nothing, to the ghost.  That
- * may just have been overpaid; then part of m's debt is paid already.
+ * Leave what debtor m owes to the ghost, or, if m and the ghost have been paid
+ * more than they owe together, give that back to the pool.
  *
  * The ghost gets the weight that repays what both owe by the later of their
  * finish tags.  To add the weights would be unfair to the living: one large
@@ -336,21 +336,20 @@ bequeath(DtRateGroup *g, DtRateMember *m)
 	DtRateMember *ghost = &g->ghost;
 	int64_t		each = unpaid(g, m);
 	int64_t		owed = each * m->weight;
-	int64_t		weight = m->weight;
 
 	g->debtor_weight -= m->weight;
 	if (ghost->debtor)
 	{
 		g->debtor_weight -= ghost->weight;
-		owed = min64(owed + unpaid(g, ghost) * ghost->weight, DEBT_MAX);
 		each = max64(each, unpaid(g, ghost));
-		weight = max64((owed + each / 2) / each, 1);
+		owed += unpaid(g, ghost) * ghost->weight;
 	}
 
 	ghost->debtor = owed > 0;
 	if (ghost->debtor)
 	{
-		ghost->weight = (int32_t) min64(weight, INT32_MAX);
+		ghost->weight = (int32_t)
+			min64(max64((owed + each / 2) / each, 1), INT32_MAX);
 		ghost->finish = g->vtime +
 			(uint64_t) min64(div_up(owed, ghost->weight),
 							 DEBT_MAX / ghost->weight);
@@ -358,7 +357,7 @@ bequeath(DtRateGroup *g, DtRateMember *m)
 	}
 	else
 		g->pool -= owed;
-	flow(g);					/* the weights' sum may have shrunk */
+	flow(g);					/* the weights' sum has changed */
 }
 
 void
@@ -431,7 +430,6 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
 
 	if (g->rate > 0)
 	{
-		remove_if_paid(g, m);
 		if (unbilled > 0)
 		{
 			enter_charge(g, m, unbilled);

@@ -165,6 +165,7 @@ test_basics(void)
 	DtRateMember b;
 	DtRateMember zero;
 	int64_t		now = 5 * SEC;
+	int			i;
 
 	dt_rate_init(&g, MB, BLOCK, now);
 	dt_rate_join(&g, &a, 1, now);
@@ -175,14 +176,14 @@ test_basics(void)
 	   dt_rate_charge(&g, &a, INT64_MIN, now, 0.5) == 0 &&
 	   memcmp(&g, &before, sizeof(g)) == 0 && memcmp(&a, &b, sizeof(a)) == 0,
 	   "a charge of nothing changes nothing");
-	now += 10 * SEC;
-	dt_rate_charge(&g, &a, 0, now, 0);
+	for (i = 0; i < 20; i++)
+		dt_rate_charge(&g, &a, 0, now += 500 * MS, 0);
 	ok(dt_rate_charge(&g, &a, 20 * KB, now, 0) == 0 &&
 	   dt_rate_group_debt(&g, now) == 0 &&
 	   dt_rate_charge(&g, &a, 300 * KB, now, 0) == 300 * MS,
 	   "nor does it make an idle group look busy");
-	ok(dt_rate_charge(&g, &a, 0, now, 0) == 300 * MS,
-	   "but tells a debtor what to pause");
+	ok(dt_rate_charge(&g, &a, 0, now, 0.9) == 300 * MS,
+	   "but tells a debtor what to pause, without jitter when alone");
 	ok(dt_rate_wake(&g, &a, now + 100 * MS) == 200 * MS,
 	   "woken early: the rest");
 	ok(dt_rate_wake(&g, &a, now + 299500) == 0,
@@ -197,6 +198,32 @@ test_basics(void)
 	ok(dt_rate_charge(&g, &a, 100 * MB, now, 0) == SEC,
 	   "no pause is longer than a second");
 	ok(dt_rate_wake(&g, &a, now + SEC) == SEC, "not even after a pause");
+
+	/* a group that is in use keeps more than the idle burst */
+	now = 5 * SEC;
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	for (i = 0; i < 20; i++)
+		dt_rate_charge(&g, &a, KB, now += 300 * MS, 0);
+	now += 300 * MS;
+	ok(dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
+	   "100 ms of credit while in use");
+	dt_rate_charge(&g, &a, 800 * KB, now, 0);
+	now += 1500 * MS;
+	ok(dt_rate_wake(&g, &a, now) == 0 &&
+	   dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
+	   "a pause is use, even if it ends late");
+	dt_rate_charge(&g, &a, 1400 * KB, now, 0);
+	now += SEC;
+	ok(dt_rate_wake(&g, &a, now) == 500 * MS &&
+	   dt_rate_charge(&g, &a, 200 * KB, now + 1200 * MS, 0) == 100 * MS,
+	   "and so is the rest of it");
+
+	/* what is owed shows to the byte, rounded up */
+	dt_rate_init(&g, 1, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_charge(&g, &a, 5, now, 0);
+	ok(dt_rate_debt(&g, &a, now + 10) == 5, "part of a byte is a byte");
 
 	/* the smallest pause worth making grows with the company */
 	now = 10 * SEC;
@@ -216,6 +243,14 @@ test_basics(void)
 	   "and leaves the rest of the debt on the books");
 
 	memset(&zero, 0, sizeof(zero));
+	dt_rate_leave(&g, &b, 0, now + 321 * MS);
+	dt_rate_set(&g, 0, now + 321 * MS);
+	dt_rate_set(&g, MB, now + 321 * MS);
+	dt_rate_join(&g, &b, 1023, now + 321 * MS);
+	dt_rate_charge(&g, &b, GB, now + 321 * MS, 0);
+	ok(dt_rate_charge(&g, &a, 78, now + 321 * MS, 0) == 0 &&
+	   dt_rate_charge(&g, &a, 1, now + 321 * MS, 0) > 80 * MS,
+	   "but not beyond 80 ms");
 	dt_rate_leave(&g, &a, 0, now + 321 * MS);
 	ok(memcmp(&a, &zero, sizeof(a)) == 0 && g.n_members == 1 &&
 	   b.next == &b && b.prev == &b && g.cursor == &b,
@@ -260,6 +295,14 @@ test_threshold(void)
 	ok(dt_rate_threshold(&g, &m[0]) == 500 * KB / BLOCK * BLOCK &&
 	   dt_rate_threshold(&g, &m[1]) == 500 * KB / BLOCK * BLOCK,
 	   "one of two debtors: half of 10 ms, whether in debt yet or not");
+	for (n = 0; n < 4; n++)
+	{
+		if (n >= 2)
+			dt_rate_join(&g, &m[n], 1, 0);
+		dt_rate_charge(&g, &m[n], GB, 0, 0);
+	}
+	ok(dt_rate_threshold(&g, &m[0]) == 375 * KB / BLOCK * BLOCK,
+	   "one of four: a quarter of 15 ms");
 	dt_rate_init(&g, DT_RATE_MAX, BLOCK, 0);
 	dt_rate_join(&g, &m[0], 1, 0);
 	ok(dt_rate_threshold(&g, &m[0]) == 1024 * BLOCK, "1024 blocks at most");
@@ -331,6 +374,7 @@ test_idle_debtors(void)
 {
 	DtRateGroup g;
 	DtRateMember m[8];
+	static DtRateMember crowd[500];
 	int64_t		now = SEC;
 	int64_t		pause;
 	int			i;
@@ -378,6 +422,49 @@ test_idle_debtors(void)
 		dt_rate_charge(&g, &m[0], 1, now += 10 * MS, 0);
 	ok_range((double) dt_rate_debt(&g, &m[0], now) / MB, 101.0, 102.8,
 			 "debtors that stopped leave the income to the one in debt");
+
+	/* the same, with as many stopped debtors as a large server has */
+	now = SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &m[0], 1, now);
+	dt_rate_charge(&g, &m[0], 200 * KB + 100 * MB, now, 0);
+	for (i = 0; i < 500; i++)
+	{
+		dt_rate_join(&g, &crowd[i], 1, now);
+		dt_rate_charge(&g, &crowd[i], 2 * KB, now, 0);
+	}
+	for (i = 0; i < 100; i++)
+		dt_rate_charge(&g, &m[0], 1, now += 10 * MS, 0);
+	ok_range((double) dt_rate_debt(&g, &m[0], now) / MB, 90.9, 92.1,
+			 "500 debtors that stopped");
+
+	/* the first to be looked at is paid by what the last gives back */
+	now = SEC;
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	for (i = 0; i < 3; i++)
+		dt_rate_join(&g, &m[i], 1, now);
+	dt_rate_charge(&g, &m[0], 600 * KB, now, 0);
+	dt_rate_charge(&g, &m[1], KB, now, 0);
+	dt_rate_charge(&g, &m[2], 10 * MB, now, 0);
+	now += 100 * MS;
+	ok(dt_rate_debt(&g, &m[2], now) == 9401 * KB,
+	   "stopped debtors are all found at once after a gap");
+
+	/* who has paid makes room at once, and is not waited for */
+	for (gap = 0; gap < 2; gap++)
+	{
+		now = SEC;
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		dt_rate_join(&g, &m[0], 1, now);
+		dt_rate_join(&g, &m[1], 1, now);
+		dt_rate_charge(&g, &m[0], 300 * KB, now, 0);
+		dt_rate_charge(&g, &m[1], MB, now, 0);
+		now += 25 * MS;
+		pause = gap ? dt_rate_wake(&g, &m[0], now) :
+			dt_rate_charge(&g, &m[0], 0, now, 0);
+		ok(pause == 0 && dt_rate_wake(&g, &m[1], now) == 85 * MS,
+		   "who has paid makes room at once (%d)", gap);
+	}
 
 	/* after a long break the idle burst is all there is, lag or no lag */
 	now = SEC;
@@ -456,7 +543,7 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, 100 * MB, now, 0.99);
 	dt_rate_charge(&g, &b, 100 * MB, now, 0.99);
 	dt_rate_set(&g, MB, now);
-	ok(dt_rate_wake(&g, &b, now + 55 * SEC) == SEC,
+	ok(dt_rate_wake(&g, &b, now + 110 * SEC) == SEC,
 	   "no jitter outlives its rate");
 
 	/* credit does not outlive it either */
@@ -539,6 +626,23 @@ test_ghost(void)
 	ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
 			 0.249, 0.251, "a share beside three large debts left");
 	ok_intact(&g, "ghosts merged");
+
+	/* an overpaid ghost pays for the next who leaves */
+	for (i = 0; i < 2; i++)
+	{
+		now = 100 * SEC;
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		dt_rate_join(&g, &a, 1, now);
+		dt_rate_join(&g, &b, 1, now);
+		dt_rate_join(&g, &c, 1, now);
+		dt_rate_leave(&g, &a, 300 * KB, now);
+		dt_rate_charge(&g, &c, 10 * MB, now, 0);
+		dt_rate_charge(&g, &b, 350 * KB + i * 200 * KB, now, 0);
+		now += 40 * MS;
+		dt_rate_leave(&g, &b, i * 10 * KB, now);
+		ok(dt_rate_group_debt(&g, now) == 10050 * KB + i * 210 * KB,
+		   "a paid debtor and a paid ghost merge (%d)", i);
+	}
 
 	/* leaving overpaid gives back what was overpaid */
 	now = 100 * SEC;
@@ -645,12 +749,13 @@ test_wrap(void)
 	/* a ghost that comes and goes moves V without any debtor on the ring */
 	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
 	dt_rate_join(&g, &m[0], 1, now);
+	dt_rate_charge(&g, &m[0], DT_RATE_MAX / 50, now, 0);	/* the burst */
 	begin = now;
 	good = true;
 	while (now < begin + 20 * 60 * SEC)
 	{
 		dt_rate_join(&g, &m[1], 1, now);
-		dt_rate_leave(&g, &m[1], DT_RATE_MAX / 60, now);
+		dt_rate_leave(&g, &m[1], DT_RATE_MAX / 50, now);
 		now += 20 * MS;
 		good &= dt_rate_check(&g) == NULL;
 	}
@@ -1032,7 +1137,7 @@ sim_run(Sim *sim, int64_t duration)
 		sim->now = until;
 }
 
-/* Everybody gone to the tick: a changed rate wakes all sleepers. */
+/* A changed rate wakes all sleepers at once. */
 static void
 sim_set_rate(Sim *sim, int64_t rate)
 {
