@@ -68,7 +68,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C STABLE PARALLEL RESTRICTED;
 GRANT EXECUTE ON FUNCTION dirty_throttle_pace() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_pace() IS
-'Always true; pauses when this session''s resource group asks for it. COPY FROM calls it for every row in sessions that are in a group.';
+'Always true; pauses when this session''s resource group asks for it. COPY FROM evaluates it for every row in sessions that are in a group; it writes its rows in batches of up to 1000.';
 
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
@@ -126,10 +126,12 @@ COMMENT ON FUNCTION dirty_throttle_sessions() IS
 'The rows of the view dirty_throttle_sessions.';
 
 CREATE VIEW dirty_throttle_sessions AS
-SELECT s.pid, pg_catalog.pg_get_userbyid(s.usesysid) AS usename, d.datname,
+SELECT s.pid, r.rolname AS usename, d.datname,
        a.application_name, s.group_name, s.blocks_dirtied, s.pauses,
        s.paused_time, s.debt_kb, s.paused_since
 FROM dirty_throttle_sessions() AS s
+     LEFT JOIN pg_catalog.pg_roles AS r
+          ON r.oid OPERATOR(pg_catalog.=) s.usesysid
      LEFT JOIN pg_catalog.pg_database AS d
           ON d.oid OPERATOR(pg_catalog.=) s.datid
      LEFT JOIN pg_catalog.pg_stat_activity AS a
@@ -137,7 +139,7 @@ FROM dirty_throttle_sessions() AS s
 GRANT SELECT ON dirty_throttle_sessions TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group: one row a session. Other users'' sessions are shown to members of pg_read_all_stats only.';
 COMMENT ON COLUMN dirty_throttle_sessions.pid IS 'Process ID, as in pg_stat_activity';
-COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user';
+COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for a worker of the server';
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';

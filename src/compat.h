@@ -41,6 +41,16 @@ object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
 }
 #endif
 
+/* 16: VACUUM works with copies of the parameters, which are variables, too */
+#if PG_VERSION_NUM < 160000
+#define vacuum_cost_limit	VacuumCostLimit
+#define vacuum_cost_delay	VacuumCostDelay
+#define dt_vacuum_cost_changed()	((void) 0)
+#else
+#define dt_vacuum_cost_changed() \
+	(vacuum_cost_limit = VacuumCostLimit, vacuum_cost_delay = VacuumCostDelay)
+#endif
+
 /* 17: extensions name their wait events */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name) PG_WAIT_EXTENSION

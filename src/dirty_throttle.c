@@ -12,6 +12,7 @@
 #include "guc.h"
 #include "miscadmin.h"
 #include "pace.h"
+#include "statement.h"
 #include "storage/ipc.h"
 
 #include "compat.h"
@@ -56,7 +57,9 @@ _PG_init(void)
 	next_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 
+	dt_statement_init();
 	dt_pace_executor_init();
 	dt_pace_copy_init();
 	dt_pace_commit_init();
+	dt_pace_vacuum_init();
 }

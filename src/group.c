@@ -247,13 +247,13 @@ no_such_group(const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("resource group \"%s\" does not exist", name),
-			 errhint("SELECT group_name FROM dirty_throttle_groups lists the resource groups.")));
+			 errhint("The view dirty_throttle_groups lists the resource groups.")));
 }
 
 /*
- * Wake all members of g, so that sleepers look again at what they owe.  A
- * latch is set for a process that may have gone meanwhile, or that is not
- * asleep; neither does any harm.
+ * Wake all members of g and their parallel workers, so that sleepers look
+ * again at what they owe.  A latch is set for a process that may have gone
+ * meanwhile, or that is not asleep; neither does any harm.
  */
 static void
 wake_members(DtGroup *g)
@@ -261,8 +261,14 @@ wake_members(DtGroup *g)
 	int			i;
 
 	for (i = 0; i < shared->n_members; i++)
-		if (members[i].group == g)
-			SetLatch(&GetPGProcByNumber(i)->procLatch);
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		PGPROC	   *leader = proc->lockGroupLeader;
+		int			member = leader ? GetNumberFromPGProc(leader) : i;
+
+		if (members[member].group == g)
+			SetLatch(&proc->procLatch);
+	}
 }
 
 /*
@@ -377,13 +383,20 @@ dt_group_rename(const char *old_name, const char *new_name)
 }
 
 /*
- * Take every member out of g, which nobody can join any more, and wake it.
+ * Take every member out of g, which nobody can join any more, and wake it:
+ * from here on there is nothing to pause for.
  */
 static void
 release_members(DtGroup *g)
 {
 	int64		now = dt_now_us();
 	int			i;
+
+	SpinLockAcquire(&g->lock);
+	dt_rate_set(&g->rate, 0, now);
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	SpinLockRelease(&g->lock);
+	wake_members(g);
 
 	for (i = 0; i < shared->n_members; i++)
 	{
@@ -395,13 +408,12 @@ release_members(DtGroup *g)
 		if (m->group == g)
 		{
 			dt_rate_leave(&g->rate, &m->rate, 0, now);
-			m->paused = false;
+			m->sleepers = 0;
+			m->prepaid = 0;
 			m->group = NULL;
 		}
 		SpinLockRelease(&g->lock);
-		SetLatch(&GetPGProcByNumber(i)->procLatch);
 	}
-	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
 /*
@@ -468,7 +480,7 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	return true;
 }
 
-bool
+void
 dt_group_reset_stats(const char *name)
 {
 	bool		found = false;
@@ -491,7 +503,8 @@ dt_group_reset_stats(const char *name)
 		SpinLockRelease(&g->lock);
 	}
 	LWLockRelease(shared->registry_lock);
-	return found || name == NULL;
+	if (!found && name != NULL)
+		no_such_group(name);
 }
 
 DtMember *
@@ -537,7 +550,8 @@ dt_group_join(DtMember *member, uint64 *id, const char *name)
 		member->blocks_dirtied = 0;
 		member->pauses = 0;
 		member->paused_us = 0;
-		member->paused = false;
+		member->sleepers = 0;
+		member->prepaid = 0;
 		dt_rate_join(&g->rate, &member->rate, 1, now);
 		member->group = g;
 		SpinLockRelease(&g->lock);
@@ -631,7 +645,7 @@ dt_group_list_members(DtMemberInfo **infos)
 			info->pauses = m->pauses;
 			info->paused_us = m->paused_us;
 			info->debt = dt_rate_debt(&g->rate, &m->rate, now);
-			if (m->paused)
+			if (m->sleepers > 0)
 			{
 				info->paused_us += now - m->paused_since_us;
 				info->paused_since = m->paused_since;
@@ -645,6 +659,14 @@ dt_group_list_members(DtMemberInfo **infos)
 	return n;
 }
 
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(((const DtDefinition *) a)->name,
+				  ((const DtDefinition *) b)->name);
+}
+
+/* By name, whatever slots they are in, so that two servers can be compared. */
 int
 dt_group_definitions(DtDefinition **definitions)
 {
@@ -653,5 +675,6 @@ dt_group_definitions(DtDefinition **definitions)
 	LWLockAcquire(shared->change_lock, LW_SHARED);
 	n = copy_definitions(definitions);
 	LWLockRelease(shared->change_lock);
+	qsort(*definitions, n, sizeof(DtDefinition), compare_names);
 	return n;
 }

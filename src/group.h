@@ -43,7 +43,7 @@ typedef struct DtGroup
 } DtGroup;
 
 /*
- * One process's membership.  "group" is set by the member itself; it is
+ * One session's membership.  "group" is set by the member itself; it is
  * cleared by itself or, when its group is dropped by force, by the dropper,
  * in both cases under the lock of the group it names.  So a member may read
  * it at any time, but must look again once it holds that lock.
@@ -57,8 +57,10 @@ typedef struct DtMember
 	int64		blocks_dirtied; /* since it joined */
 	int64		pauses;
 	int64		paused_us;
-	bool		paused;			/* asleep, and since when: */
-	int64		paused_since_us;	/* monotonic */
+	int64		prepaid;		/* charged by parallel workers, still to come in
+								 * the leader's counter, blocks */
+	int			sleepers;		/* processes asleep: the session, its workers */
+	int64		paused_since_us;	/* since when any of them is; monotonic */
 	TimestampTz paused_since;	/* the same for people */
 } DtMember;
 
@@ -123,8 +125,8 @@ extern bool dt_group_define(const char *name, int64 rate, DtDefine how);
 extern void dt_group_rename(const char *old_name, const char *new_name);
 extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
 
-/* Set counters to 0, of all groups when name is NULL; false: no such group. */
-extern bool dt_group_reset_stats(const char *name);
+/* Set counters to 0, of all groups when name is NULL. */
+extern void dt_group_reset_stats(const char *name);
 
 /* The id of the group with that name, or 0. */
 extern uint64 dt_group_lookup(const char *name);

@@ -27,8 +27,30 @@ bool		dt_enabled = true;
 int			dt_transaction_grace_ms = 50;
 int			dt_max_commit_pause_ms = 30000;
 int			dt_max_groups = 64;
+char	   *dt_autovacuum_group = "";
+char	   *dt_apply_group = "";
 
 static char *group_name = NULL;
+
+static bool
+name_fits(const char *name)
+{
+	size_t		len = strlen(name);
+
+	if (len >= NAMEDATALEN)
+		GUC_check_errdetail("The name of a resource group has at most %d bytes, this one has %zu.",
+							NAMEDATALEN - 1, len);
+	return len < NAMEDATALEN;
+}
+
+/*
+ * The group of a kind of background process; looked up when one needs it.
+ */
+static bool
+check_background_group(char **newval, void **extra, GucSource source)
+{
+	return name_fits(*newval);
+}
 
 /*
  * Nobody may be refused a login, or a parallel query, because a group has
@@ -44,35 +66,29 @@ can_look_up(void)
 static bool
 check_group(char **newval, void **extra, GucSource source)
 {
-	size_t		len = strlen(*newval);
 	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
 	DtWantedGroup *wanted;
 
-	if (len >= NAMEDATALEN &&
-		(source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE))
-	{
-		GUC_check_errdetail("The name of a resource group has at most %d bytes, this one has %zu.",
-							NAMEDATALEN - 1, len);
+	if ((source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE) &&
+		!name_fits(*newval))
 		return false;
-	}
 
 	wanted = guc_malloc(LOG, sizeof(DtWantedGroup));
 	if (wanted == NULL)
 		return false;
 	memset(wanted, 0, sizeof(*wanted));
 	*extra = wanted;
-	if (len == 0 || !can_look_up())
+	if (**newval == '\0' || !can_look_up())
 		return true;
 
-	if (len < NAMEDATALEN)
-		wanted->id = dt_group_lookup(*newval);
+	wanted->id = dt_group_lookup(*newval);
 	if (wanted->id != 0)
 		return true;
 	if (fail)
 	{
 		GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
 		GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
-		GUC_check_errhint("SELECT group_name FROM dirty_throttle_groups lists the resource groups, set_group_dirty_limit() creates one.");
+		GUC_check_errhint("The view dirty_throttle_groups lists the resource groups, set_group_dirty_limit() creates one.");
 		return false;
 	}
 	if (source == PGC_S_TEST)
@@ -125,7 +141,7 @@ dt_guc_init(void)
 {
 	DefineCustomStringVariable("dirty_throttle.group",
 							   "Resource group of this session.",
-							   "All sessions of a group together dirty shared buffers at the group's rate. Empty: not throttled. Set it per role or database to throttle a workload; grant SET on it to let a role choose for itself.",
+							   "All sessions of a group together dirty shared buffers at the group's rate. Empty: not throttled. Set it per role or database to throttle a workload; grant SET on it to let a role choose for itself. In SQL the name is written dirty_throttle.\"group\".",
 							   &group_name,
 							   "",
 							   PGC_SUSET,
@@ -133,6 +149,28 @@ dt_guc_init(void)
 							   check_group,
 							   assign_group,
 							   show_group);
+
+	DefineCustomStringVariable("dirty_throttle.autovacuum_group",
+							   "Resource group of the autovacuum workers.",
+							   "Empty: they are not throttled, whatever dirty_throttle.group says for their database. A vacuum to prevent wraparound never is.",
+							   &dt_autovacuum_group,
+							   "",
+							   PGC_SIGHUP,
+							   0,
+							   check_background_group,
+							   NULL,
+							   NULL);
+
+	DefineCustomStringVariable("dirty_throttle.apply_group",
+							   "Resource group of the logical replication workers of subscriptions.",
+							   "Empty: they are not throttled. Otherwise they pause for at most a second after each transaction that they apply, so that the publisher gets its feedback in time.",
+							   &dt_apply_group,
+							   "",
+							   PGC_SIGHUP,
+							   0,
+							   check_background_group,
+							   NULL,
+							   NULL);
 
 	DefineCustomBoolVariable("dirty_throttle.enabled",
 							 "Throttles the members of resource groups.",
@@ -159,7 +197,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"The longest pause after a transaction.",
-							"What is owed beyond it is paid after the next transactions. Lower it when clients time out while they wait for the end of a command.",
+							"What is owed beyond it is paid after the next transactions. Lower it when clients time out while they wait for the end of a command; much below the default, many small transactions may exceed the limit.",
 							&dt_max_commit_pause_ms,
 							30000,
 							0, INT_MAX,

@@ -14,5 +14,14 @@
 extern void dt_pace_executor_init(void);	/* between two rows of a plan */
 extern void dt_pace_copy_init(void);	/* between two rows of COPY FROM */
 extern void dt_pace_commit_init(void);	/* after a transaction */
+extern void dt_pace_vacuum_init(void);	/* in the naps of VACUUM and ANALYZE */
+
+/* This autovacuum worker has joined a group. */
+extern void dt_pace_vacuum_start_autovacuum(void);
+
+/*
+ * A command runs that may hold locks over its own commits: pay after it.
+ */
+extern int	dt_pace_commit_hold;
 
 #endif							/* DT_PACE_H */

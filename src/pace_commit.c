@@ -24,21 +24,12 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "pace.h"
 #include "session.h"
-#include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
-#include "compat.h"
-
-static ProcessUtility_hook_type next_process_utility = NULL;
-static ExecutorRun_hook_type next_executor_run = NULL;
-static ExecutorFinish_hook_type next_executor_finish = NULL;
-
-/* Utility commands under way that may hold locks over their own commits. */
-static int	utility_depth = 0;
+int			dt_pace_commit_hold = 0;
 
 static void after_transaction(void *arg);
 
@@ -60,13 +51,17 @@ static void
 resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 				   void *arg)
 {
-	if (likely(!dt_session_active) ||
+	if (likely(!dt_session_active && MyBackendType == B_BACKEND) ||
 		phase != RESOURCE_RELEASE_AFTER_LOCKS || !isTopLevel ||
 		CurrentResourceOwner != TopTransactionResourceOwner ||
 		IsParallelWorker() || callback_registered)
 		return;
 
-	if (dt_session_end_transaction(isCommit, utility_depth == 0))
+	dt_session_follow_background_group();
+	if (MyBackendType == B_AUTOVAC_WORKER && dt_session_is_member())
+		dt_pace_vacuum_start_autovacuum();
+
+	if (dt_session_end_transaction(isCommit, dt_pace_commit_hold == 0))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 		callback_registered = true;
@@ -74,98 +69,29 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 }
 
 /*
- * These hooks see the errors that end a transaction: whether it was cancelled
- * is not to be known any more when it aborts.
+ * A parallel worker that ends well leaves word of what it has charged, before
+ * its leader adds up.  What a leader did not use of that is void when the
+ * (sub)transaction fails.
  */
 static void
-pace_commit_executor_run(EXECUTOR_RUN_PARAMS)
+transaction_event(XactEvent event, void *arg)
 {
-	ExecutorRun_hook_type run =
-		next_executor_run ? next_executor_run : standard_ExecutorRun;
-
-	if (likely(!dt_session_active))
-	{
-		run(EXECUTOR_RUN_ARGS);
-		return;
-	}
-	PG_TRY();
-	{
-		run(EXECUTOR_RUN_ARGS);
-	}
-	PG_CATCH();
-	{
-		dt_session_note_error();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	if (event == XACT_EVENT_PARALLEL_COMMIT)
+		dt_session_publish_worker();
 }
 
 static void
-pace_commit_executor_finish(QueryDesc *queryDesc)
+subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
+					 SubTransactionId parentSubid, void *arg)
 {
-	ExecutorFinish_hook_type finish =
-		next_executor_finish ? next_executor_finish : standard_ExecutorFinish;
-
-	if (likely(!dt_session_active))
-	{
-		finish(queryDesc);
-		return;
-	}
-	PG_TRY();
-	{
-		finish(queryDesc);
-	}
-	PG_CATCH();
-	{
-		dt_session_note_error();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-}
-
-static void
-pace_commit_utility(PlannedStmt *pstmt, const char *queryString,
-					bool readOnlyTree, ProcessUtilityContext context,
-					ParamListInfo params, QueryEnvironment *queryEnv,
-					DestReceiver *dest, QueryCompletion *qc)
-{
-	ProcessUtility_hook_type process = next_process_utility ?
-		next_process_utility : standard_ProcessUtility;
-	int			outer_depth = utility_depth;
-
-	if (likely(!dt_session_active))
-	{
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
-		return;
-	}
-
-	dt_session_begin_statement();
-	if (!IsA(pstmt->utilityStmt, CallStmt) && !IsA(pstmt->utilityStmt, DoStmt))
-		utility_depth++;
-	PG_TRY();
-	{
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
-	}
-	PG_CATCH();
-	{
-		utility_depth = outer_depth;
-		dt_session_note_error();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	utility_depth = outer_depth;
+	if (unlikely(dt_session_active) && event == SUBXACT_EVENT_ABORT_SUB)
+		dt_session_forget_workers();
 }
 
 void
 dt_pace_commit_init(void)
 {
-	next_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = pace_commit_utility;
-	next_executor_run = ExecutorRun_hook;
-	ExecutorRun_hook = pace_commit_executor_run;
-	next_executor_finish = ExecutorFinish_hook;
-	ExecutorFinish_hook = pace_commit_executor_finish;
 	RegisterResourceReleaseCallback(resources_released, NULL);
+	RegisterXactCallback(transaction_event, NULL);
+	RegisterSubXactCallback(subtransaction_event, NULL);
 }

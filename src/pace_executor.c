@@ -9,12 +9,19 @@
  * After ExecutorStart we point it, in the nodes where rows come from, to a
  * wrapper that paces and then does what the core's would have done.
  *
+ * Where such a node has a filter, its rows do not all come out of it, so the
+ * filter's evaluation function is wrapped in the same way instead: the core
+ * calls it through ExprState->evalfunc, with the real one in evalfunc_private.
+ * A filter that was compiled (JIT) cannot be wrapped; rows that it rejects are
+ * charged live only.
+ *
  * Plans of sessions without a group stay as they are.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "executor/execExpr.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
@@ -56,6 +63,40 @@ pace_node_first(PlanState *node)
 }
 
 /*
+ * Wrappers for the evaluation of a filter, at its first call and later.
+ */
+static Datum
+pace_filter(ExprState *state, ExprContext *econtext, bool *isnull)
+{
+	dt_pace();
+	return ((ExprStateEvalFunc) state->evalfunc_private) (state, econtext,
+														  isnull);
+}
+
+static Datum
+pace_filter_first(ExprState *state, ExprContext *econtext, bool *isnull)
+{
+	CheckExprStillValid(state, econtext);
+	state->evalfunc = pace_filter;
+	return pace_filter(state, econtext, isnull);
+}
+
+static void
+wrap_node(PlanState *ps)
+{
+	ps->ExecProcNode = pace_node_first;
+}
+
+static void
+wrap_source(PlanState *ps)
+{
+	if (ps->qual != NULL && ps->qual->evalfunc == ExecInterpExprStillValid)
+		ps->qual->evalfunc = pace_filter_first;
+	else if (ps->qual == NULL || ps->qual->evalfunc != pace_filter_first)
+		wrap_node(ps);
+}
+
+/*
  * Do rows enter the plan here?  Nodes that hand over all at once
  * (MultiExecProcNode) never go through the wrapper; their consumer does.
  */
@@ -84,9 +125,9 @@ static bool
 wrap_sources(PlanState *ps, void *context)
 {
 	if (is_source(ps))
-		ps->ExecProcNode = pace_node_first;
+		wrap_source(ps);
 	else if (IsA(ps, ModifyTableState))
-		outerPlanState(ps)->ExecProcNode = pace_node_first;
+		wrap_node(outerPlanState(ps));
 	return planstate_tree_walker(ps, wrap_sources, context);
 }
 
@@ -106,7 +147,7 @@ pace_executor_start(QueryDesc *queryDesc, int eflags)
 		ListCell   *lc;
 
 		/* the root, and the data-modifying WITH queries beside it */
-		queryDesc->planstate->ExecProcNode = pace_node_first;
+		wrap_node(queryDesc->planstate);
 		(void) wrap_sources(queryDesc->planstate, NULL);
 		foreach(lc, queryDesc->estate->es_subplanstates)
 		{

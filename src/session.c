@@ -12,8 +12,17 @@
  *
  * Whatever is shared is in the DtMember slot and the DtGroup, under the
  * group's spinlock; the rest is local.  The group may be dropped by force at
- * any moment: then the slot's group pointer is NULL under the lock, and we
- * become a session without a group.
+ * any moment: then the slot's group pointer is another one under the lock,
+ * and we become a session without a group.
+ *
+ * A parallel worker uses its leader's slot: what it dirties is charged to the
+ * leader's account, and it pauses for it, too.  The leader later adds the
+ * worker's counters to its own, so the worker leaves word of what is paid for
+ * ("prepaid").
+ *
+ * A long command without safe points is charged from a timer's signal handler
+ * (dt_session_charge_live), which may interrupt anything here; "busy" tells it
+ * to leave the account alone.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,6 +43,12 @@
 /* Blocks between two looks at a group that has no limit. */
 #define UNLIMITED_CHARGE_BLOCKS		1024
 
+/*
+ * The longest pause of an apply worker, whose publisher waits for feedback,
+ * and of an autovacuum worker, which keeps its table locked.
+ */
+#define BACKGROUND_PAUSE_MS			1000
+
 static pg_atomic_uint32 no_generation;	/* for sessions without a group */
 
 bool		dt_session_active = false;
@@ -48,11 +63,13 @@ static bool wanted_changed = false; /* and not yet acted upon */
 static bool missing_warned = false; /* the user knows that it is missing */
 static uint64 looked_up_version = 0;	/* registry when it was missing */
 
-/* Membership; the slot is ours for the backend's life. */
-static DtMember *my = NULL;		/* NULL: never was a member */
-static bool joined = false;
-static uint64 joined_id = 0;
+/* Membership. */
+static DtMember *my = NULL;		/* our slot, or our leader's */
+static DtGroup *group = NULL;	/* NULL: not a member, as far as we know */
+static uint64 group_id = 0;
+static bool exit_registered = false;
 static uint32 wait_event = 0;
+static bool asleep = false;		/* counted in my->sleepers */
 
 /* The account. */
 static int64 billed = 0;		/* counter value at the last charge */
@@ -61,6 +78,23 @@ static int64 xact_blocks = 0;	/* charged in this transaction */
 static bool xact_paces = false; /* it has once owed more than the grace */
 static bool xact_cancelled = false; /* by the user or a timeout */
 static bool xact_ending = false;	/* a pause after it is still to come */
+static int64 worker_blocks = 0; /* charged by us, a parallel worker */
+
+/* The account is being worked on: hands off, signal handler. */
+static volatile sig_atomic_t busy = 0;
+
+/*
+ * The group of a process that has no settings of its own; NULL in others.
+ */
+static const char *
+background_group(void)
+{
+	if (MyBackendType == B_AUTOVAC_WORKER)
+		return dt_autovacuum_group;
+	if (IsLogicalWorker())
+		return dt_apply_group;
+	return NULL;
+}
 
 bool
 dt_session_may_join(void)
@@ -73,7 +107,25 @@ dt_session_may_join(void)
 bool
 dt_session_is_member(void)
 {
-	return joined;
+	return group != NULL;
+}
+
+/*
+ * The next two look at the rate without its lock: it may be a moment old.
+ */
+bool
+dt_session_is_throttled(void)
+{
+	return group != NULL && group->rate.rate > 0 &&
+		dt_group_throttling_enabled();
+}
+
+int64
+dt_session_block_time(void)
+{
+	int64		rate = group != NULL ? group->rate.rate : 0;
+
+	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate : 0;
 }
 
 void
@@ -83,7 +135,21 @@ dt_session_warn_unknown_group(const char *name)
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("resource group \"%s\" does not exist, this session is not throttled",
 					name),
-			 errhint("Create it with set_group_dirty_limit(), or correct dirty_throttle.group for this role, database or server.")));
+			 errhint("Create it with set_group_dirty_limit(), or correct the setting dirty_throttle.\"group\" of this role, database or server.")));
+}
+
+static inline void
+account_lock(void)
+{
+	busy = 1;
+	pg_compiler_barrier();
+}
+
+static inline void
+account_unlock(void)
+{
+	pg_compiler_barrier();
+	busy = 0;
 }
 
 /*
@@ -92,8 +158,9 @@ dt_session_warn_unknown_group(const char *name)
 static void
 forget_group(void)
 {
-	joined = false;
+	group = NULL;
 	owes = false;
+	asleep = false;
 	dt_session_next_charge = PG_INT64_MAX;
 	dt_session_generation = 0;
 	dt_session_group_generation = &no_generation;
@@ -105,60 +172,82 @@ forget_group(void)
  * lock.
  */
 static void
-mark_paused(DtGroup *g, int64 now, TimestampTz wall_clock)
+mark_paused(int64 now, TimestampTz wall_clock)
 {
-	if (my->paused)
+	if (asleep)
 		return;
-	my->paused = true;
+	asleep = true;
+	if (my->sleepers++ > 0)
+		return;
 	my->paused_since_us = now;
 	my->paused_since = wall_clock;
-	g->paused++;
+	group->paused++;
 }
 
 static void
-mark_running(DtGroup *g, int64 now)
+mark_running(int64 now)
 {
-	if (!my->paused)
+	if (!asleep)
 		return;
-	my->paused = false;
+	asleep = false;
+	if (my->sleepers == 0 || --my->sleepers > 0)
+		return;
 	my->paused_us += now - my->paused_since_us;
-	g->paused_us += now - my->paused_since_us;
-	g->paused--;
+	group->paused_us += now - my->paused_since_us;
+	group->paused--;
 }
 
 /*
  * Count blocks for the views.  Under the group's lock.
  */
 static void
-count_blocks(DtGroup *g, int64 blocks, int64 now)
+count_blocks(int64 blocks, int64 now)
 {
 	my->blocks_dirtied += blocks;
-	g->blocks_dirtied += blocks;
-	dt_meter_add(&g->meter, blocks * BLCKSZ, now);
+	group->blocks_dirtied += blocks;
+	dt_meter_add(&group->meter, blocks * BLCKSZ, now);
+}
+
+/*
+ * What was dirtied since the last charge and is not paid for by a parallel
+ * worker.  Under the group's lock.
+ */
+static int64
+take_unbilled(void)
+{
+	int64		used = pgBufferUsage.shared_blks_dirtied;
+	int64		blocks = used - billed;
+
+	billed = used;
+	if (my->prepaid > 0 && !IsParallelWorker())
+	{
+		int64		prepaid = Min(my->prepaid, blocks);
+
+		my->prepaid -= prepaid;
+		blocks -= prepaid;
+	}
+	return blocks;
 }
 
 static void
 leave_group(void)
 {
-	DtGroup    *g = my->group;
+	int64		now = dt_now_us();
 
-	if (g != NULL)
+	account_lock();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
 	{
-		int64		used = pgBufferUsage.shared_blks_dirtied;
-		int64		now = dt_now_us();
+		int64		blocks = take_unbilled();
 
-		SpinLockAcquire(&g->lock);
-		if (my->group == g)
-		{
-			mark_running(g, now);
-			count_blocks(g, used - billed, now);
-			dt_rate_leave(&g->rate, &my->rate, (used - billed) * BLCKSZ, now);
-			my->group = NULL;
-		}
-		SpinLockRelease(&g->lock);
-		billed = used;
+		mark_running(now);
+		count_blocks(blocks, now);
+		dt_rate_leave(&group->rate, &my->rate, blocks * BLCKSZ, now);
+		my->group = NULL;
 	}
+	SpinLockRelease(&group->lock);
 	forget_group();
+	account_unlock();
 }
 
 /*
@@ -168,26 +257,19 @@ leave_group(void)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	if (joined)
+	if (group != NULL)
 		leave_group();
 }
 
+/*
+ * Local state of a member of g.
+ */
 static void
-join_group(uint64 id, const char *name)
+remember_group(DtGroup *g, uint64 id)
 {
-	DtGroup    *g;
-
-	if (my == NULL)
-	{
-		on_shmem_exit(leave_at_exit, (Datum) 0);
-		my = dt_group_my_member();
-	}
-	g = dt_group_join(my, &id, name);
-	if (g == NULL)
-		return;
-
-	joined = true;
-	joined_id = id;
+	account_lock();
+	group = g;
+	group_id = id;
 	billed = pgBufferUsage.shared_blks_dirtied;
 	owes = false;
 	xact_blocks = 0;
@@ -195,6 +277,23 @@ join_group(uint64 id, const char *name)
 	dt_session_active = true;
 	dt_session_group_generation = &g->generation;
 	dt_session_next_charge = billed;	/* the first charge sets the pace */
+	account_unlock();
+}
+
+static void
+join_group(uint64 id, const char *name)
+{
+	DtGroup    *g;
+
+	if (!exit_registered)
+	{
+		on_shmem_exit(leave_at_exit, (Datum) 0);
+		exit_registered = true;
+		my = dt_group_my_member();
+	}
+	g = dt_group_join(my, &id, name);
+	if (g != NULL)
+		remember_group(g, id);
 }
 
 /*
@@ -209,9 +308,9 @@ apply_wanted_group(void)
 	looked_up_version = dt_group_registry_version();
 	if (id == 0 && wanted_name[0] != '\0')
 		id = dt_group_lookup(wanted_name);
-	if (joined)
+	if (group != NULL)
 	{
-		if (id != 0 && id == joined_id && my->group != NULL)
+		if (id != 0 && id == group_id && my->group == group)
 			return;				/* as it is */
 		leave_group();
 	}
@@ -228,35 +327,57 @@ dt_session_want_group(const char *name, DtWantedGroup *wanted)
 {
 	bool		usable = strlen(name) < NAMEDATALEN;
 
+	if (background_group() != NULL)
+		return;
 	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
 	wanted_id = wanted ? wanted->id : 0;
 	missing_warned = wanted ? wanted->warned : false;
 	looked_up_version = 0;
 	wanted_changed = true;
-	dt_session_active = joined || wanted_name[0] != '\0';
+	dt_session_active = group != NULL || wanted_name[0] != '\0';
 
 	if (dt_group_available() && MyProc != NULL && dt_session_may_join() &&
 		!xact_ending)
 		apply_wanted_group();
 }
 
+/*
+ * A parallel worker: what its leader is in, it is in.
+ */
+static void
+join_leader(void)
+{
+	DtGroup    *g;
+
+	my = dt_group_leader_member();
+	g = my->group;
+	if (g != NULL)
+		remember_group(g, 0);
+}
+
 void
 dt_session_begin_statement(void)
 {
-	if (!dt_session_may_join() || !dt_group_available() || xact_ending)
+	if (!dt_group_available() || xact_ending)
 		return;
-
 	if (wait_event == 0)
 		wait_event = WaitEventExtensionNew("DirtyThrottle");
-	if (joined && my->group == NULL)
+	if (group != NULL && my->group != group)
 		forget_group();			/* dropped by force */
 
+	if (IsParallelWorker())
+	{
+		if (group == NULL)
+			join_leader();
+		return;
+	}
+
 	/* Set where there was no shared memory yet, or missing up to now. */
-	if (!joined && wanted_name[0] != '\0' &&
+	if (group == NULL && wanted_name[0] != '\0' && dt_session_may_join() &&
 		looked_up_version != dt_group_registry_version())
 	{
 		apply_wanted_group();
-		if (!joined && !missing_warned)
+		if (group == NULL && !missing_warned)
 		{
 			missing_warned = true;
 			dt_session_warn_unknown_group(wanted_name);
@@ -264,61 +385,110 @@ dt_session_begin_statement(void)
 	}
 }
 
+void
+dt_session_follow_background_group(void)
+{
+	const char *name = background_group();
+
+	if (name == NULL || !dt_group_available() || xact_ending)
+		return;
+	if (group != NULL && my->group != group)
+		forget_group();			/* dropped by force */
+	if (strcmp(name, wanted_name) != 0 ||
+		(group == NULL && name[0] != '\0' &&
+		 looked_up_version != dt_group_registry_version()))
+	{
+		strlcpy(wanted_name, name, NAMEDATALEN);
+		wanted_id = 0;
+		apply_wanted_group();
+	}
+	dt_session_active = group != NULL;
+}
+
 /*
- * Charge the group with what was dirtied since the last charge.  Returns for
- * how long to pause, in us; *xact_owed_us is how much of the debt is this
- * transaction's, in time at the group's rate.
+ * Charge the group with what was dirtied since the last charge, and set when
+ * the next charge is due.  Returns for how long to pause, in us.  Under the
+ * group's lock, as a member; also in a signal handler.
+ */
+static int64
+charge_locked(int64 now, double jitter)
+{
+	int64		blocks = take_unbilled();
+	int64		threshold = UNLIMITED_CHARGE_BLOCKS;
+	int64		pause = 0;
+
+	dt_session_generation = pg_atomic_read_u32(&group->generation);
+	count_blocks(blocks, now);
+	if (IsParallelWorker())
+		worker_blocks += blocks;
+	if (group->rate.rate > 0 && dt_group_throttling_enabled())
+	{
+		pause = dt_rate_charge(&group->rate, &my->rate, blocks * BLCKSZ, now,
+							   jitter);
+		threshold = dt_rate_threshold(&group->rate, &my->rate) / BLCKSZ;
+	}
+	xact_blocks += blocks;
+	owes = pause > 0;
+	dt_session_next_charge = billed + threshold;
+	return pause;
+}
+
+/*
+ * The same from a place that can be a safe point.  *xact_owed_us is how much
+ * of the debt is this transaction's, in time at the group's rate.
  */
 static int64
 charge(int64 *xact_owed_us)
 {
-	DtGroup    *g = my->group;
-	int64		used = pgBufferUsage.shared_blks_dirtied;
-	int64		blocks = used - billed;
+	double		jitter = pg_prng_double(&pg_global_prng_state);
+	int64		now;
 	int64		pause = 0;
 	int64		debt = 0;
 	int64		rate = 0;
-	int64		threshold = UNLIMITED_CHARGE_BLOCKS;
-	bool		member = false;
+	bool		member;
+
+	account_lock();
+	now = dt_now_us();
+	SpinLockAcquire(&group->lock);
+	member = (my->group == group);
+	if (member)
+	{
+		mark_running(now);		/* an error has ended the last pause */
+		pause = charge_locked(now, jitter);
+		rate = group->rate.rate;
+		if (pause > 0)
+			debt = dt_rate_debt(&group->rate, &my->rate, now);
+	}
+	SpinLockRelease(&group->lock);
+	if (!member)
+		forget_group();			/* dropped by force */
+	account_unlock();
 
 	*xact_owed_us = 0;
-	if (g != NULL)
-	{
-		double		jitter = pg_prng_double(&pg_global_prng_state);
-		int64		now = dt_now_us();
-
-		SpinLockAcquire(&g->lock);
-		member = (my->group == g);
-		if (member)
-		{
-			dt_session_generation = pg_atomic_read_u32(&g->generation);
-			mark_running(g, now);	/* an error has ended the last pause */
-			count_blocks(g, blocks, now);
-			rate = g->rate.rate;
-			if (rate > 0 && dt_group_throttling_enabled())
-			{
-				pause = dt_rate_charge(&g->rate, &my->rate, blocks * BLCKSZ,
-									   now, jitter);
-				threshold = dt_rate_threshold(&g->rate, &my->rate) / BLCKSZ;
-				if (pause > 0)
-					debt = dt_rate_debt(&g->rate, &my->rate, now);
-			}
-		}
-		SpinLockRelease(&g->lock);
-	}
-	if (!member)
-	{
-		forget_group();			/* dropped by force */
-		return 0;
-	}
-
-	billed = used;
-	xact_blocks += blocks;
-	owes = pause > 0;
-	dt_session_next_charge = used + threshold;
 	if (pause > 0)
 		*xact_owed_us = Min((double) debt, (double) xact_blocks * BLCKSZ) *
 			1000000.0 / rate;
+	return pause;
+}
+
+int64
+dt_session_charge_live(int64 *blocks)
+{
+	int64		pause = -1;
+
+	if (busy || group == NULL)
+		return -1;
+	/* The lock may be held by whom we interrupted: never wait for it. */
+	if (TAS(&group->lock))
+		return -1;
+	if (my->group == group)
+	{
+		pause = charge_locked(dt_now_us(), 0);
+		*blocks = dt_session_next_charge - billed;
+		if (pause > 0)
+			dt_session_next_charge = billed;	/* the next safe point pauses */
+	}
+	SpinLockRelease(&group->lock);
 	return pause;
 }
 
@@ -328,32 +498,34 @@ charge(int64 *xact_owed_us)
 static int64
 remaining_pause(bool first)
 {
-	DtGroup    *g = my->group;
 	TimestampTz wall_clock = GetCurrentTimestamp();
-	int64		now = dt_now_us();
+	int64		now;
 	int64		pause = 0;
 
-	if (g == NULL)
+	if (group == NULL)
 		return 0;
-	SpinLockAcquire(&g->lock);
-	if (my->group == g)
+	account_lock();
+	now = dt_now_us();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
 	{
 		if (dt_group_throttling_enabled())
-			pause = dt_rate_wake(&g->rate, &my->rate, now);
+			pause = dt_rate_wake(&group->rate, &my->rate, now);
 		if (pause > 0)
 		{
-			mark_paused(g, now, wall_clock);
+			mark_paused(now, wall_clock);
 			if (first)
 			{
 				my->pauses++;
-				g->pauses++;
+				group->pauses++;
 			}
 		}
 		else
-			mark_running(g, now);
+			mark_running(now);
 	}
-	SpinLockRelease(&g->lock);
+	SpinLockRelease(&group->lock);
 	owes = pause > 0;
+	account_unlock();
 	return pause;
 }
 
@@ -363,15 +535,16 @@ remaining_pause(bool first)
 static void
 interrupt_pause(void)
 {
-	DtGroup    *g = my->group;
 	int64		now = dt_now_us();
 
-	if (g == NULL)
+	if (group == NULL)
 		return;
-	SpinLockAcquire(&g->lock);
-	if (my->group == g)
-		mark_running(g, now);
-	SpinLockRelease(&g->lock);
+	account_lock();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
+		mark_running(now);
+	SpinLockRelease(&group->lock);
+	account_unlock();
 }
 
 /*
@@ -426,7 +599,7 @@ dt_session_pace(void)
 	int64		xact_owed_us;
 	int64		pause;
 
-	if (!joined)
+	if (group == NULL)
 		return;
 	pause = charge(&xact_owed_us);
 	if (pause == 0)
@@ -450,6 +623,54 @@ dt_session_pace(void)
 	pause_in_flight();
 }
 
+/*
+ * In a parallel worker, the leader will get the counters of what is dirtied
+ * from here to dt_session_end_worker_run(), and of nothing else.
+ */
+void
+dt_session_begin_worker_run(void)
+{
+	if (IsParallelWorker() && group != NULL)
+		billed = pgBufferUsage.shared_blks_dirtied;
+}
+
+void
+dt_session_end_worker_run(void)
+{
+	int64		xact_owed_us;
+
+	if (IsParallelWorker() && group != NULL)
+		(void) charge(&xact_owed_us);
+}
+
+void
+dt_session_publish_worker(void)
+{
+	if (group == NULL || worker_blocks == 0)
+		return;
+	account_lock();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
+		my->prepaid += worker_blocks;
+	SpinLockRelease(&group->lock);
+	worker_blocks = 0;
+	account_unlock();
+}
+
+void
+dt_session_forget_workers(void)
+{
+	/* no worker is left that could write it */
+	if (group == NULL || IsParallelWorker() || my->prepaid == 0)
+		return;
+	account_lock();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
+		my->prepaid = 0;
+	SpinLockRelease(&group->lock);
+	account_unlock();
+}
+
 void
 dt_session_note_error(void)
 {
@@ -465,8 +686,9 @@ dt_session_end_transaction(bool committed, bool may_pause)
 	int64		xact_owed_us;
 	int64		pause = 0;
 
-	if (joined && (owes || pgBufferUsage.shared_blks_dirtied != billed))
+	if (group != NULL && (owes || pgBufferUsage.shared_blks_dirtied != billed))
 		pause = charge(&xact_owed_us);
+	dt_session_forget_workers();
 
 	/*
 	 * Who has cancelled something wants to go on now, and who has dirtied
@@ -487,7 +709,9 @@ dt_session_end_transaction(bool committed, bool may_pause)
 void
 dt_session_pause_after_transaction(void)
 {
-	int64		until = dt_now_us() + dt_max_commit_pause_ms * INT64CONST(1000);
+	int64		until = dt_now_us() + INT64CONST(1000) *
+		(background_group() ? Min(dt_max_commit_pause_ms, BACKGROUND_PAUSE_MS) :
+		 dt_max_commit_pause_ms);
 	int			stop_at = WL_POSTMASTER_DEATH;
 	bool		latch_set = false;
 	bool		first = true;

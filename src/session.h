@@ -43,8 +43,39 @@ extern void dt_session_warn_unknown_group(const char *name);
 /* A statement begins: join what is wanted if that was not possible yet. */
 extern void dt_session_begin_statement(void);
 
-/* Is this session a member of a group? */
+/*
+ * The same for a process that has no settings of its own: an apply or an
+ * autovacuum worker joins the group of dirty_throttle.apply_group or
+ * .autovacuum_group.  At the end of its transactions.
+ */
+extern void dt_session_follow_background_group(void);
+
+/* Is this session, or its parallel leader, a member of a group? */
 extern bool dt_session_is_member(void);
+
+/*
+ * Charge from a signal handler, while a command runs that has no safe points.
+ * Never waits: -1 when the account is in use or there is no group.  Otherwise
+ * the pause that is due, in us, and in *blocks how many may be dirtied before
+ * the next charge.
+ */
+extern int64 dt_session_charge_live(int64 *blocks);
+
+/* Does its group have a limit that is in force? */
+extern bool dt_session_is_throttled(void);
+
+/* How long a block takes at this member's share of the rate, us. */
+extern int64 dt_session_block_time(void);
+
+/*
+ * A parallel worker runs its part of the plan from .. to; then, when it ends
+ * well, leaves word of what it has charged.  The leader forgets what is left
+ * of that when the (sub)transaction ends.
+ */
+extern void dt_session_begin_worker_run(void);
+extern void dt_session_end_worker_run(void);
+extern void dt_session_publish_worker(void);
+extern void dt_session_forget_workers(void);
 
 /* The slow part of dt_pace(). */
 extern void dt_session_pace(void);

@@ -173,14 +173,9 @@ drop_resource_group(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_reset(PG_FUNCTION_ARGS)
 {
-	char	   *name;
-
 	need_library();
-	name = PG_ARGISNULL(0) ? NULL : get_name(fcinfo, 0, "group name");
-	if (!dt_group_reset_stats(name))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("resource group \"%s\" does not exist", name)));
+	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
+						 get_name(fcinfo, 0, "group name"));
 	PG_RETURN_VOID();
 }
 

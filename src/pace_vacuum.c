@@ -1,0 +1,316 @@
+/*-------------------------------------------------------------------------
+ *
+ * pace_vacuum.c
+ *		Safe points in VACUUM and ANALYZE: their own cost-based naps.
+ *
+ * vacuum_delay_point() naps when the pages handled have cost more than a
+ * limit.  It is no hook, but its parameters are variables, and a nap is a
+ * plain sleep that any signal ends.  So a member's VACUUM gets a budget of a
+ * few dirtied pages and a nap longer than ever needed, and a timer ends the
+ * nap: its signal handler charges the group, which tells when all will be
+ * paid, grants the next budget and sets the timer to that moment.  The work
+ * between two naps takes its time out of the nap, and an inexact nap shows in
+ * the next charge, so the rate is the group's, however slow the pages are.
+ *
+ * A vacuum_cost_delay of the user stays in force: pages then cost what the
+ * user said, and the timer waits for the longer of the two.  Where the core
+ * has switched the delay off (failsafe), we leave it off.
+ *
+ * Parallel vacuum workers would nap each for themselves, with copies of the
+ * parameters that we cannot reach, so a member's VACUUM runs without them.
+ *
+ * Autovacuum workers get their parameters from elsewhere, and rewritten after
+ * each nap, except for the cost of a dirtied page.  In a group, they are
+ * steered by that.  A vacuum to prevent wraparound is let alone.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "commands/vacuum.h"
+#include "executor/instrument.h"
+#include "group.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/parsenodes.h"
+#include "pace.h"
+#include "session.h"
+#include "tcop/utility.h"
+#include "utils/timeout.h"
+
+#include "compat.h"
+
+/* A nap that nothing but the timer ends. */
+#define NAP_MS				10000
+
+/*
+ * The timer: at most this often, which also bounds how long a change of the
+ * limit goes unnoticed unless a single page takes longer; and when the account
+ * is in use by somebody else at the moment.
+ */
+#define SHORTEST_TURN_US	5000
+#define LONGEST_TURN_US		100000
+#define RETRY_US			2000
+
+/* Naps of the user's that are shorter are taken together up to this. */
+#define OWN_TURN_MS			20
+
+/* Budget of a turn, in charges' worth: clearly more than a shortest pause. */
+#define CHARGES_PER_TURN	4
+
+typedef struct CostSettings
+{
+	int			page_hit;
+	int			page_miss;
+	int			page_dirty;
+	int			limit;
+	double		delay;			/* ms */
+} CostSettings;
+
+static ProcessUtility_hook_type next_process_utility = NULL;
+static TimeoutId turn_timeout = MAX_TIMEOUTS;	/* not registered */
+
+static CostSettings own;		/* what the user has set */
+static BufferUsage last_usage;	/* at the last turn */
+static double own_due_us;		/* nap still due by the user's settings */
+static int64 last_turn;			/* its time, us */
+
+static void
+get_settings(CostSettings *s)
+{
+	s->page_hit = VacuumCostPageHit;
+	s->page_miss = VacuumCostPageMiss;
+	s->page_dirty = VacuumCostPageDirty;
+	s->limit = VacuumCostLimit;
+	s->delay = VacuumCostDelay;
+}
+
+static void
+set_settings(const CostSettings *s)
+{
+	VacuumCostPageHit = s->page_hit;
+	VacuumCostPageMiss = s->page_miss;
+	VacuumCostPageDirty = s->page_dirty;
+	VacuumCostLimit = s->limit;
+	VacuumCostDelay = s->delay;
+	dt_vacuum_cost_changed();
+}
+
+/*
+ * Settings that nap after so many dirtied pages, or when the user's would.
+ */
+static void
+set_budget(int64 blocks)
+{
+	CostSettings s = own;
+
+	s.delay = NAP_MS;
+	if (own.delay > 0)
+	{
+		double		own_budget = own.limit * Max(OWN_TURN_MS / own.delay, 1);
+
+		s.page_dirty = Max(own.page_dirty, 1);
+		s.limit = (int) Min(own_budget, (double) blocks * s.page_dirty);
+	}
+	else
+	{
+		s.page_hit = s.page_miss = 0;
+		s.page_dirty = 1;
+		s.limit = (int) Min(blocks, INT_MAX);
+	}
+	s.limit = Max(s.limit, 1);
+	set_settings(&s);
+	VacuumCostBalance = 0;
+}
+
+/*
+ * How long the user's own settings would have it nap for what was done since
+ * the last turn, in us.
+ */
+static double
+own_pause(int64 now)
+{
+	double		cost;
+
+	if (own.delay <= 0)
+		return 0;
+	cost = (double) own.page_hit *
+		(pgBufferUsage.shared_blks_hit - last_usage.shared_blks_hit) +
+		(double) own.page_miss *
+		(pgBufferUsage.shared_blks_read - last_usage.shared_blks_read) +
+		(double) own.page_dirty *
+		(pgBufferUsage.shared_blks_dirtied - last_usage.shared_blks_dirtied);
+	last_usage = pgBufferUsage;
+	own_due_us = Max(own_due_us - (now - last_turn), 0) +
+		cost / own.limit * own.delay * 1000;
+	last_turn = now;
+	return own_due_us;
+}
+
+static void
+set_timer(int64 us)
+{
+	enable_timeout_at(turn_timeout, GetCurrentTimestamp() + us);
+}
+
+/*
+ * A member's VACUUM: the end of a turn.  Runs in a signal handler.
+ */
+static void
+turn(void)
+{
+	int64		blocks;
+	int64		pause = dt_session_charge_live(&blocks);
+	double		own_us;
+	int64		longest;
+
+	if (pause < 0 && dt_session_is_member())
+	{
+		set_timer(RETRY_US);
+		return;
+	}
+	if (pause < 0 || !dt_session_is_throttled())
+	{
+		/* not throttled (any more): as the user says */
+		set_settings(&own);
+		set_timer(LONGEST_TURN_US);
+		return;
+	}
+
+	blocks = Max(blocks * CHARGES_PER_TURN, 1);
+	own_us = own_pause(dt_now_us());
+	set_budget(blocks);
+
+	/* one page is the least that a turn lets through */
+	longest = Max(LONGEST_TURN_US, dt_session_block_time());
+	pause = Max(pause, (int64) Min(own_us, longest));
+	set_timer(Min(Max(pause, SHORTEST_TURN_US), longest));
+}
+
+/*
+ * An autovacuum worker: a dirtied page costs as much of the worker's limit as
+ * makes it nap for the page's time at the group's rate, and more while it
+ * owes.
+ */
+static void
+steer(void)
+{
+	int64		blocks;
+	int64		pause = dt_session_charge_live(&blocks);
+
+	if (pause < 0 || !dt_session_is_throttled() || vacuum_cost_delay <= 0 ||
+		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND))
+		VacuumCostPageDirty = own.page_dirty;
+	else
+	{
+		double		cost = (double) dt_session_block_time() / 1000 /
+			vacuum_cost_delay * vacuum_cost_limit;
+
+		cost *= 1 + (double) pause / LONGEST_TURN_US;
+		VacuumCostPageDirty = (int) Max(own.page_dirty,
+										Min(cost, 4.0 * vacuum_cost_limit));
+	}
+	set_timer(LONGEST_TURN_US);
+}
+
+static void
+timer_fired(void)
+{
+	if (MyBackendType == B_AUTOVAC_WORKER)
+		steer();
+	else
+		turn();
+}
+
+static void
+start_timer(void)
+{
+	if (turn_timeout == MAX_TIMEOUTS)
+		turn_timeout = RegisterTimeout(USER_TIMEOUT, timer_fired);
+	set_timer(SHORTEST_TURN_US);
+}
+
+/*
+ * The statement with PARALLEL 0, where it could have another degree.
+ */
+static pg_noinline PlannedStmt *
+without_workers(PlannedStmt *pstmt)
+{
+	VacuumStmt *vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
+	ListCell   *lc;
+
+	if (!vacuum->is_vacuumcmd)
+		return pstmt;
+	foreach(lc, vacuum->options)
+	{
+		if (strcmp(((DefElem *) lfirst(lc))->defname, "full") == 0)
+			return pstmt;
+	}
+	pstmt = copyObject(pstmt);	/* it may be a cached plan's */
+	vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
+	vacuum->options = lappend(vacuum->options,
+							  makeDefElem("parallel",
+										  (Node *) makeInteger(0), -1));
+	return pstmt;
+}
+
+static void
+pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
+					bool readOnlyTree, ProcessUtilityContext context,
+					ParamListInfo params, QueryEnvironment *queryEnv,
+					DestReceiver *dest, QueryCompletion *qc)
+{
+	ProcessUtility_hook_type process = next_process_utility ?
+		next_process_utility : standard_ProcessUtility;
+	PlannedStmt *serial;
+	bool		pace = false;
+
+	if (unlikely(dt_session_active) && IsA(pstmt->utilityStmt, VacuumStmt))
+	{
+		dt_session_begin_statement();
+		pace = dt_session_is_throttled();
+	}
+	if (!pace)
+	{
+		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				dest, qc);
+		return;
+	}
+
+	serial = without_workers(pstmt);
+	get_settings(&own);
+	last_usage = pgBufferUsage;
+	last_turn = dt_now_us();
+	own_due_us = 0;
+	PG_TRY();
+	{
+		set_budget(CHARGES_PER_TURN);
+		start_timer();
+		process(serial, queryString, readOnlyTree, context, params,
+				queryEnv, dest, qc);
+	}
+	PG_FINALLY();
+	{
+		disable_timeout(turn_timeout, false);
+		set_settings(&own);
+	}
+	PG_END_TRY();
+}
+
+void
+dt_pace_vacuum_start_autovacuum(void)
+{
+	if (turn_timeout != MAX_TIMEOUTS)
+		return;
+	get_settings(&own);
+	start_timer();
+}
+
+void
+dt_pace_vacuum_init(void)
+{
+	next_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = pace_vacuum_utility;
+}

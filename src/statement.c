@@ -1,0 +1,167 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement.c
+ *		Where statements begin and end.
+ *
+ * A member's outermost statement is told to those who want to know: to
+ * session.c, which may have a group to join and, in a parallel worker, an
+ * account to settle; to live.c, which charges while it runs; and when it
+ * fails, since it is not to be known any more during the abort whether that
+ * was a cancel.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "live.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pace.h"
+#include "session.h"
+#include "statement.h"
+#include "tcop/utility.h"
+
+#include "compat.h"
+
+static ProcessUtility_hook_type next_process_utility = NULL;
+static ExecutorRun_hook_type next_executor_run = NULL;
+static ExecutorFinish_hook_type next_executor_finish = NULL;
+
+static int	depth = 0;			/* of statements within statements */
+
+static void
+begin_statement(void)
+{
+	if (depth++ > 0)
+		return;
+	dt_session_begin_statement();
+	if (dt_session_is_member())
+	{
+		dt_session_begin_worker_run();
+		dt_live_start();
+	}
+}
+
+static void
+end_statement(int outer_depth)
+{
+	depth = outer_depth;
+	if (depth > 0)
+		return;
+	dt_live_stop();
+	dt_session_end_worker_run();
+}
+
+/* Only in a PG_CATCH block. */
+static void
+fail_statement(int outer_depth)
+{
+	depth = outer_depth;
+	if (depth == 0)
+		dt_live_stop();
+	dt_session_note_error();
+}
+
+static void
+statement_executor_run(EXECUTOR_RUN_PARAMS)
+{
+	ExecutorRun_hook_type run =
+		next_executor_run ? next_executor_run : standard_ExecutorRun;
+	int			outer_depth = depth;
+
+	if (likely(!dt_session_active))
+	{
+		run(EXECUTOR_RUN_ARGS);
+		return;
+	}
+	begin_statement();
+	PG_TRY();
+	{
+		run(EXECUTOR_RUN_ARGS);
+	}
+	PG_CATCH();
+	{
+		fail_statement(outer_depth);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	end_statement(outer_depth);
+}
+
+static void
+statement_executor_finish(QueryDesc *queryDesc)
+{
+	ExecutorFinish_hook_type finish =
+		next_executor_finish ? next_executor_finish : standard_ExecutorFinish;
+	int			outer_depth = depth;
+
+	if (likely(!dt_session_active))
+	{
+		finish(queryDesc);
+		return;
+	}
+	begin_statement();
+	PG_TRY();
+	{
+		finish(queryDesc);
+	}
+	PG_CATCH();
+	{
+		fail_statement(outer_depth);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	end_statement(outer_depth);
+}
+
+/*
+ * CALL and DO commit between statements, when they hold no locks; other
+ * commands that commit may hold some for the session.
+ */
+static void
+statement_utility(PlannedStmt *pstmt, const char *queryString,
+				  bool readOnlyTree, ProcessUtilityContext context,
+				  ParamListInfo params, QueryEnvironment *queryEnv,
+				  DestReceiver *dest, QueryCompletion *qc)
+{
+	ProcessUtility_hook_type process = next_process_utility ?
+		next_process_utility : standard_ProcessUtility;
+	int			outer_depth = depth;
+	int			outer_hold = dt_pace_commit_hold;
+
+	if (likely(!dt_session_active))
+	{
+		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				dest, qc);
+		return;
+	}
+	begin_statement();
+	if (!IsA(pstmt->utilityStmt, CallStmt) && !IsA(pstmt->utilityStmt, DoStmt))
+		dt_pace_commit_hold++;
+	PG_TRY();
+	{
+		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				dest, qc);
+	}
+	PG_CATCH();
+	{
+		dt_pace_commit_hold = outer_hold;
+		fail_statement(outer_depth);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	dt_pace_commit_hold = outer_hold;
+	end_statement(outer_depth);
+}
+
+void
+dt_statement_init(void)
+{
+	next_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = statement_utility;
+	next_executor_run = ExecutorRun_hook;
+	ExecutorRun_hook = statement_executor_run;
+	next_executor_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = statement_executor_finish;
+}
