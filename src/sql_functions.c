@@ -12,15 +12,22 @@
 
 #include <math.h>
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "group.h"
 #include "miscadmin.h"
-#include "catalog/pg_authid.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "compat.h"
 
@@ -139,6 +146,52 @@ reset_group_dirty_limit(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/*
+ * Settings of roles and databases hold names, so whoever renames
+ * or drops a group wants to know of those that name it: a new session would
+ * find no such group and run unthrottled.
+ */
+static void
+notice_settings_of(const char *name)
+{
+	char	   *setting = psprintf("dirty_throttle.group=%s", name);
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0,
+										  NULL);
+	HeapTuple	tuple;
+	int			found = 0;
+
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		bool		isnull;
+		Datum		config = heap_getattr(tuple,
+										  Anum_pg_db_role_setting_setconfig,
+										  RelationGetDescr(rel), &isnull);
+		Datum	   *elements;
+		int			n;
+		int			i;
+
+		if (isnull)
+			continue;
+		deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false,
+						  TYPALIGN_INT, &elements, NULL, &n);
+		for (i = 0; i < n; i++)
+			if (strcmp(TextDatumGetCString(elements[i]), setting) == 0)
+				found++;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	if (found > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%d setting of a role or database still names resource group \"%s\"",
+							   "%d settings of roles and databases still name resource group \"%s\"",
+							   found, found, name),
+				 errdetail("Sessions that begin with such a setting will not be throttled."),
+				 errhint("SELECT * FROM pg_db_role_setting WHERE %s = ANY (setconfig) lists them.",
+						 quote_literal_cstr(setting))));
+}
+
 Datum
 rename_resource_group(PG_FUNCTION_ARGS)
 {
@@ -149,6 +202,7 @@ rename_resource_group(PG_FUNCTION_ARGS)
 	old_name = get_name(fcinfo, 0, "old group name");
 	new_name = get_name(fcinfo, 1, "new group name");
 	dt_group_rename(old_name, new_name);
+	notice_settings_of(old_name);
 	PG_RETURN_VOID();
 }
 
@@ -163,7 +217,9 @@ drop_resource_group(PG_FUNCTION_ARGS)
 		null_argument("if_exists");
 	if (PG_ARGISNULL(2))
 		null_argument("force");
-	if (!dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
+	if (dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
+		notice_settings_of(name);
+	else
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not exist, skipping",
 						name)));
