@@ -166,12 +166,12 @@ turn(void)
 	double		own_us;
 	int64		longest;
 
-	if (pause < 0 && dt_session_is_member())
+	if (pause < 0)
 	{
 		set_timer(RETRY_US);
 		return;
 	}
-	if (pause < 0 || !dt_session_is_throttled())
+	if (!dt_session_is_throttled())
 	{
 		/* not throttled (any more): as the user says */
 		set_settings(&own);

@@ -116,7 +116,7 @@ dt_session_is_member(void)
 bool
 dt_session_is_throttled(void)
 {
-	return group != NULL && group->rate.rate > 0 &&
+	return group != NULL && my->group == group && group->rate.rate > 0 &&
 		dt_group_throttling_enabled();
 }
 
@@ -474,10 +474,13 @@ charge(int64 *xact_owed_us)
 int64
 dt_session_charge_live(int64 *blocks)
 {
-	int64		pause = -1;
+	int64		pause = 0;
 
-	if (busy || group == NULL)
+	*blocks = UNLIMITED_CHARGE_BLOCKS;
+	if (busy)
 		return -1;
+	if (group == NULL)
+		return 0;
 	/* The lock may be held by whom we interrupted: never wait for it. */
 	if (TAS(&group->lock))
 		return -1;

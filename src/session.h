@@ -55,9 +55,9 @@ extern bool dt_session_is_member(void);
 
 /*
  * Charge from a signal handler, while a command runs that has no safe points.
- * Never waits: -1 when the account is in use or there is no group.  Otherwise
- * the pause that is due, in us, and in *blocks how many may be dirtied before
- * the next charge.
+ * Never waits: -1 when the account is in use, try again.  Otherwise the pause
+ * that is due, in us, and in *blocks how many may be dirtied before the next
+ * charge.
  */
 extern int64 dt_session_charge_live(int64 *blocks);
 
