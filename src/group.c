@@ -464,8 +464,12 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	}
 	PG_CATCH();
 	{
-		/* under the change lock still, so this is ours to take back */
+		/*
+		 * Under the change lock still, so this is ours to take back.  Who has
+		 * looked for it meanwhile has to look again.
+		 */
 		g->being_dropped = false;
+		pg_atomic_fetch_add_u64(&shared->version, 1);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

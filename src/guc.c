@@ -67,40 +67,46 @@ static bool
 check_group(char **newval, void **extra, GucSource source)
 {
 	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
+	bool		warned = false;
+	uint64		id = 0;
 	DtWantedGroup *wanted;
 
 	if ((source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE) &&
 		!name_fits(*newval))
 		return false;
 
+	if (**newval != '\0' && can_look_up())
+	{
+		id = dt_group_lookup(*newval);
+		if (id == 0 && fail)
+		{
+			GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
+			GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
+			GUC_check_errhint("The view dirty_throttle_groups lists the resource groups, set_group_dirty_limit() creates one.");
+			return false;
+		}
+		/* not at a reload of the configuration, which is no transaction */
+		if (id == 0 && IsTransactionState())
+		{
+			if (source == PGC_S_TEST || source == PGC_S_FILE)
+				ereport(NOTICE,
+						(errcode(ERRCODE_UNDEFINED_OBJECT),
+						 errmsg("resource group \"%s\" does not exist",
+								*newval)));
+			else if (dt_session_may_join())
+			{
+				dt_session_warn_unknown_group(*newval);
+				warned = true;
+			}
+		}
+	}
+
 	wanted = guc_malloc(LOG, sizeof(DtWantedGroup));
 	if (wanted == NULL)
 		return false;
-	memset(wanted, 0, sizeof(*wanted));
+	wanted->id = id;
+	wanted->warned = warned;
 	*extra = wanted;
-	if (**newval == '\0' || !can_look_up())
-		return true;
-
-	wanted->id = dt_group_lookup(*newval);
-	if (wanted->id != 0)
-		return true;
-	if (fail)
-	{
-		GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
-		GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
-		GUC_check_errhint("The view dirty_throttle_groups lists the resource groups, set_group_dirty_limit() creates one.");
-		return false;
-	}
-	if (source == PGC_S_TEST)
-		ereport(NOTICE,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("resource group \"%s\" does not exist", *newval)));
-	else if (IsTransactionState() && dt_session_may_join())
-	{
-		/* a login; a reload of the configuration is not in a transaction */
-		dt_session_warn_unknown_group(*newval);
-		wanted->warned = true;
-	}
 	return true;
 }
 

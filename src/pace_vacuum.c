@@ -29,6 +29,7 @@
 
 #include <limits.h>
 
+#include "commands/defrem.h"
 #include "commands/vacuum.h"
 #include "executor/instrument.h"
 #include "group.h"
@@ -53,6 +54,7 @@
 #define SHORTEST_TURN_US	5000
 #define LONGEST_TURN_US		100000
 #define RETRY_US			2000
+#define UNTHROTTLED_TURN_US	1000000
 
 /* Naps of the user's that are shorter are taken together up to this. */
 #define OWN_TURN_MS			20
@@ -72,6 +74,7 @@ typedef struct CostSettings
 static ProcessUtility_hook_type next_process_utility = NULL;
 static TimeoutId turn_timeout = MAX_TIMEOUTS;	/* not registered */
 
+static bool pacing = false;		/* a VACUUM or ANALYZE is under way */
 static CostSettings own;		/* what the user has set */
 static BufferUsage last_usage;	/* at the last turn */
 static double own_due_us;		/* nap still due by the user's settings */
@@ -173,9 +176,12 @@ turn(void)
 	}
 	if (!dt_session_is_throttled())
 	{
-		/* not throttled (any more): as the user says */
+		/*
+		 * Not throttled, or not any more: as the user says.  Each turn cuts
+		 * one of the user's naps short, so take fewer.
+		 */
 		set_settings(&own);
-		set_timer(LONGEST_TURN_US);
+		set_timer(own.delay > 0 ? UNTHROTTLED_TURN_US : LONGEST_TURN_US);
 		return;
 	}
 
@@ -239,15 +245,18 @@ static pg_noinline PlannedStmt *
 without_workers(PlannedStmt *pstmt)
 {
 	VacuumStmt *vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
+	bool		full = false;
 	ListCell   *lc;
 
-	if (!vacuum->is_vacuumcmd)
-		return pstmt;
 	foreach(lc, vacuum->options)
 	{
-		if (strcmp(((DefElem *) lfirst(lc))->defname, "full") == 0)
-			return pstmt;
+		DefElem    *option = (DefElem *) lfirst(lc);
+
+		if (strcmp(option->defname, "full") == 0)
+			full = defGetBoolean(option);
 	}
+	if (!vacuum->is_vacuumcmd || full)
+		return pstmt;
 	pstmt = copyObject(pstmt);	/* it may be a cached plan's */
 	vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
 	vacuum->options = lappend(vacuum->options,
@@ -264,13 +273,15 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 {
 	ProcessUtility_hook_type process = next_process_utility ?
 		next_process_utility : standard_ProcessUtility;
-	PlannedStmt *serial;
+	PlannedStmt *volatile serial;
 	bool		pace = false;
 
-	if (unlikely(dt_session_active) && IsA(pstmt->utilityStmt, VacuumStmt))
+	/* An ANALYZE within an ANALYZE's function runs in its budget. */
+	if (unlikely(dt_session_active) && !pacing &&
+		IsA(pstmt->utilityStmt, VacuumStmt))
 	{
 		dt_session_begin_statement();
-		pace = dt_session_is_throttled();
+		pace = dt_session_is_member();
 	}
 	if (!pace)
 	{
@@ -279,14 +290,16 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 		return;
 	}
 
-	serial = without_workers(pstmt);
+	serial = dt_session_is_throttled() ? without_workers(pstmt) : pstmt;
 	get_settings(&own);
 	last_usage = pgBufferUsage;
 	last_turn = dt_now_us();
 	own_due_us = 0;
+	pacing = true;
 	PG_TRY();
 	{
-		set_budget(CHARGES_PER_TURN);
+		if (dt_session_is_throttled())
+			set_budget(CHARGES_PER_TURN);
 		start_timer();
 		process(serial, queryString, readOnlyTree, context, params,
 				queryEnv, dest, qc);
@@ -295,6 +308,7 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	{
 		disable_timeout(turn_timeout, false);
 		set_settings(&own);
+		pacing = false;
 	}
 	PG_END_TRY();
 }

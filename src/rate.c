@@ -484,8 +484,9 @@ dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 }
 
 int64_t
-dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
+dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep, int64_t now)
 {
+	int64_t		kept;
 	int64_t		pause;
 
 	if (g->rate == 0)
@@ -495,7 +496,9 @@ dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
 	if (!m->debtor)
 		return 0;
 
-	pause = predict(g, m, m->slack);
+	kept = min64(max64(keep, 0), DEBT_MAX / TOKENS_PER_BYTE) *
+		TOKENS_PER_BYTE / m->weight;
+	pause = predict(g, m, m->slack + kept);
 	if (pause < PAUSE_MIN_US)
 		return 0;
 	pause = min64(pause, PAUSE_MAX_US);

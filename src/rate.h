@@ -88,8 +88,12 @@ extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled,
 extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
 							  int64_t now, double jitter);
 
-/* After a pause, or woken: how much longer to pause, in us, or 0. */
-extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
+/*
+ * After a pause, or woken: how much longer to pause, in us, at most 1 s, until
+ * all but "keep" bytes are paid, or 0.
+ */
+extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep,
+							int64_t now);
 
 /* How many bytes m may use before it should be charged again. */
 extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);

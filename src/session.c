@@ -78,6 +78,9 @@ static int64 xact_blocks = 0;	/* charged in this transaction */
 static bool xact_paces = false; /* it has once owed more than the grace */
 static bool xact_cancelled = false; /* by the user or a timeout */
 static bool xact_ending = false;	/* a pause after it is still to come */
+static bool xact_begun = false; /* its first statement, too */
+static int64 carried = 0;		/* owed since earlier transactions, bytes */
+static bool pay_first = false;	/* a pause was evaded: before the next one */
 static int64 worker_blocks = 0; /* charged by us, a parallel worker */
 
 /* The account is being worked on: hands off, signal handler. */
@@ -107,7 +110,7 @@ dt_session_may_join(void)
 bool
 dt_session_is_member(void)
 {
-	return group != NULL;
+	return group != NULL && my->group == group;
 }
 
 /*
@@ -116,7 +119,7 @@ dt_session_is_member(void)
 bool
 dt_session_is_throttled(void)
 {
-	return group != NULL && my->group == group && group->rate.rate > 0 &&
+	return dt_session_is_member() && group->rate.rate > 0 &&
 		dt_group_throttling_enabled();
 }
 
@@ -241,6 +244,13 @@ leave_group(void)
 		int64		blocks = take_unbilled();
 
 		mark_running(now);
+		if (my->sleepers > 0)
+		{
+			/* our parallel workers, which have to find out themselves */
+			group->paused_us += now - my->paused_since_us;
+			group->paused--;
+			my->sleepers = 0;
+		}
 		count_blocks(blocks, now);
 		dt_rate_leave(&group->rate, &my->rate, blocks * BLCKSZ, now);
 		my->group = NULL;
@@ -274,6 +284,7 @@ remember_group(DtGroup *g, uint64 id)
 	owes = false;
 	xact_blocks = 0;
 	xact_paces = false;
+	carried = 0;
 	dt_session_active = true;
 	dt_session_group_generation = &g->generation;
 	dt_session_next_charge = billed;	/* the first charge sets the pace */
@@ -423,6 +434,8 @@ charge_locked(int64 now, double jitter)
 		worker_blocks += blocks;
 	if (group->rate.rate > 0 && dt_group_throttling_enabled())
 	{
+		if (carried > 0)
+			carried = Min(carried, dt_rate_debt(&group->rate, &my->rate, now));
 		pause = dt_rate_charge(&group->rate, &my->rate, blocks * BLCKSZ, now,
 							   jitter);
 		threshold = dt_rate_threshold(&group->rate, &my->rate) / BLCKSZ;
@@ -466,8 +479,7 @@ charge(int64 *xact_owed_us)
 
 	*xact_owed_us = 0;
 	if (pause > 0)
-		*xact_owed_us = Min((double) debt, (double) xact_blocks * BLCKSZ) *
-			1000000.0 / rate;
+		*xact_owed_us = (double) Max(debt - carried, 0) * 1000000.0 / rate;
 	return pause;
 }
 
@@ -496,10 +508,11 @@ dt_session_charge_live(int64 *blocks)
 }
 
 /*
- * How much longer to pause, in us; 0 marks us as running again.
+ * How much longer to pause, in us, until nothing is owed but "keep" bytes;
+ * 0 marks us as running again.
  */
 static int64
-remaining_pause(bool first)
+remaining_pause(bool first, int64 keep)
 {
 	TimestampTz wall_clock = GetCurrentTimestamp();
 	int64		now;
@@ -513,7 +526,7 @@ remaining_pause(bool first)
 	if (my->group == group)
 	{
 		if (dt_group_throttling_enabled())
-			pause = dt_rate_wake(&group->rate, &my->rate, now);
+			pause = dt_rate_wake(&group->rate, &my->rate, keep, now);
 		if (pause > 0)
 		{
 			mark_paused(now, wall_clock);
@@ -527,7 +540,7 @@ remaining_pause(bool first)
 			mark_running(now);
 	}
 	SpinLockRelease(&group->lock);
-	owes = pause > 0;
+	owes = pause > 0 || keep > 0;
 	account_unlock();
 	return pause;
 }
@@ -546,6 +559,26 @@ interrupt_pause(void)
 	SpinLockAcquire(&group->lock);
 	if (my->group == group)
 		mark_running(now);
+	SpinLockRelease(&group->lock);
+	account_unlock();
+}
+
+/*
+ * What is owed now is not the next transaction's.
+ */
+static void
+carry_debt(void)
+{
+	int64		now;
+
+	carried = 0;
+	if (group == NULL || !owes)
+		return;
+	account_lock();
+	now = dt_now_us();
+	SpinLockAcquire(&group->lock);
+	if (my->group == group)
+		carried = dt_rate_debt(&group->rate, &my->rate, now);
 	SpinLockRelease(&group->lock);
 	account_unlock();
 }
@@ -572,28 +605,66 @@ sleep_slice(int64 pause_us, int on_postmaster_death, bool *latch_set)
 }
 
 /*
- * Pause between two rows.  An ERROR leaves nothing to undo: what is owed
- * stays on the books.
+ * Pause with interrupts served, until nothing is owed but "keep" bytes, for at
+ * most max_us.  An ERROR leaves nothing to undo: what is owed stays on the
+ * books.
  */
 static void
-pause_in_flight(void)
+pause_interruptibly(int64 keep, int64 max_us)
 {
+	int64		until = dt_now_us() + max_us;
 	bool		latch_set = false;
 	bool		first = true;
+	int64		left;
 	int64		pause;
 
-	while ((pause = remaining_pause(first)) > 0)
+	while ((left = until - dt_now_us()) > 0 &&
+		   (pause = remaining_pause(first, keep)) > 0)
 	{
 		first = false;
-		(void) sleep_slice(pause, WL_EXIT_ON_PM_DEATH, &latch_set);
+		(void) sleep_slice(Min(pause, left), WL_EXIT_ON_PM_DEATH, &latch_set);
 		if (InterruptPending)
 		{
 			interrupt_pause();
+			if (latch_set)
+				SetLatch(MyLatch);
+			latch_set = false;
 			CHECK_FOR_INTERRUPTS();
 		}
 	}
+	interrupt_pause();
 	if (latch_set)
 		SetLatch(MyLatch);
+}
+
+/*
+ * May we sleep here, with interrupts served?
+ */
+static bool
+may_pause_here(void)
+{
+	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
+		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress &&
+		background_group() == NULL;
+}
+
+/*
+ * Who evaded the last pause, by a cancel, pays now, when evading means not to
+ * run the statement.  Background workers always pay here: the core's own
+ * handler of SIGTERM may end them at any instruction, which must not happen in
+ * the pause after a transaction.
+ */
+void
+dt_session_pay_before_transaction(void)
+{
+	if (xact_begun)
+		return;
+	xact_begun = true;
+	if (!pay_first || group == NULL || !may_pause_here())
+		return;
+	pause_interruptibly(0, dt_max_commit_pause_ms * INT64CONST(1000));
+	pay_first = owes;
+	carry_debt();
 }
 
 void
@@ -609,8 +680,7 @@ dt_session_pace(void)
 		return;
 
 	/* Not a place to sleep: what is owed is paid at the next one. */
-	if (CritSectionCount > 0 || InterruptHoldoffCount > 0 ||
-		QueryCancelHoldoffCount > 0 || proc_exit_inprogress)
+	if (!may_pause_here())
 		return;
 
 	/*
@@ -623,7 +693,7 @@ dt_session_pace(void)
 			return;
 		xact_paces = true;
 	}
-	pause_in_flight();
+	pause_interruptibly(carried, PG_INT64_MAX / 2);
 }
 
 /*
@@ -688,6 +758,7 @@ dt_session_end_transaction(bool committed, bool may_pause)
 {
 	int64		xact_owed_us;
 	int64		pause = 0;
+	bool		evaded;
 
 	if (group != NULL && (owes || pgBufferUsage.shared_blks_dirtied != billed))
 		pause = charge(&xact_owed_us);
@@ -697,14 +768,25 @@ dt_session_end_transaction(bool committed, bool may_pause)
 	 * Who has cancelled something wants to go on now, and who has dirtied
 	 * nothing in vain owes only what earlier transactions have left.
 	 */
-	if (!committed && (xact_cancelled || xact_blocks == 0))
+	evaded = !committed && xact_cancelled;
+	if (evaded || (!committed && xact_blocks == 0))
 		may_pause = false;
+	if (MyBackendType == B_BG_WORKER && background_group() == NULL)
+	{
+		evaded = true;
+		may_pause = false;
+	}
 	xact_blocks = 0;
 	xact_paces = false;
 	xact_cancelled = false;
+	xact_begun = false;
 
 	if (pause == 0 || !may_pause || proc_exit_inprogress)
+	{
+		pay_first |= evaded && pause > 0;
+		carry_debt();
 		return false;
+	}
 	xact_ending = true;
 	return true;
 }
@@ -715,16 +797,8 @@ dt_session_pause_after_transaction(void)
 	int64		until = dt_now_us() + INT64CONST(1000) *
 		(background_group() ? Min(dt_max_commit_pause_ms, BACKGROUND_PAUSE_MS) :
 		 dt_max_commit_pause_ms);
-	int			stop_at = WL_POSTMASTER_DEATH;
 	bool		latch_set = false;
 	bool		first = true;
-
-	/*
-	 * A background worker may learn by its latch alone that it has to stop,
-	 * through a signal handler of its own.
-	 */
-	if (MyBackendType != B_BACKEND)
-		stop_at |= WL_LATCH_SET;
 
 	/* A failed transaction block may be left by leaving the server. */
 	while (!InterruptPending && !proc_exit_inprogress)
@@ -732,16 +806,18 @@ dt_session_pause_after_transaction(void)
 		int64		left = until - dt_now_us();
 		int64		pause;
 
-		if (left <= 0 || (pause = remaining_pause(first)) == 0)
+		if (left <= 0 || (pause = remaining_pause(first, 0)) == 0)
 			break;
 		first = false;
 		if (sleep_slice(Min(pause, left), WL_POSTMASTER_DEATH,
-						&latch_set) & stop_at)
+						&latch_set) & WL_POSTMASTER_DEATH)
 			break;
 	}
 	interrupt_pause();
 	if (latch_set)
 		SetLatch(MyLatch);
+	pay_first |= QueryCancelPending && owes;
+	carry_debt();
 
 	xact_ending = false;
 	if (wanted_changed)

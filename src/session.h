@@ -50,6 +50,13 @@ extern void dt_session_begin_statement(void);
  */
 extern void dt_session_follow_background_group(void);
 
+/*
+ * An outermost statement begins.  If it is the first of its transaction, there
+ * are no locks on rows yet: pay for a pause that was evaded.  May fail, by a
+ * cancel for instance.
+ */
+extern void dt_session_pay_before_transaction(void);
+
 /* Is this session, or its parallel leader, a member of a group? */
 extern bool dt_session_is_member(void);
 

@@ -251,6 +251,10 @@ dirty_throttle_ddl(PG_FUNCTION_ARGS)
 	need_library();
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+	if (schema == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("extension \"dirty_throttle\" was dropped concurrently")));
 	n = dt_group_definitions(&definitions);
 	for (i = 0; i < n; i++)
 	{

@@ -30,17 +30,24 @@ static ExecutorFinish_hook_type next_executor_finish = NULL;
 
 static int	depth = 0;			/* of statements within statements */
 
+/*
+ * What may fail comes first, while nothing has to be undone.
+ */
 static void
-begin_statement(void)
+begin_statement(bool charge_live)
 {
-	if (depth++ > 0)
-		return;
-	dt_session_begin_statement();
-	if (dt_session_is_member())
+	if (depth == 0)
 	{
-		dt_session_begin_worker_run();
-		dt_live_start();
+		dt_session_begin_statement();
+		if (dt_session_is_member())
+		{
+			dt_session_pay_before_transaction();
+			dt_session_begin_worker_run();
+			if (charge_live)
+				dt_live_start();
+		}
 	}
+	depth++;
 }
 
 static void
@@ -75,7 +82,7 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 		run(EXECUTOR_RUN_ARGS);
 		return;
 	}
-	begin_statement();
+	begin_statement(true);
 	PG_TRY();
 	{
 		run(EXECUTOR_RUN_ARGS);
@@ -101,7 +108,7 @@ statement_executor_finish(QueryDesc *queryDesc)
 		finish(queryDesc);
 		return;
 	}
-	begin_statement();
+	begin_statement(true);
 	PG_TRY();
 	{
 		finish(queryDesc);
@@ -136,7 +143,8 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 				dest, qc);
 		return;
 	}
-	begin_statement();
+	/* VACUUM is charged by pace_vacuum.c */
+	begin_statement(!IsA(pstmt->utilityStmt, VacuumStmt));
 	if (!IsA(pstmt->utilityStmt, CallStmt) && !IsA(pstmt->utilityStmt, DoStmt))
 		dt_pace_commit_hold++;
 	PG_TRY();

@@ -153,7 +153,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 3:
 			case 4:
 				if (m->next != NULL)
-					check_pause(dt_rate_wake(&g, m, now));
+					check_pause(dt_rate_wake(&g, m, 0, now));
 				break;
 			default:
 				if (m->next == NULL)

@@ -128,7 +128,7 @@ test_unlimited(void)
 	dt_rate_join(&g, &a, 1, SEC);
 	dt_rate_join(&g, &b, 1, SEC);
 	ok(dt_rate_charge(&g, &a, 10 * GB, 2 * SEC, 0) == 0 &&
-	   dt_rate_wake(&g, &a, 2 * SEC) == 0, "no limit: no pause");
+	   dt_rate_wake(&g, &a, 0, 2 * SEC) == 0, "no limit: no pause");
 	ok(dt_rate_debt(&g, &a, 2 * SEC) == 0 &&
 	   dt_rate_group_debt(&g, 2 * SEC) == 0, "no limit: no debt");
 	ok(dt_rate_threshold(&g, &a) == 1024 * BLOCK,
@@ -146,7 +146,7 @@ test_unlimited(void)
 	ok(dt_rate_debt(&g, &a, HOUR) == 500 * KB, "which is what is owed");
 
 	dt_rate_set(&g, 0, HOUR + 100 * MS);
-	ok(dt_rate_wake(&g, &a, HOUR + 100 * MS) == 0 &&
+	ok(dt_rate_wake(&g, &a, 0, HOUR + 100 * MS) == 0 &&
 	   dt_rate_debt(&g, &a, HOUR + 100 * MS) == 0,
 	   "the limit taken away: debt forgiven, sleeper released");
 	ok_intact(&g, "limit taken away");
@@ -184,12 +184,12 @@ test_basics(void)
 	   "nor does it make an idle group look busy");
 	ok(dt_rate_charge(&g, &a, 0, now, 0.9) == 300 * MS,
 	   "but tells a debtor what to pause, without jitter when alone");
-	ok(dt_rate_wake(&g, &a, now + 100 * MS) == 200 * MS,
+	ok(dt_rate_wake(&g, &a, 0, now + 100 * MS) == 200 * MS,
 	   "woken early: the rest");
-	ok(dt_rate_wake(&g, &a, now + 299500) == 0,
+	ok(dt_rate_wake(&g, &a, 0, now + 299500) == 0,
 	   "less than a millisecond left: no pause");
 	now += 300 * MS;
-	ok(dt_rate_wake(&g, &a, now) == 0 && dt_rate_debt(&g, &a, now) == 0,
+	ok(dt_rate_wake(&g, &a, 0, now) == 0 && dt_rate_debt(&g, &a, now) == 0,
 	   "paid in time");
 	ok(dt_rate_charge(&g, &a, 9 * KB, now, 0) == 0 &&
 	   dt_rate_debt(&g, &a, now) == 9 * KB,
@@ -197,7 +197,7 @@ test_basics(void)
 	ok(dt_rate_charge(&g, &a, KB, now, 0) == 10 * MS, "just large enough");
 	ok(dt_rate_charge(&g, &a, 100 * MB, now, 0) == SEC,
 	   "no pause is longer than a second");
-	ok(dt_rate_wake(&g, &a, now + SEC) == SEC, "not even after a pause");
+	ok(dt_rate_wake(&g, &a, 0, now + SEC) == SEC, "not even after a pause");
 
 	/* a group that is in use keeps more than the idle burst */
 	now = 5 * SEC;
@@ -210,12 +210,12 @@ test_basics(void)
 	   "100 ms of credit while in use");
 	dt_rate_charge(&g, &a, 800 * KB, now, 0);
 	now += 1500 * MS;
-	ok(dt_rate_wake(&g, &a, now) == 0 &&
+	ok(dt_rate_wake(&g, &a, 0, now) == 0 &&
 	   dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
 	   "a pause is use, even if it ends late");
 	dt_rate_charge(&g, &a, 1400 * KB, now, 0);
 	now += SEC;
-	ok(dt_rate_wake(&g, &a, now) == 500 * MS &&
+	ok(dt_rate_wake(&g, &a, 0, now) == 500 * MS &&
 	   dt_rate_charge(&g, &a, 200 * KB, now + 1200 * MS, 0) == 100 * MS,
 	   "and so is the rest of it");
 
@@ -236,9 +236,9 @@ test_basics(void)
 	ok(dt_rate_charge(&g, &a, KB / 2, now, 0) == 30 * MS, "30 ms: pauses");
 	ok(dt_rate_charge(&g, &a, 100 * KB - KB / 2, now, 0.5) == 428 * MS * 3 / 4,
 	   "jitter of a half shortens by a quarter");
-	ok(dt_rate_wake(&g, &a, now + 320 * MS) == 1 * MS,
+	ok(dt_rate_wake(&g, &a, 0, now + 320 * MS) == 1 * MS,
 	   "a wake honours the jitter");
-	ok(dt_rate_wake(&g, &a, now + 321 * MS) == 0 &&
+	ok(dt_rate_wake(&g, &a, 0, now + 321 * MS) == 0 &&
 	   dt_rate_debt(&g, &a, now + 321 * MS) == 26750,
 	   "and leaves the rest of the debt on the books");
 
@@ -460,9 +460,9 @@ test_idle_debtors(void)
 		dt_rate_charge(&g, &m[0], 300 * KB, now, 0);
 		dt_rate_charge(&g, &m[1], MB, now, 0);
 		now += 25 * MS;
-		pause = gap ? dt_rate_wake(&g, &m[0], now) :
+		pause = gap ? dt_rate_wake(&g, &m[0], 0, now) :
 			dt_rate_charge(&g, &m[0], 0, now, 0);
-		ok(pause == 0 && dt_rate_wake(&g, &m[1], now) == 85 * MS,
+		ok(pause == 0 && dt_rate_wake(&g, &m[1], 0, now) == 85 * MS,
 		   "who has paid makes room at once (%d)", gap);
 	}
 
@@ -473,7 +473,7 @@ test_idle_debtors(void)
 	dt_rate_join(&g, &m[1], 1, now);
 	dt_rate_charge(&g, &m[0], 30 * MB, now, 0);
 	for (i = 0; i < 3000; i++)
-		dt_rate_wake(&g, &m[0], now += MS);
+		dt_rate_wake(&g, &m[0], 0, now += MS);
 	dt_rate_charge(&g, &m[1], 1, now, 0);
 	now += 20 * SEC;
 	pause = dt_rate_charge(&g, &m[1], 1200 * KB, now, 0);
@@ -501,7 +501,7 @@ test_lag(void)
 	dt_rate_join(&g, &b, 1, now);
 	dt_rate_charge(&g, &a, GB, now, 0);
 	for (i = 0; i < 10; i++)
-		dt_rate_wake(&g, &a, now += SEC);
+		dt_rate_wake(&g, &a, 0, now += SEC);
 	ok(dt_rate_charge(&g, &b, MB, now, 0) == 0 &&
 	   dt_rate_debt(&g, &b, now) == 0,
 	   "lagging behind: half of the overdraft for one of two");
@@ -528,12 +528,12 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, 2 * KB + 16 * MB, now, 0);
 	now += 3 * SEC;
 	dt_rate_set(&g, 50 * MB, now);
-	pause = dt_rate_wake(&g, &a, now);
+	pause = dt_rate_wake(&g, &a, 0, now);
 	ok(pause == 314 * MS, "raised limit: 15.7 MB are paid in %lld us",
 	   (long long) pause);
 	dt_rate_set(&g, MB, now);
 	ok(dt_rate_debt(&g, &a, now) == 157 * MB / 10 &&
-	   dt_rate_wake(&g, &a, now) == SEC, "lowered limit: the debt stays");
+	   dt_rate_wake(&g, &a, 0, now) == SEC, "lowered limit: the debt stays");
 
 	/* jitter granted at a high rate is worth too much at a low one */
 	now = 100 * SEC;
@@ -543,7 +543,7 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, 100 * MB, now, 0.99);
 	dt_rate_charge(&g, &b, 100 * MB, now, 0.99);
 	dt_rate_set(&g, MB, now);
-	ok(dt_rate_wake(&g, &b, now + 110 * SEC) == SEC,
+	ok(dt_rate_wake(&g, &b, 0, now + 110 * SEC) == SEC,
 	   "no jitter outlives its rate");
 
 	/* credit does not outlive it either */
@@ -561,7 +561,7 @@ test_rate_changes(void)
 	dt_rate_join(&g, &a, 1, now);
 	dt_rate_join(&g, &b, 1, now);
 	dt_rate_charge(&g, &a, GB, now, 0);
-	dt_rate_wake(&g, &a, now + 500 * MS);
+	dt_rate_wake(&g, &a, 0, now + 500 * MS);
 	dt_rate_charge(&g, &b, 90 * MB, now + 500 * MS, 0);
 	dt_rate_set(&g, MB, now + 500 * MS);
 	ok(dt_rate_group_debt(&g, now + 500 * MS) -
@@ -589,7 +589,7 @@ test_ghost(void)
 	   "a debt outlives its member, what was not yet charged included");
 	dt_rate_charge(&g, &b, 3 * MB, now, 0);
 	now += 400 * MS;
-	ok(dt_rate_wake(&g, &b, now) == 0 &&
+	ok(dt_rate_wake(&g, &b, 0, now) == 0 &&
 	   dt_rate_group_debt(&g, now) == 19 * MB,
 	   "the ghost takes its member's share");
 	now += 1900 * MS;
@@ -767,8 +767,8 @@ test_wrap(void)
 	g.vtime = UINT64_MAX - 5;
 	dt_rate_join(&g, &m[0], 1, now);
 	dt_rate_charge(&g, &m[0], 200 * KB + 5 * MB, now, 0);
-	ok(dt_rate_wake(&g, &m[0], now + 400 * MS) == 100 * MS &&
-	   dt_rate_wake(&g, &m[0], now + 500 * MS) == 0, "a pause across the wrap");
+	ok(dt_rate_wake(&g, &m[0], 0, now + 400 * MS) == 100 * MS &&
+	   dt_rate_wake(&g, &m[0], 0, now + 500 * MS) == 0, "a pause across the wrap");
 	ok_intact(&g, "wrap");
 }
 
@@ -914,7 +914,7 @@ test_random(uint64_t seed, int steps)
 				case 2:
 				case 3:
 				case 4:
-					pause = dt_rate_wake(&g, who, now);
+					pause = dt_rate_wake(&g, who, 0, now);
 					bytes = 0;
 					break;
 				case 5:
@@ -1074,7 +1074,7 @@ sim_step(Sim *sim, SimSession *s)
 
 	if (s->sleeping)
 	{
-		pause = dt_rate_wake(&sim->g, &s->m, sim->now);
+		pause = dt_rate_wake(&sim->g, &s->m, 0, sim->now);
 		sim->wakes++;
 	}
 	else
