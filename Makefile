@@ -13,10 +13,10 @@ PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 EXTENSION = dirty_throttle
 DATA = $(sort $(wildcard sql/dirty_throttle--*.sql))
 
-REGRESS = extension limits names membership settings privileges
-REGRESS_OPTS = --inputdir=test --temp-instance=tmp_check/regress --temp-config=test/regress.conf
-ISOLATION = sharing
-ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=tmp_check/isolation --temp-config=test/regress.conf
+REGRESS = extension limits names membership settings privileges counters
+REGRESS_OPTS = --inputdir=test --temp-instance=./tmp_check --temp-config=test/regress.conf
+ISOLATION = members sleepers locks
+ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=./tmp_check_iso --temp-config=test/regress.conf
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
 
