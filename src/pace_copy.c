@@ -20,7 +20,6 @@
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -34,19 +33,6 @@
 #include "compat.h"
 
 static ProcessUtility_hook_type next_process_utility = NULL;
-
-PG_FUNCTION_INFO_V1(dirty_throttle_pace);
-
-/*
- * What a COPY calls for every row.  Anybody may call it: a long C function or
- * loop gets one more safe point by it.
- */
-Datum
-dirty_throttle_pace(PG_FUNCTION_ARGS)
-{
-	dt_pace();
-	PG_RETURN_BOOL(true);
-}
 
 /*
  * The schema of our function, or NULL when there is none that this role may

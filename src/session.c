@@ -29,6 +29,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "common/pg_prng.h"
 #include "group.h"
 #include "guc.h"
@@ -103,7 +104,7 @@ bool
 dt_session_may_join(void)
 {
 	return MyBackendType == B_BACKEND ||
-		(MyBackendType == B_BG_WORKER &&
+		(MyBackendType == B_BG_WORKER && OidIsValid(MyDatabaseId) &&
 		 !IsParallelWorker() && !IsLogicalWorker());
 }
 
@@ -657,7 +658,8 @@ may_pause_here(void)
 void
 dt_session_pay_before_transaction(void)
 {
-	if (xact_begun)
+	/* nor before a ROLLBACK, which must not fail */
+	if (xact_begun || IsAbortedTransactionBlockState())
 		return;
 	xact_begun = true;
 	if (!pay_first || group == NULL || !may_pause_here())
@@ -791,6 +793,18 @@ dt_session_end_transaction(bool committed, bool may_pause)
 	return true;
 }
 
+/*
+ * Is there an interrupt that cannot wait?  The check whether the client is
+ * still there can, and may be configured to come often.
+ */
+static bool
+interrupted(void)
+{
+	return InterruptPending &&
+		(!CheckClientConnectionPending || QueryCancelPending ||
+		 ProcDiePending || ProcSignalBarrierPending);
+}
+
 void
 dt_session_pause_after_transaction(void)
 {
@@ -801,7 +815,7 @@ dt_session_pause_after_transaction(void)
 	bool		first = true;
 
 	/* A failed transaction block may be left by leaving the server. */
-	while (!InterruptPending && !proc_exit_inprogress)
+	while (!interrupted() && !proc_exit_inprogress)
 	{
 		int64		left = until - dt_now_us();
 		int64		pause;
@@ -816,7 +830,7 @@ dt_session_pause_after_transaction(void)
 	interrupt_pause();
 	if (latch_set)
 		SetLatch(MyLatch);
-	pay_first |= QueryCancelPending && owes;
+	pay_first |= interrupted() && owes;
 	carry_debt();
 
 	xact_ending = false;

@@ -22,6 +22,7 @@
 #include "funcapi.h"
 #include "group.h"
 #include "miscadmin.h"
+#include "session.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -39,6 +40,7 @@ PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
 PG_FUNCTION_INFO_V1(rename_resource_group);
 PG_FUNCTION_INFO_V1(drop_resource_group);
 PG_FUNCTION_INFO_V1(dirty_throttle_reset);
+PG_FUNCTION_INFO_V1(dirty_throttle_pace);
 PG_FUNCTION_INFO_V1(dirty_throttle_ddl);
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
@@ -233,6 +235,18 @@ dirty_throttle_reset(PG_FUNCTION_ARGS)
 	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
 						 get_name(fcinfo, 0, "group name"));
 	PG_RETURN_VOID();
+}
+
+/*
+ * What pace_copy.c has a COPY call for every row.  Anybody may call it: a long
+ * C function or loop gets one more safe point by it.
+ */
+Datum
+dirty_throttle_pace(PG_FUNCTION_ARGS)
+{
+	need_library();
+	dt_pace();
+	PG_RETURN_BOOL(true);
 }
 
 /*

@@ -175,7 +175,18 @@ dt_store_read(DtDefinition **definitions)
 			 errdetail("The file is not usable: %s.", damage),
 			 errhint("It is kept as \"%s\". Define the groups again, or put a good copy in its place and restart the server.",
 					 DT_STORE_DAMAGED_FILE)));
-	(void) durable_rename(DT_STORE_FILE, DT_STORE_DAMAGED_FILE, WARNING);
+
+	/*
+	 * durable_rename() opens the file first, which may be what is wrong with
+	 * it.  Then at least have it out of the way; nothing is lost if that does
+	 * not survive a crash.
+	 */
+	if (durable_rename(DT_STORE_FILE, DT_STORE_DAMAGED_FILE, DEBUG1) != 0 &&
+		rename(DT_STORE_FILE, DT_STORE_DAMAGED_FILE) != 0)
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not rename file \"%s\" to \"%s\": %m",
+						DT_STORE_FILE, DT_STORE_DAMAGED_FILE)));
 	return 0;
 }
 
