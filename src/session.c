@@ -75,6 +75,7 @@ static bool asleep = false;		/* counted in my->sleepers */
 /* The account. */
 static int64 billed = 0;		/* counter value at the last charge */
 static bool owes = false;		/* the last charge asked for a pause */
+static bool was_throttled = true;	/* at the last charge, if there was any */
 static int64 xact_blocks = 0;	/* charged in this transaction */
 static bool xact_paces = false; /* it has once owed more than the grace */
 static bool xact_cancelled = false; /* by the user or a timeout */
@@ -285,6 +286,7 @@ remember_group(DtGroup *g, uint64 id)
 	owes = false;
 	xact_blocks = 0;
 	xact_paces = false;
+	was_throttled = true;
 	carried = 0;
 	dt_session_active = true;
 	dt_session_group_generation = &g->generation;
@@ -428,21 +430,26 @@ charge_locked(int64 now, double jitter)
 	int64		blocks = take_unbilled();
 	int64		threshold = UNLIMITED_CHARGE_BLOCKS;
 	int64		pause = 0;
+	bool		throttled = group->rate.rate > 0 &&
+		dt_group_throttling_enabled();
 
 	dt_session_generation = pg_atomic_read_u32(&group->generation);
 	count_blocks(blocks, now);
 	if (IsParallelWorker())
 		worker_blocks += blocks;
-	if (group->rate.rate > 0 && dt_group_throttling_enabled())
+	if (throttled)
 	{
+		/* nobody owes what was dirtied while there was no limit */
+		int64		bill = was_throttled ? blocks * BLCKSZ : 0;
+
 		if (carried > 0)
 			carried = Min(carried, dt_rate_debt(&group->rate, &my->rate, now));
-		pause = dt_rate_charge(&group->rate, &my->rate, blocks * BLCKSZ, now,
-							   jitter);
+		pause = dt_rate_charge(&group->rate, &my->rate, bill, now, jitter);
 		threshold = dt_rate_threshold(&group->rate, &my->rate) / BLCKSZ;
 	}
 	xact_blocks += blocks;
 	owes = pause > 0;
+	was_throttled = throttled;
 	dt_session_next_charge = billed + threshold;
 	return pause;
 }
