@@ -1,0 +1,569 @@
+# What the TAP tests share: a server with the library preloaded, psql
+# sessions that run in the background, and measuring.
+#
+#	my $dt = DirtyThrottle->new('rate');              # server and extension
+#	$dt->limit(grp_a => 20000);                       # KB/s
+#	my $s = $dt->session(group => 'grp_a');           # a psql, connected
+#	my $rows = $s->query('SELECT ...');               # dies on an error
+#	$s->send('INSERT ...');                           # does not wait
+#	ok($dt->wait_paused($s, 'in flight'), '...');
+#	my $r = $s->wait;                                 # out err sqlstate ms
+#	$dt->finish;                                      # and done_testing()
+#
+# With DT_TEST_DISABLED=1 in the environment every server runs with
+# dirty_throttle.enabled = off: tests of pauses and rates must fail then.
+#
+# The sessions are psql processes on pipes of our own, because the interface
+# of BackgroundPsql differs between PostgreSQL 15 and 18 and it cannot start a
+# statement without waiting for its output.
+
+package DirtyThrottle;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+our @EXPORT = qw(at_limit between elapsed_ms median poll_until);
+
+# For whatever must happen soon, but has no bound of its own: seconds.
+our $TIMEOUT = 30;
+
+# Milliseconds that the code takes.
+sub elapsed_ms
+{
+	my ($code) = @_;
+	my $start = time;
+
+	$code->();
+	return (time - $start) * 1000;
+}
+
+sub median
+{
+	my @sorted = sort { $a <=> $b } @_;
+
+	return $sorted[ $#sorted / 2 ];
+}
+
+# A test: is the value within the bounds?
+sub between
+{
+	my ($value, $low, $high, $name) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok( defined $value && $value >= $low && $value <= $high,
+		sprintf('%s: %s within %s .. %s',
+			$name, defined $value ? sprintf('%.4g', $value) : 'undef',
+			$low, $high));
+}
+
+# A test: does the code measure a rate of 85 % to 115 % of the limit?  A rate
+# that is too low may be the machine's fault, so that is tried three times; one
+# that is too high is not.
+sub at_limit
+{
+	my ($code, $name) = @_;
+	my $percent;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach (1 .. 3)
+	{
+		$percent = $code->();
+		last if $percent >= 85;
+		note sprintf('%s: %.1f %% of the limit', $name, $percent);
+	}
+	between($percent, 85, 115, "$name: % of the limit");
+}
+
+# Call the code until it returns true; returns that, or 0 after the timeout.
+sub poll_until
+{
+	my ($code, $timeout) = @_;
+	my $end = time + ($timeout // $TIMEOUT);
+
+	while (time < $end)
+	{
+		my $result = $code->();
+		return $result if $result;
+		sleep 0.002;
+	}
+	return 0;
+}
+
+# What must not be in a server log, whatever happened.
+our $BAD_LOG = qr/PANIC|TRAP:|terminated by signal|leak|not closed/;
+
+# A server with the library preloaded, started, with the extension created in
+# database postgres.  Options:
+#	conf       lines for postgresql.conf
+#	init       arguments for $node->init
+#	no_start   only initialize and configure it
+#	no_extension  start it, but do not create the extension
+# Nothing but the sessions dirties shared buffers here, nothing else writes
+# them, and durability costs no time.
+sub new
+{
+	my ($class, $name, %opt) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $self = bless { node => $node }, $class;
+
+	$node->init(@{ $opt{init} // [] });
+	$node->append_conf(
+		'postgresql.conf', q{
+shared_preload_libraries = 'dirty_throttle'
+shared_buffers = 256MB
+fsync = off
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+autovacuum = off
+bgwriter_lru_maxpages = 0
+max_prepared_transactions = 10
+max_parallel_workers_per_gather = 0
+jit = off
+log_min_messages = warning
+});
+	$node->append_conf('postgresql.conf', 'dirty_throttle.enabled = off')
+	  if $ENV{DT_TEST_DISABLED};
+	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
+	return $self if $opt{no_start};
+
+	$node->start;
+	$self->sql('CREATE EXTENSION dirty_throttle') unless $opt{no_extension};
+	return $self;
+}
+
+# The PostgreSQL::Test::Cluster.
+sub node
+{
+	my ($self) = @_;
+	return $self->{node};
+}
+
+# A new session; see DirtyThrottle::Session.  Options:
+#	dbname, user   default: postgres, and the superuser
+#	group          SET dirty_throttle."group"
+#	options        PGOPTIONS
+sub session
+{
+	my ($self, %opt) = @_;
+	return DirtyThrottle::Session->new($self->{node}, %opt);
+}
+
+# Run SQL in a session of our own, which is in no group: the output.  Dies on
+# an error.  That session is opened again when the server has been restarted.
+sub sql
+{
+	my ($self, $sql) = @_;
+
+	$self->{admin} = $self->session
+	  unless $self->{admin} && $self->{admin}->alive;
+	return $self->{admin}->query($sql);
+}
+
+# Set the limit of a group, KB/s; creates it when it is new.
+sub limit
+{
+	my ($self, $group, $kb) = @_;
+	$self->sql("SELECT set_group_dirty_limit('$group', $kb)");
+}
+
+# The row of a group in dirty_throttle_groups, or of a session in
+# dirty_throttle_sessions, as a hash; undef when there is none.
+sub group_row
+{
+	my ($self, $group) = @_;
+	return $self->_row(
+		"SELECT * FROM dirty_throttle_groups WHERE group_name = '$group'");
+}
+
+sub session_row
+{
+	my ($self, $session) = @_;
+	return $self->_row(
+		'SELECT * FROM dirty_throttle_sessions WHERE pid = ' . $session->pid);
+}
+
+# One row as a hash of column name to text (undef for NULL).
+sub _row
+{
+	my ($self, $query) = @_;
+	my $out = $self->sql(
+		"SELECT key || '=' || coalesce('=' || value, '')
+		 FROM ($query LIMIT 1) q, json_each_text(row_to_json(q))");
+	my %row = map { /^(\w+)=(?:=(.*))?$/s ? ($1 => $2) : () } split /\n/, $out;
+
+	return %row ? \%row : undef;
+}
+
+# Wait until the session pauses, 'in flight' or 'after transaction' or (no
+# third argument) anywhere; false when it ends before, or does not in time.
+sub wait_paused
+{
+	my ($self, $session, $where, $timeout) = @_;
+	my $pid = $session->pid;
+	my $condition =
+		!defined $where        ? 'true'
+	  : $where eq 'in flight' ? 'xact_start IS NOT NULL'
+	  :                         'xact_start IS NULL';
+	my $paused = 0;
+
+	poll_until(
+		sub {
+			$paused = $self->sql(
+				"SELECT count(*) FROM dirty_throttle_sessions s
+				 JOIN pg_stat_activity a USING (pid)
+				 WHERE pid = $pid AND paused_since IS NOT NULL
+				   AND $condition");
+			return $paused || $session->finished;
+		},
+		$timeout // 10);
+	return $paused;
+}
+
+# The kinds of pause: for each, where wait_paused() finds it, and statements
+# that come to one when the limit is small.
+our %KINDS = (
+	'in flight' => [
+		'in flight',
+		"INSERT INTO sleep SELECT generate_series(1, 100), repeat('x', 800)"
+	],
+	'in COPY' => [
+		'in flight',
+		"COPY sleep (id) FROM PROGRAM 'seq 1 2000'"
+	],
+	'after commit' => [
+		'after transaction',
+		'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'
+	],
+	'after rollback' => [
+		'after transaction',
+		"BEGIN; ALTER TABLE rewrite ALTER id TYPE int USING id + 1;\nROLLBACK"
+	],
+	'after COMMIT in a procedure' => [
+		'after transaction',
+		'CALL rewrite_and_commit()'
+	]);
+
+# Create what these statements need: a table without rows and one of 50
+# blocks.
+sub create_sleep_tables
+{
+	my ($self) = @_;
+
+	$self->sql(
+		q{CREATE TABLE sleep (id int, filler text) WITH (fillfactor = 10);
+		CREATE TABLE rewrite (id int, filler text) WITH (fillfactor = 10);
+		INSERT INTO rewrite
+			SELECT i, repeat('x', 800) FROM generate_series(1, 50) i;
+		CREATE PROCEDURE rewrite_and_commit() LANGUAGE plpgsql AS $$
+			BEGIN
+				FOR i IN 1..3 LOOP
+					ALTER TABLE rewrite ALTER id TYPE int USING id + 1;
+					COMMIT;
+				END LOOP;
+			END $$});
+}
+
+# Make a session pause in this way, for longer than any test runs.  The group
+# has the lowest of all limits then, and no other debt.  A test fails when the
+# session does not pause.
+sub put_to_sleep
+{
+	my ($self, $session, $group, $kind) = @_;
+	my ($where, $sql) = @{ $KINDS{$kind} };
+
+	$self->limit($group => 0);
+	$self->limit($group => 1);
+	$session->send($sql);
+	fail("a session pauses $kind")
+	  unless $self->wait_paused($session, $where);
+}
+
+# Run a statement in a session that is a member and measure it: what wait()
+# returns, and the blocks (from the view) and kb_per_s (by the wall time of the
+# client).  Dies on an error.
+sub measure
+{
+	my ($self, $session, $sql) = @_;
+	my $before = $self->session_row($session)->{blocks_dirtied};
+	my $result;
+	my $ms = elapsed_ms(sub { $result = $session->run($sql) });
+
+	die "$sql: $result->{err}" if $result->{err} =~ /ERROR|FATAL|PANIC/;
+	$result->{blocks} =
+	  $self->session_row($session)->{blocks_dirtied} - $before;
+	$result->{kb_per_s} = $result->{blocks} * $self->block_kb / ($ms / 1000);
+	return $result;
+}
+
+# A block in KB of 1000 bytes.
+sub block_kb
+{
+	my ($self) = @_;
+	$self->{block_kb} //=
+	  $self->sql("SELECT current_setting('block_size')::int / 1000.0");
+	return $self->{block_kb};
+}
+
+# Cancel what a session does, or end it; returns milliseconds until psql knows.
+sub cancel_ms
+{
+	my ($self, $session) = @_;
+	return $self->_signal_ms('pg_cancel_backend', $session);
+}
+
+sub terminate_ms
+{
+	my ($self, $session) = @_;
+	return $self->_signal_ms('pg_terminate_backend', $session);
+}
+
+sub _signal_ms
+{
+	my ($self, $function, $session) = @_;
+	my $pid = $session->pid;
+
+	return elapsed_ms(
+		sub {
+			$self->sql("SELECT $function($pid)");
+			$session->wait;
+		});
+}
+
+# Change a parameter of the server (PGC_SIGHUP), and wait until the sessions,
+# which must be idle and in no debt, have seen it, and so have new ones.
+sub set_conf
+{
+	my ($self, $name, $value, @sessions) = @_;
+
+	$self->sql("ALTER SYSTEM SET $name = '$value'");
+	$self->sql('SELECT pg_reload_conf()');
+	foreach my $session ($self->{admin}, @sessions)
+	{
+		poll_until(sub { $session->query("SHOW $name") eq $value })
+		  or die "$name is not $value";
+	}
+}
+
+# The end of a test file: stop the server, and look at its log.
+sub finish
+{
+	my ($self) = @_;
+
+	$self->stop;
+	unlike(slurp_file($self->{node}->logfile),
+		$BAD_LOG, 'nothing bad in the server log');
+	done_testing();
+}
+
+# End our own session, and the server.
+sub disconnect
+{
+	my ($self) = @_;
+
+	$self->{admin}->quit if $self->{admin};
+	delete $self->{admin};
+}
+
+sub stop
+{
+	my ($self, $mode) = @_;
+
+	$self->disconnect;
+	$self->{node}->stop($mode);
+}
+
+package DirtyThrottle::Session;
+
+use Errno qw(EAGAIN EINTR);
+use IO::Select;
+use IPC::Open3;
+use Symbol qw(gensym);
+use Time::HiRes qw(time);
+
+# A psql, connected; called by DirtyThrottle::session.
+sub new
+{
+	my ($class, $node, %opt) = @_;
+	my $self = bless { number => 0 }, $class;
+	my ($in, $out, $err) = (gensym, gensym, gensym);
+	my @command = (
+		'psql', '-XAtq', '-f', '-', '-v', 'VERBOSITY=verbose',
+		'-d', $node->connstr($opt{dbname} // 'postgres'));
+
+	push @command, '-U', $opt{user} if $opt{user};
+	local $ENV{PGOPTIONS} = $opt{options} // '';
+	$self->{process} = open3($in, $out, $err, @command);
+	$self->{in} = $in;
+	$self->{handles} = { out => $out, err => $err };
+	$_->blocking(0) for $out, $err;
+
+	$self->query('\timing on');
+	$self->{pid} = $self->query('SELECT pg_backend_pid()');
+	$self->query(qq{SET dirty_throttle."group" = '$opt{group}'})
+	  if defined $opt{group};
+	return $self;
+}
+
+# The backend's process ID.
+sub pid
+{
+	my ($self) = @_;
+	return $self->{pid};
+}
+
+# Start SQL, psql commands, or COPY FROM STDIN with its data; wait() must
+# follow before anything else is sent.
+sub send
+{
+	my ($self, $sql) = @_;
+	my $n = ++$self->{number};
+
+	# a semicolon, except after a psql command or the end of COPY data
+	my ($last_line) = substr($sql, -1000) =~ /(.*)\s*\z/;
+	my $end = $last_line =~ /^\\|;$/ ? '' : ';';
+
+	$self->{buffer} = { out => '', err => '' };
+	$self->{marker} = "-- end of $n --";
+	syswrite_all($self->{in},
+		"$sql$end\n\\echo '$self->{marker}'\n\\warn '$self->{marker}'\n");
+}
+
+sub syswrite_all
+{
+	my ($handle, $data) = @_;
+
+	local $SIG{PIPE} = 'IGNORE';
+	while (length $data)
+	{
+		my $n = syswrite($handle, $data);
+		return unless defined $n || $!{EINTR};    # psql has gone
+		substr($data, 0, $n // 0) = '';
+	}
+}
+
+# Has what was sent ended?  Waits for that up to timeout seconds.
+sub finished
+{
+	my ($self, $timeout) = @_;
+	my $deadline = time + ($timeout // 0);
+
+	while (1)
+	{
+		my @open =
+		  grep { $self->{handles}{$_} && !$self->_complete($_) } qw(out err);
+		return 1 unless @open;
+
+		my $left = $deadline - time;
+		my @ready = IO::Select->new(map { $self->{handles}{$_} } @open)
+		  ->can_read($left > 0 ? $left : 0);
+		return 0 if !@ready && $left <= 0;
+
+		foreach my $which (@open)
+		{
+			my $n = sysread($self->{handles}{$which},
+				$self->{buffer}{$which}, 65536,
+				length $self->{buffer}{$which});
+			next if !defined $n && ($!{EAGAIN} || $!{EINTR});
+			delete $self->{handles}{$which} unless $n;    # psql has gone
+		}
+	}
+}
+
+sub _complete
+{
+	my ($self, $which) = @_;
+	return $self->{buffer}{$which} =~ /^\Q$self->{marker}\E$/m;
+}
+
+# Wait for what was sent, and return a hash with its output (out), messages
+# (err), the SQLSTATE of the first error or undef (sqlstate) and the time of
+# all statements as psql has measured it (ms; of each: times).
+sub wait
+{
+	my ($self, $timeout) = @_;
+	my %result = (ms => 0, times => []);
+
+	die "timed out waiting for backend " . ($self->{pid} // '')
+	  unless $self->finished($timeout // 4 * $DirtyThrottle::TIMEOUT);
+	foreach my $which (qw(out err))
+	{
+		$result{$which} = $self->{buffer}{$which};
+		$result{$which} =~ s/^\Q$self->{marker}\E\n?//m;
+		chomp $result{$which};
+	}
+	while ($result{out} =~ s/^Time: ([\d.]+) ms.*\n?//m)
+	{
+		push @{ $result{times} }, $1;
+		$result{ms} += $1;
+	}
+	chomp $result{out};
+	($result{sqlstate}) =
+	  $result{err} =~ /(?:ERROR|FATAL|PANIC):  (\w{5}): /;
+	return \%result;
+}
+
+sub run
+{
+	my ($self, $sql, $timeout) = @_;
+
+	$self->send($sql);
+	return $self->wait($timeout);
+}
+
+# The same, but return the output only, and die on an error.
+sub query
+{
+	my ($self, $sql) = @_;
+	my $result = $self->run($sql);
+
+	die "$sql: $result->{err}"
+	  if defined $result->{sqlstate} || !$self->alive;
+	return $result->{out};
+}
+
+# Is psql still there, that is, has it not lost its connection?
+sub alive
+{
+	my ($self) = @_;
+
+	return 0 unless $self->{handles}{out};
+	return 1 if $self->{buffer} && !$self->_complete('out');
+
+	# idle: only an end of file can be there to read
+	my $n = sysread($self->{handles}{out}, my $rest, 1);
+	return 1 if !defined $n || $n;
+	delete $self->{handles}{out};
+	return 0;
+}
+
+# End it; also what it still does.
+sub quit
+{
+	my ($self) = @_;
+
+	return unless $self->{process};
+	close $self->{in};
+	if ($self->{handles}{out} && !$self->_complete('out'))
+	{
+		kill 'TERM', $self->{process};
+	}
+	waitpid $self->{process}, 0;
+	delete $self->{process};
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+
+	# keep the exit status of a test that ends
+	local ($?, $!, $@);
+	$self->quit;
+}
+
+1;

@@ -1,0 +1,104 @@
+# A DirtyThrottle whose server restarts, crashes, or is one of several: what
+# the tests of a server's life share.
+
+package DirtyThrottle::Life;
+
+use strict;
+use warnings;
+
+use parent 'DirtyThrottle';
+
+use DirtyThrottle;
+use Exporter 'import';
+
+our @EXPORT = qw(gone insert_sql);
+
+# One of these for a server that exists already, say a standby.
+sub over
+{
+	my ($class, $node) = @_;
+	return bless { node => $node }, $class;
+}
+
+# All groups and their limits: 'a=100 b=0'.
+sub definitions
+{
+	my ($self) = @_;
+	return $self->sql(
+		q{SELECT coalesce(string_agg(group_name || '=' || dirty_rate_limit, ' '
+		         ORDER BY group_name COLLATE "C"), '')
+		  FROM dirty_throttle_groups});
+}
+
+# Append to postgresql.conf, and tell the server.
+sub reload
+{
+	my ($self, $conf) = @_;
+
+	$self->node->append_conf('postgresql.conf', $conf);
+	$self->node->reload;
+}
+
+# A table with room for one row a block, and the INSERT that dirties n blocks.
+sub table
+{
+	my ($self, $table) = @_;
+	$self->sql("CREATE TABLE $table (id int, pad text) WITH (fillfactor = 10)");
+}
+
+sub insert_sql
+{
+	my ($table, $n) = @_;
+	return "INSERT INTO $table SELECT i, repeat('x', 900)"
+	  . " FROM generate_series(1, $n) i";
+}
+
+# Where the server log ends now, and what it says from there on.
+sub log_mark
+{
+	my ($self) = @_;
+	return -s $self->node->logfile // 0;
+}
+
+sub log_since
+{
+	my ($self, $mark) = @_;
+	open my $file, '<', $self->node->logfile or die "server log: $!";
+	seek $file, $mark // 0, 0;
+	local $/;
+	return <$file> // '';
+}
+
+# What in the log, from there on, must never be in one: lines.
+sub crashes
+{
+	my ($self, $mark) = @_;
+	return join "\n",
+	  grep {
+		/PANIC:|TRAP:|leak:|not closed|\(PID \d+\) was terminated/
+	} split /\n/,
+	  $self->log_since($mark);
+}
+
+# Is that process gone?  Nobody may have waited for it yet.
+sub gone
+{
+	my ($pid) = @_;
+	return !kill(0, $pid) || `ps -o stat= -p $pid` =~ /^\s*(Z|$)/;
+}
+
+# Wait until nobody is a member and nothing is owed; the groups that are
+# still in use, as text, which is empty when all is well.
+sub left_over
+{
+	my ($self, $timeout) = @_;
+	my $query =
+		q{SELECT coalesce(string_agg(g::text, ' '), '')
+		  FROM dirty_throttle_groups g
+		  WHERE active_processes <> 0 OR paused_processes <> 0 OR debt_kb <> 0};
+
+	poll_until(sub { $self->sql($query) eq '' }, $timeout // 10);
+	return $self->sql($query);
+}
+
+1;

@@ -1,0 +1,146 @@
+--
+-- The extension as an object: what it creates, how it is documented, in
+-- which schemas it works, what it leaves behind.
+--
+\pset format unaligned
+
+-- Nothing is there before CREATE EXTENSION but the parameters.
+SELECT comment FROM pg_available_extensions WHERE name = 'dirty_throttle';
+SELECT dirty_throttle_ddl();
+
+CREATE EXTENSION dirty_throttle;
+
+-- Its objects.  Types are left out: which of them are listed as members of an
+-- extension differs between releases.
+CREATE VIEW members AS
+SELECT d.classid, d.objid,
+       pg_catalog.pg_describe_object(d.classid, d.objid, 0) AS object
+FROM pg_depend d
+     JOIN pg_extension e ON d.refobjid = e.oid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND
+      e.extname = 'dirty_throttle' AND d.classid <> 'pg_type'::regclass;
+SELECT object FROM members ORDER BY object COLLATE "C";
+
+-- Every one of them has a comment, and so has every column: no rows.
+SELECT object FROM members
+WHERE coalesce(obj_description(objid, classid::regclass::name), '') = '';
+SELECT object, attname
+FROM members JOIN pg_attribute ON attrelid = objid
+WHERE classid = 'pg_class'::regclass AND attnum > 0 AND
+      coalesce(col_description(objid, attnum), '') = '';
+
+-- None may be inlined, cached or run in a parallel worker by mistake, and
+-- none has more rights than its caller.  None is strict: NULL is an error.
+SELECT proname, provolatile, proparallel, proisstrict, prosecdef,
+       has_function_privilege('pg_monitor', oid, 'EXECUTE') AS for_everybody
+FROM members JOIN pg_proc ON oid = objid
+WHERE classid = 'pg_proc'::regclass
+ORDER BY proname COLLATE "C";
+
+-- The columns of the views are a contract.
+SELECT attrelid::regclass AS view, attname, format_type(atttypid, atttypmod)
+FROM pg_attribute
+WHERE attrelid IN ('dirty_throttle_groups'::regclass,
+                   'dirty_throttle_sessions'::regclass) AND attnum > 0
+ORDER BY attrelid::regclass::text COLLATE "C", attnum;
+
+--
+-- dirty_throttle_ddl(): what it prints recreates what there is.
+--
+SELECT count(*) FROM dirty_throttle_ddl();
+SET client_min_messages = warning;	-- no notices of set_group_dirty_limit()
+SELECT set_group_dirty_limit('grp_a', 12288);
+SELECT set_group_dirty_limit('it''s "quoted" \ and %s', 0.001);
+SELECT set_group_dirty_limit('Größe 🐘', 16777216);
+SELECT set_group_dirty_limit('select', 1234.567);
+SELECT set_group_dirty_limit(E'two\nlines', 0);
+CREATE TABLE saved_ddl AS SELECT sql FROM dirty_throttle_ddl() AS sql;
+CREATE TABLE saved_groups AS
+SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups;
+SELECT sql FROM saved_ddl ORDER BY sql COLLATE "C";
+
+DO $$
+DECLARE
+	name text;
+	command text;
+BEGIN
+	FOR name IN SELECT group_name FROM dirty_throttle_groups LOOP
+		PERFORM drop_resource_group(name);
+	END LOOP;
+	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_groups);
+	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_ddl());
+	FOR command IN SELECT sql FROM saved_ddl LOOP
+		EXECUTE command;
+	END LOOP;
+END $$;
+RESET client_min_messages;
+
+-- The same as before: no rows.
+(TABLE saved_ddl EXCEPT ALL SELECT dirty_throttle_ddl())
+UNION ALL
+(SELECT dirty_throttle_ddl() EXCEPT ALL TABLE saved_ddl);
+(TABLE saved_groups
+ EXCEPT ALL SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups)
+UNION ALL
+(SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups
+ EXCEPT ALL TABLE saved_groups);
+
+--
+-- Groups belong to the server, not to the extension: they outlive it, and so
+-- does a session's membership.
+--
+SET dirty_throttle."group" = 'grp_a';
+DROP EXTENSION dirty_throttle;
+SELECT proname FROM pg_proc
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit';
+SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
+SHOW dirty_throttle."group";
+CREATE TABLE copied (line text);
+COPY copied FROM stdin;
+one
+two
+\.
+
+-- In another schema, which is not in the search_path.
+CREATE SCHEMA "Throttle it";
+CREATE EXTENSION dirty_throttle SCHEMA "Throttle it";
+SELECT "Throttle it".create_resource_group('grp_b', 10);
+SELECT group_name, dirty_rate_limit, active_processes
+FROM "Throttle it".dirty_throttle_groups
+ORDER BY group_name COLLATE "C";
+SELECT group_name, pid = pg_backend_pid() AS me
+FROM "Throttle it".dirty_throttle_sessions;
+SELECT sql FROM "Throttle it".dirty_throttle_ddl() AS sql
+WHERE sql ~ 'grp_b';
+COPY copied FROM stdin;
+three
+four
+\.
+COPY copied FROM stdin WHERE line <> 'six' OR line IS NULL;
+five
+six
+\N
+\.
+
+-- It can be moved.
+CREATE SCHEMA moved;
+ALTER EXTENSION dirty_throttle SET SCHEMA moved;
+SELECT sql FROM moved.dirty_throttle_ddl() AS sql WHERE sql ~ 'grp_b';
+SELECT count(*) FROM moved.dirty_throttle_groups;
+COPY copied FROM stdin WHERE length(line) < 6;
+seven
+eighty
+\.
+SELECT line FROM copied ORDER BY line COLLATE "C";
+RESET dirty_throttle."group";
+
+-- Clean up.  The groups are there for every database and every extension.
+SET search_path = moved;
+SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
+SELECT * FROM dirty_throttle_groups;
+RESET search_path;
+DROP EXTENSION dirty_throttle;
+DROP SCHEMA moved;
+DROP SCHEMA "Throttle it";
+DROP TABLE saved_ddl, saved_groups, copied;
+DROP VIEW members;

@@ -1,0 +1,156 @@
+--
+-- Groups and their limits: create, alter, reset, rename, drop, and every way
+-- in which that can go wrong.
+--
+\set SHOW_CONTEXT never
+\pset format unaligned
+\pset tuples_only on
+CREATE EXTENSION dirty_throttle;
+
+-- Run a command; what comes of it, as one line.
+CREATE FUNCTION try(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE command;
+	RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE,
+		message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+		hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(' | ', state, message, nullif(detail, ''),
+					 nullif(hint, ''));
+END $$;
+
+CREATE VIEW definitions AS
+SELECT group_name, dirty_rate_limit, active_processes,
+       per_process_dirty_rate_limit
+FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
+
+--
+-- What is right.
+--
+SELECT set_group_dirty_limit('grp_a', 12288);
+SELECT set_group_dirty_limit('grp_a', 6144);	-- no notice any more
+SELECT create_resource_group('grp_b');
+SELECT create_resource_group('grp_c', 3072.5);
+SELECT create_resource_group(dirty_rate_limit => 16777216, group_name => 'GRP_A');
+TABLE definitions;
+SELECT paused_processes, dirty_rate, blocks_dirtied, pauses, paused_time,
+       debt_kb, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
+FROM dirty_throttle_groups;
+SELECT reset_group_dirty_limit('grp_c');
+SELECT rename_resource_group('grp_b', 'grp_d');
+SELECT drop_resource_group('GRP_A');
+SELECT drop_resource_group('nobody', true);
+SELECT drop_resource_group('nobody', if_exists => true, force => true);
+TABLE definitions;
+
+-- Every value that can be stored is shown as it was given, to the byte per
+-- second, and what is not zero does not become "no limit".
+\set show 'SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = ''grp_c'';'
+SELECT set_group_dirty_limit('grp_c', 0); :show
+SELECT set_group_dirty_limit('grp_c', -0.0); :show
+SELECT set_group_dirty_limit('grp_c', 0.0001); :show
+SELECT set_group_dirty_limit('grp_c', 1e-300); :show
+SELECT set_group_dirty_limit('grp_c', 0.001); :show
+SELECT set_group_dirty_limit('grp_c', 0.0014); :show
+SELECT set_group_dirty_limit('grp_c', 0.0016); :show
+SELECT set_group_dirty_limit('grp_c', 1); :show
+SELECT set_group_dirty_limit('grp_c', 8.192); :show
+SELECT set_group_dirty_limit('grp_c', 16777215.999); :show
+SELECT set_group_dirty_limit('grp_c', 16777216); :show
+
+-- Definitions are not transactional.
+BEGIN;
+SELECT set_group_dirty_limit('grp_a', 1000);
+SELECT create_resource_group('grp_e', 1);
+SELECT drop_resource_group('grp_c');
+ROLLBACK;
+TABLE definitions;
+
+--
+-- What is wrong.  Nothing has changed after all of this.
+--
+SELECT set_group_dirty_limit('grp_c', 77);
+CREATE TABLE before AS SELECT * FROM dirty_throttle_ddl() AS sql;
+
+SELECT value, f, try(format(f, value))
+FROM (VALUES ('SELECT set_group_dirty_limit(''grp_a'', %s::float8)'),
+             ('SELECT set_group_dirty_limit(''new'', %s::float8)'),
+             ('SELECT create_resource_group(''new'', %s::float8)')) AS c(f),
+     unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-0.0001',
+                  '-1e-300', '16777216.001', '16777217', '1e300',
+                  'NULL']) WITH ORDINALITY AS v(value, n)
+ORDER BY f COLLATE "C", n;
+
+-- Every function and every argument: NULL, empty, too long.
+SELECT try($$SELECT set_group_dirty_limit(NULL, 1)$$);
+SELECT try($$SELECT create_resource_group(NULL)$$);
+SELECT try($$SELECT reset_group_dirty_limit(NULL)$$);
+SELECT try($$SELECT rename_resource_group(NULL, 'new')$$);
+SELECT try($$SELECT rename_resource_group('grp_a', NULL)$$);
+SELECT try($$SELECT drop_resource_group(NULL)$$);
+SELECT try($$SELECT drop_resource_group('grp_a', NULL)$$);
+SELECT try($$SELECT drop_resource_group('grp_a', false, NULL)$$);
+SELECT try($$SELECT set_group_dirty_limit('', 1)$$);
+SELECT try($$SELECT create_resource_group('')$$);
+SELECT try($$SELECT reset_group_dirty_limit('')$$);
+SELECT try($$SELECT rename_resource_group('', 'new')$$);
+SELECT try($$SELECT rename_resource_group('grp_a', '')$$);
+SELECT try($$SELECT drop_resource_group('')$$);
+SELECT try($$SELECT drop_resource_group('', true, true)$$);
+SELECT try($$SELECT dirty_throttle_reset('')$$);
+SELECT try($$SELECT create_resource_group(repeat('x', 64))$$);
+SELECT try($$SELECT rename_resource_group('grp_a', repeat('x', 64))$$);
+SELECT try($$SELECT drop_resource_group(repeat('x', 64), true)$$);
+
+-- There already, or not there.
+SELECT try($$SELECT create_resource_group('grp_a', 1)$$);
+SELECT try($$SELECT rename_resource_group('grp_a', 'grp_c')$$);
+SELECT try($$SELECT rename_resource_group('grp_a', 'grp_a')$$);
+SELECT try($$SELECT rename_resource_group('nobody', 'new')$$);
+SELECT try($$SELECT rename_resource_group('nobody', 'grp_a')$$);
+SELECT try($$SELECT reset_group_dirty_limit('nobody')$$);
+SELECT try($$SELECT drop_resource_group('nobody')$$);
+SELECT try($$SELECT drop_resource_group('nobody', force => true)$$);
+SELECT try($$SELECT dirty_throttle_reset('nobody')$$);
+
+-- As a user meets them.
+SELECT set_group_dirty_limit('grp_a', -5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT create_resource_group('grp_a');
+\echo :LAST_ERROR_SQLSTATE
+
+-- Nothing has changed: no rows.
+(TABLE before EXCEPT ALL SELECT dirty_throttle_ddl())
+UNION ALL
+(SELECT dirty_throttle_ddl() EXCEPT ALL TABLE before);
+
+--
+-- All slots taken (dirty_throttle.max_groups is 8 here).
+--
+SHOW dirty_throttle.max_groups;
+SELECT count(*) FROM dirty_throttle_groups;
+SELECT i, try(format('SELECT create_resource_group(%L, %s)', 'more_' || i, i))
+FROM generate_series(1, 6) AS i;
+SELECT try($$SELECT set_group_dirty_limit('one_too_many', 1)$$);
+SELECT count(*) FROM dirty_throttle_groups;
+-- what exists can still be altered and renamed
+SELECT try($$SELECT set_group_dirty_limit('more_1', 111)$$);
+SELECT try($$SELECT rename_resource_group('more_1', 'more_one')$$);
+-- and a slot that is freed is free
+SELECT try($$SELECT drop_resource_group('more_2')$$);
+SELECT try($$SELECT set_group_dirty_limit('just_right', 1)$$);
+SELECT try($$SELECT create_resource_group('one_too_many')$$);
+TABLE definitions;
+
+SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
+SELECT count(*) FROM dirty_throttle_groups;
+DROP VIEW definitions;
+DROP TABLE before;
+DROP FUNCTION try;
+DROP EXTENSION dirty_throttle;

@@ -1,0 +1,223 @@
+# Cancelling, terminating and timing out sessions that sleep: at once, with
+# everything in order afterwards, and nothing forgiven.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use Test::More;
+
+my $dt = DirtyThrottle->new('interrupts');
+$dt->limit(grp_a => 0);
+$dt->create_sleep_tables;
+my $version = $dt->sql("SELECT current_setting('server_version_num')");
+
+# The books after a session was interrupted in its sleep.
+sub check_books
+{
+	my ($name, $members) = @_;
+
+	# psql may know before the backend has gone
+	poll_until(
+		sub { $dt->group_row('grp_a')->{active_processes} == $members }, 2);
+	my $row = $dt->group_row('grp_a');
+	is($row->{active_processes}, $members, "$name: members");
+	is($row->{paused_processes}, 0, "$name: nobody pauses");
+	ok($row->{debt_kb} > 0, "$name: the debt is still on the books");
+}
+
+# Cancel.  What is interrupted after its transaction has succeeded.
+foreach my $kind (sort keys %DirtyThrottle::KINDS)
+{
+	my $s = $dt->session(group => 'grp_a');
+	my $in_flight = $DirtyThrottle::KINDS{$kind}[0] eq 'in flight';
+	my @ms;
+	my $result;
+
+	foreach my $round (1 .. 5)
+	{
+		$dt->put_to_sleep($s, 'grp_a', $kind);
+		push @ms, elapsed_ms(
+			sub {
+				$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+				$result = $s->wait;
+			});
+	}
+	between(median(@ms), 0, 100, "cancelled $kind: ms");
+	if ($in_flight || $kind =~ /procedure/)
+	{
+		is($result->{sqlstate}, '57014', "cancelled $kind: the error");
+	}
+	else
+	{
+		is($result->{sqlstate}, undef,
+			"cancelled $kind: the statement has succeeded");
+	}
+	check_books("cancelled $kind", 1);
+	ok($dt->session_row($s)->{debt_kb} > 0,
+		"cancelled $kind: it is the session's debt");
+
+	# which it pays before the next transaction: who cancels that, too, does
+	# not get the statement
+	foreach my $round (1, 2)
+	{
+		$s->send('INSERT INTO rewrite VALUES (-1)');
+		ok($dt->wait_paused($s, 'in flight'),
+			"cancelled $kind: pays before the next transaction");
+		between($dt->cancel_ms($s), 0, 1000,
+			"cancelled $kind: that can be cancelled, too: ms");
+	}
+	is($dt->sql('SELECT count(*) FROM rewrite WHERE id = -1'),
+		0, "cancelled $kind: then the statement is not run");
+	check_books("cancelled $kind, and again", 1);
+
+	$s->send('SELECT 1');
+	ok($dt->wait_paused($s), "cancelled $kind: pays in the end");
+	$dt->limit(grp_a => 0);
+	is($s->wait->{out}, '1', "cancelled $kind: the session is usable");
+	is($s->query('SELECT count(*) FROM rewrite'),
+		'50', "cancelled $kind: and works on");
+	$s->quit;
+}
+
+# Terminate.
+foreach my $kind (sort keys %DirtyThrottle::KINDS)
+{
+	my @ms;
+
+	foreach my $round (1 .. 5)
+	{
+		my $s = $dt->session(group => 'grp_a');
+		my $pid = $s->pid;
+		my $gone;
+
+		$dt->put_to_sleep($s, 'grp_a', $kind);
+		push @ms, elapsed_ms(
+			sub {
+				$dt->sql("SELECT pg_terminate_backend($pid)");
+				poll_until(
+					sub {
+						$gone = $dt->sql("SELECT count(*) = 0
+							FROM pg_stat_activity WHERE pid = $pid") eq 't';
+					});
+				$s->wait;
+			});
+		next if $round < 5;
+		ok($gone, "terminated $kind: the session has ended");
+		check_books("terminated $kind", 0);
+	}
+	between(median(@ms), 0, 100, "terminated $kind: ms");
+}
+
+# What a session has left behind is paid by those who come after it.
+my $s = $dt->session(group => 'grp_a');
+$dt->put_to_sleep($s, 'grp_a', 'after commit');
+$dt->terminate_ms($s);
+my $before = $dt->group_row('grp_a')->{debt_kb};
+$s = $dt->session(group => 'grp_a');
+between($dt->group_row('grp_a')->{debt_kb},
+	$before - 10, $before, 'the debt of a session that has gone, KB');
+is($dt->session_row($s)->{debt_kb}, 0, 'it is not that of a new session');
+
+# A member without debt does not wait for others' debts, nor does anybody
+# else; a sleeper's locks are another matter.
+my $idle = $dt->session(group => 'grp_a');
+my $outsider = $dt->session;
+$dt->put_to_sleep($s, 'grp_a', 'in flight');
+between(
+	median(
+		map { elapsed_ms(sub { $idle->query('SELECT 1') }) } 1 .. 5),
+	0, 100, 'a statement of a member that owes nothing: ms');
+between(
+	median(
+		map { elapsed_ms(sub { $outsider->query('CREATE TEMP TABLE x ();
+			DROP TABLE x') }) } 1 .. 5),
+	0, 100, 'a statement of an outsider: ms');
+is($dt->session_row($idle)->{pauses}, 0, 'idle members do not pause');
+
+# lock_timeout of an outsider that waits for the sleeper's lock
+my $ms = elapsed_ms(
+	sub {
+		$outsider->query('SET lock_timeout = 200');
+		is($outsider->run('TRUNCATE sleep')->{sqlstate},
+			'55P03', 'lock_timeout of an outsider');
+	});
+between($ms, 150, 1000, 'lock_timeout of an outsider: ms');
+$outsider->quit;
+ok($dt->wait_paused($s, 'in flight'), 'the sleeper sleeps on');
+is($dt->group_row('grp_a')->{paused_processes}, 1, 'it alone');
+$dt->cancel_ms($s);
+$dt->limit(grp_a => 0);
+$idle->quit;
+
+# Timeouts of the sleeper itself.
+$s->query('SET statement_timeout = 300');
+foreach my $kind ('in flight', 'in COPY')
+{
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => 1);
+	my $result = $s->run($DirtyThrottle::KINDS{$kind}[1]);
+	is($result->{sqlstate}, '57014', "statement_timeout $kind: the error");
+	between($result->{ms}, 250, 1000, "statement_timeout $kind: ms");
+	check_books("statement_timeout $kind", 1);
+}
+
+# It bounds a statement, not the pause after its transaction.
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => 1000);
+my $result = $s->run($DirtyThrottle::KINDS{'after commit'}[1]);
+is($result->{sqlstate}, undef, 'statement_timeout does not end the pause'
+	  . ' after a transaction with an error');
+ok($result->{ms} > 350, 'nor without one');
+$dt->limit(grp_a => 0);
+$s->query('RESET statement_timeout');
+
+# transaction_timeout is new in 17.
+SKIP:
+{
+	skip 'no transaction_timeout', 4 if $version < 170000;
+
+	$dt->limit(grp_a => 1);
+	$s->query('SET transaction_timeout = 300');
+	$result = $s->run($DirtyThrottle::KINDS{'in flight'}[1]);
+	is($result->{sqlstate}, '25P04', 'transaction_timeout in flight');
+	check_books('transaction_timeout', 0);
+	$s = $dt->session(group => 'grp_a');
+	$dt->limit(grp_a => 0);
+}
+
+# A cancel that a function catches: it goes on, and so does the throttling.
+$dt->sql(
+	q{CREATE TABLE caught (id int, filler text) WITH (fillfactor = 10);
+	CREATE FUNCTION catch_cancel(n int) RETURNS void LANGUAGE plpgsql AS $$
+	BEGIN
+		BEGIN
+			INSERT INTO caught
+				SELECT i, repeat('x', 800) FROM generate_series(1, 100) i;
+		EXCEPTION WHEN query_canceled THEN
+			NULL;
+		END;
+		INSERT INTO caught
+			SELECT -i, repeat('x', 800) FROM generate_series(1, n) i;
+	END $$});
+$dt->limit(grp_a => 1);
+$s->send('SELECT catch_cancel(100)');
+ok($dt->wait_paused($s, 'in flight'), 'a function pauses');
+$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+ok( poll_until(
+		sub {
+			my $row = $dt->session_row($s);
+			$row->{pauses} >= 2 && defined $row->{paused_since};
+		},
+		5),
+	'it catches the cancel, goes on, and pauses again');
+is($dt->group_row('grp_a')->{paused_processes}, 1, 'counted once');
+$dt->limit(grp_a => 0);
+is($s->wait->{sqlstate}, undef, 'it commits');
+is($dt->sql('SELECT count(*), max(id) FROM caught'),
+	'100|-1', 'what it has done after the cancel');
+
+$dt->finish;

@@ -1,0 +1,205 @@
+# A session that pays after its transaction holds nobody up: the transaction
+# is over for everybody else.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use Test::More;
+
+# No pause in flight here.
+my $dt = DirtyThrottle->new('after_commit',
+	conf => "dirty_throttle.transaction_grace = 1h");
+my $limit = 50;    # KB/s, 16 s for 100 blocks
+
+$dt->limit(grp_a => 0);
+$dt->sql('CREATE TABLE t (id int PRIMARY KEY, filler text)
+	WITH (fillfactor = 10)');
+$dt->sql('CREATE DATABASE other');
+my $other = $dt->session;
+
+my $insert = "INSERT INTO t
+	SELECT i, repeat('x', 800) FROM generate_series(1, 100) i";
+
+# A new member that does this, and then pays for more than several seconds.
+sub payer
+{
+	my ($sql) = @_;
+	my $s = $dt->session(group => 'grp_a');
+
+	$dt->sql('TRUNCATE t');
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => $limit);
+	$s->send($sql);
+	ok($dt->wait_paused($s, 'after transaction'),
+		'a session pays after its transaction');
+	return $s;
+}
+
+# Seconds that it has still to pay.
+sub still_to_pay
+{
+	my ($s) = @_;
+	my $row = $dt->session_row($s);
+
+	return 0 unless $row && defined $row->{paused_since};
+	return $row->{debt_kb} / $limit;
+}
+
+# Let it go, without an error.
+sub release
+{
+	my ($s, $name) = @_;
+
+	$dt->limit(grp_a => 0);
+	is($s->wait->{sqlstate}, undef, "$name: the payer has no error");
+	$s->quit;
+}
+
+# What somebody else does while the session pays is not delayed.
+sub check_undelayed
+{
+	my ($name, $s, $code) = @_;
+	my $left = still_to_pay($s);
+
+	ok($left > 5, sprintf('%s: it pays for %.1f s more', $name, $left));
+	between(elapsed_ms($code), 0, 1000, "$name: ms");
+}
+
+# Nothing of the transaction is left.
+my $s = payer($insert);
+check_undelayed('UPDATE of the same rows',
+	$s, sub { $other->query("UPDATE t SET filler = ''") });
+is( $dt->sql('SELECT xact_start IS NULL, backend_xid IS NULL,
+		backend_xmin IS NULL, state
+		FROM pg_stat_activity WHERE pid = ' . $s->pid),
+	't|t|t|active',
+	'in pg_stat_activity: active, but without a transaction');
+is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
+	0, 'no lock is held');
+# 17 is the first in which extensions name their wait events.
+is( $dt->sql('SELECT wait_event_type, wait_event
+		FROM pg_stat_activity WHERE pid = ' . $s->pid),
+	$dt->sql("SELECT current_setting('server_version_num')") >= 170000
+	? 'Extension|DirtyThrottle'
+	: 'Extension|Extension',
+	'the wait event');
+ok(still_to_pay($s) > 5, 'it pays on meanwhile');
+release($s, 'UPDATE');
+
+$s = payer($insert);
+check_undelayed('ALTER TABLE of what it wrote',
+	$s, sub { $other->query('ALTER TABLE t ADD x int') });
+ok(still_to_pay($s) > 5, 'it pays on meanwhile');
+check_undelayed('a rewrite of what it wrote',
+	$s, sub { $other->query('ALTER TABLE t ALTER x TYPE text') });
+check_undelayed('CREATE INDEX CONCURRENTLY on what it wrote',
+	$s, sub { $other->query('CREATE INDEX CONCURRENTLY ON t (x)') });
+check_undelayed('VACUUM FULL of what it wrote',
+	$s, sub { $other->query('VACUUM FULL t') });
+release($s, 'ALTER TABLE');
+
+# A prepared transaction can be finished elsewhere.
+foreach my $finish ('COMMIT', 'ROLLBACK')
+{
+	$s = payer("BEGIN; $insert; PREPARE TRANSACTION 'p'");
+	check_undelayed("$finish PREPARED",
+		$s, sub { $other->query("$finish PREPARED 'p'") });
+	ok(still_to_pay($s) > 5, 'it pays on meanwhile');
+	is( $dt->sql('SELECT count(*) FROM t'),
+		$finish eq 'COMMIT' ? 100 : 0,
+		"$finish PREPARED has done it");
+	release($s, "$finish PREPARED");
+}
+
+# An explicit ROLLBACK pays, too.
+$s = payer("BEGIN; $insert; ROLLBACK");
+check_undelayed('INSERT of the keys that were rolled back',
+	$s, sub { $other->query($insert) });
+release($s, 'ROLLBACK');
+
+# NOTIFY
+my $listener = $dt->session;
+$listener->query('LISTEN news');
+$s = payer("BEGIN; NOTIFY news, 'hello'; $insert; COMMIT");
+check_undelayed(
+	'NOTIFY',
+	$s,
+	sub {
+		ok( poll_until(
+				sub { $listener->query('SELECT 1') =~ /"news".*"hello"/s },
+				2),
+			'a listener is told');
+	});
+ok(still_to_pay($s) > 5, 'it pays on meanwhile');
+release($s, 'NOTIFY');
+$listener->quit;
+
+# A procsignal barrier, which every process must answer
+$s = payer($insert);
+check_undelayed('DROP DATABASE', $s,
+	sub { $other->query('DROP DATABASE other') });
+release($s, 'DROP DATABASE');
+$dt->sql('CREATE DATABASE other');
+
+# Files that the transaction has dropped are gone.
+$dt->sql('CREATE TABLE dropped (id int)');
+my $path = $dt->node->data_dir . '/'
+  . $dt->sql("SELECT pg_relation_filepath('dropped')");
+$dt->sql('INSERT INTO dropped VALUES (1)');
+ok(-s $path, 'a file');
+$s = payer("BEGIN; $insert; DROP TABLE dropped; COMMIT");
+ok(!-s $path, 'is gone while the session pays that has dropped the table');
+ok(still_to_pay($s) > 5, 'it pays on meanwhile');
+release($s, 'DROP TABLE');
+
+# Advisory locks of the transaction
+$s = payer("BEGIN; SELECT pg_advisory_xact_lock(1); $insert; COMMIT");
+check_undelayed('pg_advisory_xact_lock',
+	$s, sub { $other->query('SELECT pg_advisory_xact_lock(1)') });
+release($s, 'pg_advisory_xact_lock');
+
+# max_commit_pause bounds the pause; the rest is carried to the next
+# transactions, which pay it.
+$s = $dt->session(group => 'grp_a');
+$dt->sql('TRUNCATE t');
+$dt->set_conf('dirty_throttle.max_commit_pause', '500ms', $s);
+$dt->limit(grp_a => 500);
+my $r = $s->run($insert);    # for 1.6 s and more
+my $paid = $r->{ms};
+between($r->{ms}, 450, 1000, 'max_commit_pause bounds the pause: ms');
+my $debt = $dt->session_row($s)->{debt_kb};
+between($debt, 300, 1000, 'the rest is carried: KB');
+is($dt->group_row('grp_a')->{paused_processes}, 0, 'nobody pauses');
+$r = $s->run('SELECT 1');
+$paid += $r->{ms};
+between($r->{ms}, 450, 1000, 'the next transaction pays for it: ms');
+is($r->{out}, '1', 'and does what it does');
+ok($dt->session_row($s)->{debt_kb} < $debt - 200, 'the debt is less');
+
+my $n = 0;
+while ($dt->session_row($s)->{debt_kb} > 10 && $n++ < 10)
+{
+	$paid += $s->run('SELECT 1')->{ms};
+}
+my $blocks = $dt->session_row($s)->{blocks_dirtied};
+between($paid, 85 * $blocks * $dt->block_kb / 500 * 10,
+	115 * $blocks * $dt->block_kb / 500 * 10,
+	'all is paid in the end: ms');
+between($s->run('SELECT 1')->{ms},
+	0, 250, 'and the next transaction is free: ms');
+
+# 0: nobody waits after a transaction; what is owed is carried.
+$dt->limit(grp_a => 0);
+$dt->set_conf('dirty_throttle.max_commit_pause', '0', $s);
+$dt->sql('TRUNCATE t');
+$dt->limit(grp_a => 1);
+my $pauses = $dt->session_row($s)->{pauses};
+$s->query($insert);
+is($dt->session_row($s)->{pauses}, $pauses, 'max_commit_pause = 0: no pause');
+ok($dt->session_row($s)->{debt_kb} > 500, 'but a debt');
+
+$dt->finish;

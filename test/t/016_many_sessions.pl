@@ -1,0 +1,163 @@
+# 200 sessions in 50 groups at once: every group runs at its rate, every
+# session gets its share, and not a block is lost.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use List::Util qw(max min sum);
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $groups = 50;
+my $per_group = 4;
+my $blocks = 200;      # of each session
+my $seconds = 15;      # that this takes at the limit
+my $dt = DirtyThrottle::Life->new('many', conf => 'max_connections = 250');
+my $kb = $dt->block_kb;
+my $limit = sprintf '%.0f', $per_group * $blocks * $kb / $seconds;
+my @names = map { "grp_$_" } 1 .. $groups;
+
+$dt->sql("SELECT set_group_dirty_limit('$_', $limit)") foreach @names;
+my @s;
+foreach my $group (@names)
+{
+	foreach my $n (1 .. $per_group)
+	{
+		my $table = "t_${group}_$n";
+		my $s = $dt->session;
+
+		# Whatever the first statement of a session dirties comes before it
+		# joins, so that what EXPLAIN shows is all there is.
+		$dt->table($table);
+		$s->query(insert_sql($table, 1));
+		$s->query(qq{SET dirty_throttle."group" = '$group'});
+		push @s, { session => $s, group => $group, table => $table };
+	}
+}
+is( $dt->sql(
+		"SELECT count(*) FROM dirty_throttle_groups WHERE active_processes = $per_group"),
+	$groups, 'all groups have their members');
+is( $dt->sql(
+		"SELECT count(*) FROM dirty_throttle_groups WHERE abs(per_process_dirty_rate_limit - ${limit}::float8 / $per_group) < 0.001"),
+	$groups, 'and each its share of the limit');
+
+# All start at once: they wait for a lock that the first one lets go.
+my $gate = $dt->session;
+$gate->query('SELECT pg_advisory_lock(1)');
+$dt->sql('SELECT dirty_throttle_reset()');
+my %before =
+  map { split /\|/ }
+  split /\n/,
+  $dt->sql('SELECT pid, blocks_dirtied FROM dirty_throttle_sessions');
+foreach my $s (@s)
+{
+	$s->{session}->send(
+		join ";\n", 'SELECT pg_advisory_lock_shared(1)',
+		q{SELECT 'start', extract(epoch FROM clock_timestamp())},
+		'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) '
+		  . insert_sql($s->{table}, $blocks),
+		q{SELECT 'end', extract(epoch FROM clock_timestamp())});
+}
+poll_until(
+	sub {
+		$dt->sql(
+			q{SELECT count(*) FROM pg_locks
+			  WHERE locktype = 'advisory' AND NOT granted}) == @s;
+	});
+$gate->query('SELECT pg_advisory_unlock(1)');
+
+# Half-way: does everybody make the same progress?
+sleep $seconds / 2;
+my $members =
+  'SELECT group_name, pid, blocks_dirtied FROM dirty_throttle_sessions';
+my %half;
+foreach my $row (split /\n/, $dt->sql($members))
+{
+	my ($group, $pid, $n) = split /\|/, $row;
+	push @{ $half{$group} }, $n - $before{$pid};
+}
+my $shown = $dt->sql(
+	'SELECT min(dirty_rate), max(dirty_rate), sum(paused_processes) FROM dirty_throttle_groups');
+
+my $errors = 0;
+foreach my $s (@s)
+{
+	my $r = $s->{session}->wait;
+
+	$errors++, diag $r->{err} if $r->{err};
+	($s->{start}) = $r->{out} =~ /^start\|([\d.]+)$/m;
+	($s->{end}) = $r->{out} =~ /^end\|([\d.]+)$/m;
+	# of the plan (the root is the first, it includes the others) and of
+	# planning
+	my ($plan, $planning) = split /"Planning": \{/, $r->{out};
+	$s->{dirtied} = 0;
+	foreach my $part ($plan, $planning)
+	{
+		$s->{dirtied} += $1
+		  if defined $part && $part =~ /"Shared Dirtied Blocks": (\d+)/;
+	}
+}
+is($errors, 0, 'no session has had an error');
+cmp_ok(scalar(grep { $_->{dirtied} < $blocks } @s),
+	'==', 0, 'each has dirtied its blocks');
+
+# The views, to the block
+my %session_blocks =
+  map { my (undef, $pid, $n) = split /\|/; $pid => $n - $before{$pid} }
+  split /\n/, $dt->sql($members);
+my %group_blocks =
+  map { split /\|/ }
+  split /\n/, $dt->sql('SELECT group_name, blocks_dirtied FROM dirty_throttle_groups');
+my $sum = sum map { $_->{dirtied} } @s;
+is(sum(values %session_blocks),
+	$sum, "blocks of the sessions by the view, and by EXPLAIN: $sum");
+is(sum(values %group_blocks), $sum, 'blocks of the groups by the view: the same');
+is( scalar(grep { $session_blocks{ $_->{session}->pid } != $_->{dirtied} } @s),
+	0, 'for each session');
+
+# The rates
+my (@rate, @share, @half_share);
+foreach my $group (@names)
+{
+	my @members = grep { $_->{group} eq $group } @s;
+	my $start = min map { $_->{start} } @members;
+	my $wall = max(map { $_->{end} } @members) - $start;
+	my $total = sum map { $_->{dirtied} } @members;
+
+	push @rate, $total * $kb / $wall / $limit * 100;
+	$errors++ if $group_blocks{$group} != $total;
+	push @share, map {
+		$_->{dirtied} / ($_->{end} - $start) / ($total / $wall) * $per_group * 100
+	} @members;
+	my $mean = sum(@{ $half{$group} }) / $per_group;
+	push @half_share, map { $_ / $mean * 100 } @{ $half{$group} };
+}
+is($errors, 0, 'blocks of each group are the sum of its sessions');
+note sprintf 'limit of each group: %d KB/s', $limit;
+note sprintf 'rate of the groups, %% of the limit: min %.2f median %.2f max %.2f',
+  min(@rate), median(@rate), max(@rate);
+note sprintf 'all groups together, %% of the limits: %.2f',
+  $sum * $kb
+  / (max(map { $_->{end} } @s) - min(map { $_->{start} } @s))
+  / ($limit * $groups) * 100;
+note sprintf 'sessions, %% of their share: min %.2f max %.2f', min(@share), max(@share);
+note sprintf 'half-way, %% of the mean of their group: min %.2f max %.2f',
+  min(@half_share), max(@half_share);
+note "half-way, dirty_rate min and max, paused processes: $shown";
+between(min(@rate), 85, 115, 'slowest group, % of its limit');
+between(max(@rate), 85, 115, 'fastest group, % of its limit');
+between(min(@share), 85, 115, 'slowest session, % of its share');
+between(max(@share), 85, 115, 'fastest session, % of its share');
+between(min(@half_share), 80, 120, 'slowest session half-way, %');
+between(max(@half_share), 80, 120, 'fastest session half-way, %');
+
+$_->{session}->quit foreach @s;
+$gate->quit;
+is($dt->left_over, '', 'nothing is left when they have gone');
+is($dt->crashes, '', 'no crash');
+$dt->stop;
+done_testing();

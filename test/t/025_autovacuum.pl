@@ -1,0 +1,229 @@
+# Autovacuum: in the group of dirty_throttle.autovacuum_group, and in no
+# other, whatever settings reach its workers.  What prevents a wraparound is
+# never slowed: not autovacuum, nor the failsafe of a member's own VACUUM.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $limit = 6000;     # KB/s
+my $blocks = 2000;
+
+my $dt = DirtyThrottle->new(
+	'autovacuum', conf => q{
+autovacuum = on
+autovacuum_naptime = 1s
+autovacuum_max_workers = 2
+autovacuum_vacuum_cost_delay = 2ms
+autovacuum_vacuum_cost_limit = 10000
+autovacuum_freeze_max_age = 100000
+log_autovacuum_min_duration = 0
+synchronous_commit = off
+dirty_throttle.group = 'everybody'
+});
+
+# Nothing of this is to reach an autovacuum worker.
+$dt->sql(q{SELECT set_group_dirty_limit('everybody', 0);
+	SELECT set_group_dirty_limit('other', 10);
+	ALTER DATABASE postgres SET dirty_throttle."group" = 'other';
+	ALTER ROLE ALL SET dirty_throttle."group" = 'other'});
+$dt->limit(grp_a => $limit);
+$dt->disconnect;
+my $admin_options = '-c dirty_throttle.group=everybody';
+$dt->{admin} = $dt->session(options => $admin_options);
+
+# What autovacuum has logged about a table so far.
+sub runs
+{
+	my ($table) = @_;
+	my $log = slurp_file($dt->node->logfile);
+	return () = $log =~ /automatic (?:aggressive )?vacuum[^\n]* of table "postgres\.public\.$table"/g;
+}
+
+# Let autovacuum clean a table of so many pages: seconds, from its start.
+sub autovacuum_s
+{
+	my ($table) = @_;
+	my ($start, $runs);
+
+	$dt->sql("DROP TABLE IF EXISTS $table;
+		CREATE TABLE $table (id int, filler text)
+			WITH (fillfactor = 10, autovacuum_enabled = off);
+		INSERT INTO $table
+			SELECT i, repeat('x', 800) FROM generate_series(1, $blocks) i;
+		DELETE FROM $table WHERE id % 2 = 0; CHECKPOINT");
+	$runs = runs($table);
+	$dt->sql("ALTER TABLE $table SET (autovacuum_enabled = on,
+		autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
+		autovacuum_analyze_threshold = 2000000)");
+	ok( poll_until(
+			sub {
+				$dt->sql("SELECT count(*) FROM pg_stat_progress_vacuum
+					WHERE relid = '$table'::regclass") > 0
+				  || runs($table) > $runs;
+			},
+			60),
+		"$table: autovacuum comes");
+	$start = time;
+	ok(poll_until(sub { runs($table) > $runs }, 60),
+		"$table: autovacuum ends");
+	$dt->sql("ALTER TABLE $table SET (autovacuum_enabled = off)");
+	return time - $start;
+}
+
+# ---------------------------------------------------------- nobody has asked
+
+my $ideal_s = $blocks * $dt->block_kb / $limit;
+my $free_s = autovacuum_s('a');
+between($free_s, 0, $ideal_s * 0.6, 'autovacuum in no group: s');
+foreach my $group ('everybody', 'other')
+{
+	is( $dt->sql("SELECT count(*) FROM dirty_throttle_sessions s
+			JOIN pg_stat_activity a USING (pid)
+			WHERE backend_type LIKE 'autovacuum%'"),
+		0, 'no autovacuum worker is a member');
+}
+is($dt->group_row('other')->{blocks_dirtied},
+	0, 'settings of roles and databases do not reach it');
+my $everybody = $dt->group_row('everybody')->{active_processes};
+is($everybody, 1, 'nor do those of the server');
+
+# --------------------------------------------------------- autovacuum_group
+
+sub set_autovacuum_group
+{
+	my ($group) = @_;
+	$dt->set_conf('dirty_throttle.autovacuum_group', $group);
+}
+
+set_autovacuum_group('grp_a');
+my $before = $dt->group_row('grp_a')->{blocks_dirtied};
+my $paced_s = autovacuum_s('b');
+my $charged = $dt->group_row('grp_a')->{blocks_dirtied} - $before;
+between($charged, $blocks, 2 * $blocks, 'autovacuum in a group: blocks');
+diag(sprintf 'no group %.2f s, group %.2f s for %d blocks: %.0f of %d KB/s',
+	$free_s, $paced_s, $charged, $charged * $dt->block_kb / $paced_s, $limit);
+between(100 * $charged * $dt->block_kb / $paced_s / $limit,
+	75, 120, 'autovacuum in a group: % of the limit');
+
+# while it runs, the view shows it
+$dt->limit(grp_a => 1000);
+$dt->sql("CREATE TABLE c (id int, filler text)
+		WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1,
+			autovacuum_vacuum_scale_factor = 0);
+	INSERT INTO c SELECT i, repeat('x', 800) FROM generate_series(1, $blocks) i;
+	DELETE FROM c WHERE id % 2 = 0; CHECKPOINT");
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT count(*) FROM dirty_throttle_sessions s
+				JOIN pg_stat_activity a USING (pid)
+				WHERE backend_type = 'autovacuum worker' AND group_name = 'grp_a'
+				  AND blocks_dirtied > 0") > 0;
+		},
+		30),
+	'the view shows it');
+
+# Whoever needs the table gets it: autovacuum is cancelled as ever.
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT count(*) FROM pg_stat_progress_vacuum
+				WHERE relid = 'c'::regclass") > 0;
+		},
+		30),
+	'it vacuums a table');
+between(
+	elapsed_ms(sub { $dt->sql('BEGIN; LOCK TABLE c IN ACCESS EXCLUSIVE MODE; COMMIT') }),
+	0, 5000, 'somebody else locks it: ms');
+
+# A changed limit and a dropped group reach it.
+$dt->limit(grp_a => 0);
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT n_dead_tup FROM pg_stat_user_tables
+				WHERE relname = 'c'") == 0;
+		},
+		30),
+	'without a limit it ends soon');
+$dt->sql(q{SELECT drop_resource_group('grp_a', force => true)});
+between(autovacuum_s('d'), 0, $ideal_s * 0.6,
+	'autovacuum in a group that does not exist: s');
+$dt->limit(grp_a => $limit);
+
+# ---------------------------------------------------------------- wraparound
+
+# Old rows in a table, then more than 105000 transactions.
+sub grow_old
+{
+	$dt->sql(
+		q{CREATE OR REPLACE PROCEDURE burn(n int) LANGUAGE plpgsql AS $$ BEGIN
+			FOR i IN 1 .. n LOOP
+				PERFORM pg_current_xact_id();
+				COMMIT;
+			END LOOP; END $$;
+		CALL burn(110000)});
+}
+
+set_autovacuum_group('');
+$dt->sql("ALTER SYSTEM SET autovacuum = off; SELECT pg_reload_conf();");
+$dt->sql('SELECT pg_reload_conf()');
+foreach my $table ('old', 'older')
+{
+	$dt->sql("CREATE TABLE $table (id int, filler text)
+			WITH (fillfactor = 10, autovacuum_enabled = off);
+		INSERT INTO $table
+			SELECT i, repeat('x', 800) FROM generate_series(1, $blocks) i;
+		DELETE FROM $table WHERE id % 2 = 0");
+}
+
+# The failsafe of a member's own VACUUM.
+$dt->limit(grp_a => 500);
+my $s = $dt->session(group => 'grp_a', options => $admin_options);
+$s->query('SET vacuum_failsafe_age = 0');
+# "older" is for autovacuum; it must not be there when that wakes up, so all of
+# this happens before any has a reason to.
+$dt->sql('SET statement_timeout = 0');
+grow_old();
+$dt->sql('CHECKPOINT');
+my $relfrozenxid_age = "SELECT age(relfrozenxid) FROM pg_class WHERE relname = ";
+SKIP:
+{
+	skip 'autovacuum was first', 3
+	  if $dt->sql("$relfrozenxid_age 'old'") < 105000;
+
+	my $run_ms = 0;
+	my $start = time;
+	$s->send('VACUUM old');
+	poll_until(
+		sub {
+			$dt->wait_paused($s, 'after transaction', 0.1) || $s->finished;
+		},
+		40);
+	$run_ms = (time - $start) * 1000;
+	between($run_ms, 0, $ideal_s * 1000, 'a VACUUM in failsafe mode: ms');
+	$dt->limit(grp_a => 0);
+	like($s->wait->{err}, qr/failsafe/, 'it was in failsafe mode');
+	ok($dt->sql("$relfrozenxid_age 'old'") < 105000, 'it froze the table');
+}
+
+# The same table's sister, by autovacuum.
+$dt->limit(grp_a => 100);
+my $runs = runs('older');
+my $done = $runs > 0;
+set_autovacuum_group('grp_a');
+my $start = time;
+ok($done || poll_until(sub { runs('older') > $runs }, 120),
+	'autovacuum to prevent wraparound');
+my ($elapsed) = slurp_file($dt->node->logfile) =~
+  /to prevent wraparound of table "postgres\.public\.older".*?elapsed: ([\d.]+) s/s;
+between($elapsed, 0, 3, 'to prevent wraparound, it took: s');
+
+$dt->limit(grp_a => 0);
+set_autovacuum_group('');
+$dt->finish;

@@ -1,0 +1,185 @@
+# A session pool, pgbouncer in transaction mode: the group comes with the role
+# (ALTER ROLE ... SET), so that whichever server connection a client gets is
+# throttled, and a client cannot take a group along to the next one.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my ($pgbouncer) =
+  grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}),
+  '/usr/sbin', '/usr/local/sbin', '/usr/local/bin';
+plan skip_all => 'no pgbouncer (Debian: package pgbouncer)' unless $pgbouncer;
+
+my $limit = 10000;    # KB/s
+my $n = 150;          # rows, a page each, for each of eight clients
+
+# A server process learns only so that its client has gone while it is busy,
+# and a pause is no exception.
+my $dt = DirtyThrottle->new('pgbouncer',
+	conf => 'client_connection_check_interval = 500ms');
+$dt->limit(grp_a => $limit);
+$dt->sql(
+	q{CREATE ROLE batch LOGIN;
+	CREATE ROLE web LOGIN;
+	ALTER ROLE batch SET dirty_throttle."group" = 'grp_a';
+	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	GRANT ALL ON t TO batch, web});
+
+# ------------------------------------------------------------ the real thing
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $sockets = PostgreSQL::Test::Utils::tempdir_short();
+my $node = $dt->node;
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+append_to_file("$dir/users.txt", qq{"batch" ""\n"web" ""\n});
+append_to_file("$dir/pgbouncer.ini", '[databases]
+postgres = host=' . $node->host . ' port=' . $node->port . " dbname=postgres
+[pgbouncer]
+pool_mode = transaction
+listen_addr =
+listen_port = $port
+unix_socket_dir = $sockets
+auth_type = trust
+auth_file = $dir/users.txt
+default_pool_size = 4
+max_client_conn = 100
+ignore_startup_parameters = extra_float_digits,options
+logfile = $dir/pgbouncer.log
+pidfile = $dir/pgbouncer.pid
+");
+my $process = fork // die "could not fork: $!";
+if ($process == 0)
+{
+	open STDOUT, '>', "$dir/pgbouncer.out";
+	open STDERR, '>&', \*STDOUT;
+	exec $pgbouncer, "$dir/pgbouncer.ini" or die "could not start it: $!";
+}
+
+END
+{
+	# only the parent has it
+	local $?;
+	if ($process) { kill 'TERM', $process; waitpid $process, 0; }
+}
+
+# A node to the eyes of DirtyThrottle::Session: something with a connstr.
+package Pool
+{
+	sub connstr { return "host=$sockets port=$port dbname=$_[1]" }
+}
+my $pool = bless {}, 'Pool';
+if (!poll_until(sub { -S "$sockets/.s.PGSQL.$port" }, 10))
+{
+	diag(slurp_file("$dir/pgbouncer.out"));
+	BAIL_OUT('pgbouncer does not start');
+}
+
+sub client
+{
+	my ($user) = @_;
+	return DirtyThrottle::Session->new($pool, user => $user);
+}
+
+my @clients = map { client('batch') } 1 .. 8;
+my $insert = "INSERT INTO t SELECT i, repeat('x', 800)
+	FROM generate_series(1, $n) i";
+
+# ------------------------------------------------------------------ the rate
+
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => $limit);
+$dt->sql('SELECT dirty_throttle_reset()');
+my $start = time;
+$_->send($insert) foreach @clients;
+ok( poll_until(
+		sub { $dt->group_row('grp_a')->{active_processes} == 4 }, 10),
+	'four server connections are members');
+foreach my $client (@clients)
+{
+	is($client->wait->{sqlstate}, undef, 'a client is served');
+}
+my $seconds = time - $start;
+my $blocks = $dt->group_row('grp_a')->{blocks_dirtied};
+between($blocks, 8 * $n, 8 * $n * 1.2, 'eight clients: blocks');
+between(100 * $blocks * $dt->block_kb / $seconds / $limit,
+	80, 112, 'eight clients: % of the limit');
+is($dt->sql('SELECT count(*) FROM t'), 8 * $n, 'all rows are there');
+
+# many small transactions over changing connections
+$start = time;
+$dt->sql('SELECT dirty_throttle_reset()');
+$_->send(
+	join(";\n",
+		("INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 5) i")
+		  x 30))
+  foreach @clients;
+$_->wait foreach @clients;
+$seconds = time - $start;
+$blocks = $dt->group_row('grp_a')->{blocks_dirtied};
+between(100 * $blocks * $dt->block_kb / $seconds / $limit,
+	80, 115, 'many small transactions: % of the limit');
+
+# ---------------------------------------------------------- clients' settings
+
+is( $clients[0]->query(q{SELECT current_setting('dirty_throttle.group')}),
+	'grp_a', 'every connection of the role has the group');
+is($clients[0]->run(q{SET dirty_throttle."group" = ''})->{sqlstate},
+	'42501', 'a client cannot leave it');
+is($clients[0]->run(q{RESET dirty_throttle."group"})->{sqlstate},
+	'42501', 'nor by RESET');
+$clients[0]->run('RESET ALL');
+is($clients[0]->run('DISCARD ALL')->{sqlstate}, undef,
+	'DISCARD ALL, as pools do it');
+is( $clients[0]->query(q{SELECT current_setting('dirty_throttle.group')}),
+	'grp_a', 'keeps the group of the role');
+ok($dt->group_row('grp_a')->{active_processes} >= 1, 'and its members');
+
+# another role in the same pool of a database is not throttled
+my $web = client('web');
+$dt->limit(grp_a => 10);
+between(elapsed_ms(sub { $web->query($insert) }),
+	0, 2000, 'another role: ms');
+
+# ---------------------------------------------------------------- sleepers
+
+# A client in the middle of a transaction pauses; the others' connections are
+# not its business.  It goes away: its connection is freed.
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => 1);
+$clients[0]->send($insert);
+ok( poll_until(
+		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }, 10),
+	'a client pauses');
+$start = time;
+kill 'KILL', $clients[0]{process};
+waitpid $clients[0]{process}, 0;
+delete $clients[0]{process};
+ok( poll_until(
+		sub { $dt->group_row('grp_a')->{paused_processes} == 0 }, 10),
+	'a client that goes away pauses no longer');
+$dt->limit(grp_a => 0);
+is($clients[1]->query('SELECT 1'), '1', 'the others are served');
+
+# An after-commit pause belongs to the client whose transaction it was.
+$dt->sql('ALTER TABLE t OWNER TO batch');
+$dt->sql(q{GRANT CREATE ON SCHEMA public TO batch});
+$dt->limit(grp_a => 5000);
+$clients[1]->send('ALTER TABLE t ALTER id TYPE bigint');
+ok( poll_until(
+		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }, 10),
+	'a client pays after its transaction');
+between(elapsed_ms(sub { $clients[2]->query('SELECT 1') }),
+	0, 1000, 'another client meanwhile: ms');
+$dt->limit(grp_a => 0);
+is($clients[1]->wait->{sqlstate}, undef, 'it ends well');
+
+$_->quit foreach @clients[ 1 .. 7 ], $web;
+$dt->finish;
