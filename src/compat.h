@@ -21,6 +21,12 @@
 #error "dirty_throttle needs PostgreSQL 15 or newer"
 #endif
 
+/*
+ * Its header, libpq/libpq.h, drags in those of GSSAPI, which are not installed
+ * with the server's headers everywhere.
+ */
+extern bool pq_check_connection(void);
+
 /* 16: check hooks allocate "extra" with guc_malloc, not malloc */
 #if PG_VERSION_NUM < 160000
 #define guc_malloc(elevel, size)	malloc(size)

@@ -801,15 +801,19 @@ dt_session_end_transaction(bool committed, bool may_pause)
 }
 
 /*
- * Is there an interrupt that cannot wait?  The check whether the client is
- * still there can, and may be configured to come often.
+ * Is there an interrupt that cannot wait?  When it is only time to see whether
+ * the client is still there, which may be configured to come often, see for
+ * ourselves.
  */
 static bool
 interrupted(void)
 {
-	return InterruptPending &&
-		(!CheckClientConnectionPending || QueryCancelPending ||
-		 ProcDiePending || ProcSignalBarrierPending);
+	if (!InterruptPending)
+		return false;
+	if (CheckClientConnectionPending && !QueryCancelPending &&
+		!ProcDiePending && !ProcSignalBarrierPending && MyProcPort != NULL)
+		return !pq_check_connection();
+	return true;
 }
 
 void
@@ -835,9 +839,8 @@ dt_session_pause_after_transaction(void)
 			break;
 	}
 	interrupt_pause();
-	if (latch_set)
-		SetLatch(MyLatch);
-	pay_first |= interrupted() && owes;
+	SetLatch(MyLatch);			/* may have been reset for others than us */
+	pay_first |= InterruptPending && owes;
 	carry_debt();
 
 	xact_ending = false;
