@@ -59,9 +59,9 @@ pg_atomic_uint32 *dt_session_group_generation = &no_generation;
 
 /* What dirty_throttle.group says. */
 static char wanted_name[NAMEDATALEN];
-static uint64 wanted_id = 0;
+static DtWantedGroup no_extra;
+static DtWantedGroup *wanted = &no_extra;	/* GUC's, beside the name */
 static bool wanted_changed = false; /* and not yet acted upon */
-static bool missing_warned = false; /* the user knows that it is missing */
 static uint64 looked_up_version = 0;	/* registry when it was missing */
 
 /* Membership. */
@@ -306,8 +306,13 @@ join_group(uint64 id, const char *name)
 		my = dt_group_my_member();
 	}
 	g = dt_group_join(my, &id, name);
-	if (g != NULL)
-		remember_group(g, id);
+	if (g == NULL)
+		return;
+	remember_group(g, id);
+
+	/* from now on the value means this group, also when it is renamed */
+	wanted->id = id;
+	wanted->warned = false;
 }
 
 /*
@@ -316,7 +321,7 @@ join_group(uint64 id, const char *name)
 static void
 apply_wanted_group(void)
 {
-	uint64		id = wanted_id;
+	uint64		id = wanted->id;
 
 	wanted_changed = false;
 	looked_up_version = dt_group_registry_version();
@@ -337,15 +342,14 @@ apply_wanted_group(void)
  * it still owes is paid to the group in which it was dirtied.
  */
 void
-dt_session_want_group(const char *name, DtWantedGroup *wanted)
+dt_session_want_group(const char *name, DtWantedGroup *extra)
 {
 	bool		usable = strlen(name) < NAMEDATALEN;
 
 	if (background_group() != NULL)
 		return;
 	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
-	wanted_id = wanted ? wanted->id : 0;
-	missing_warned = wanted ? wanted->warned : false;
+	wanted = extra ? extra : &no_extra;
 	looked_up_version = 0;
 	wanted_changed = true;
 	dt_session_active = group != NULL || wanted_name[0] != '\0';
@@ -391,9 +395,9 @@ dt_session_begin_statement(void)
 		looked_up_version != dt_group_registry_version())
 	{
 		apply_wanted_group();
-		if (group == NULL && !missing_warned)
+		if (group == NULL && !wanted->warned)
 		{
-			missing_warned = true;
+			wanted->warned = true;
 			dt_session_warn_unknown_group(wanted_name);
 		}
 	}
@@ -413,7 +417,8 @@ dt_session_follow_background_group(void)
 		 looked_up_version != dt_group_registry_version()))
 	{
 		strlcpy(wanted_name, name, NAMEDATALEN);
-		wanted_id = 0;
+		wanted = &no_extra;
+		wanted->id = 0;
 		apply_wanted_group();
 	}
 	dt_session_active = group != NULL;

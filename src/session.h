@@ -11,7 +11,10 @@
 #include "executor/instrument.h"
 #include "port/atomics.h"
 
-/* What dirty_throttle.group means, kept by GUC beside the name. */
+/*
+ * What dirty_throttle.group means, kept by GUC beside the name for as long as
+ * the value is in use or can come back.
+ */
 typedef struct DtWantedGroup
 {
 	uint64		id;				/* 0: looked up by name when needed */
@@ -33,7 +36,7 @@ extern uint32 dt_session_generation;
 extern pg_atomic_uint32 *dt_session_group_generation;
 
 /* Parameters: dirty_throttle.group was assigned. */
-extern void dt_session_want_group(const char *name, DtWantedGroup *wanted);
+extern void dt_session_want_group(const char *name, DtWantedGroup *extra);
 
 /* Is this a kind of process that can be in a group by its own choice? */
 extern bool dt_session_may_join(void);
