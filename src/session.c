@@ -392,7 +392,8 @@ dt_session_begin_statement(void)
 
 	/* Set where there was no shared memory yet, or missing up to now. */
 	if (group == NULL && wanted_name[0] != '\0' && dt_session_may_join() &&
-		looked_up_version != dt_group_registry_version())
+		(!wanted->warned ||
+		 looked_up_version != dt_group_registry_version()))
 	{
 		apply_wanted_group();
 		if (group == NULL && !wanted->warned)
