@@ -84,7 +84,9 @@ static void
 subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
 					 SubTransactionId parentSubid, void *arg)
 {
-	if (unlikely(dt_session_active) && event == SUBXACT_EVENT_ABORT_SUB)
+	/* from 17 on it may be one within a parallel query that goes on */
+	if (unlikely(dt_session_active) && event == SUBXACT_EVENT_ABORT_SUB &&
+		!IsInParallelMode())
 		dt_session_forget_workers();
 }
 

@@ -17,7 +17,7 @@
  * has switched the delay off (failsafe), we leave it off.
  *
  * Parallel vacuum workers would nap each for themselves, with copies of the
- * parameters that we cannot reach, so a member's VACUUM runs without them.
+ * parameters that we cannot reach, so a member's VACUUM gets none.
  *
  * Autovacuum workers get their parameters from elsewhere, and rewritten after
  * each nap, except for the cost of a dirtied page.  In a group, they are
@@ -34,7 +34,6 @@
 #include "executor/instrument.h"
 #include "group.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 #include "pace.h"
 #include "session.h"
@@ -69,12 +68,14 @@ typedef struct CostSettings
 	int			page_dirty;
 	int			limit;
 	double		delay;			/* ms */
+	int			workers;		/* maintenance workers */
 } CostSettings;
 
 static ProcessUtility_hook_type next_process_utility = NULL;
 static TimeoutId turn_timeout = MAX_TIMEOUTS;	/* not registered */
 
 static bool pacing = false;		/* a VACUUM or ANALYZE is under way */
+static bool full;				/* it is VACUUM FULL, which takes no naps */
 static CostSettings own;		/* what the user has set */
 static BufferUsage last_usage;	/* at the last turn */
 static double own_due_us;		/* nap still due by the user's settings */
@@ -88,6 +89,7 @@ get_settings(CostSettings *s)
 	s->page_dirty = VacuumCostPageDirty;
 	s->limit = VacuumCostLimit;
 	s->delay = VacuumCostDelay;
+	s->workers = max_parallel_maintenance_workers;
 }
 
 static void
@@ -98,6 +100,7 @@ set_settings(const CostSettings *s)
 	VacuumCostPageDirty = s->page_dirty;
 	VacuumCostLimit = s->limit;
 	VacuumCostDelay = s->delay;
+	max_parallel_maintenance_workers = s->workers;
 	dt_vacuum_cost_changed();
 }
 
@@ -110,6 +113,8 @@ set_budget(int64 blocks)
 	CostSettings s = own;
 
 	s.delay = NAP_MS;
+	if (!full)
+		s.workers = 0;
 	if (own.delay > 0)
 	{
 		double		own_budget = own.limit * Max(OWN_TURN_MS / own.delay, 1);
@@ -126,6 +131,24 @@ set_budget(int64 blocks)
 	s.limit = Max(s.limit, 1);
 	set_settings(&s);
 	VacuumCostBalance = 0;
+}
+
+/*
+ * Settings while there is no limit: the user's.  Should one be set, there must
+ * be a delay to work with, though, which is decided at the start.
+ */
+static void
+set_unlimited(void)
+{
+	CostSettings s = own;
+
+	if (own.delay <= 0)
+	{
+		s.page_hit = s.page_miss = s.page_dirty = 0;
+		s.limit = INT_MAX;
+		s.delay = NAP_MS;
+	}
+	set_settings(&s);
 }
 
 /*
@@ -167,6 +190,7 @@ turn(void)
 	int64		blocks;
 	int64		pause = dt_session_charge_live(&blocks);
 	double		own_us;
+	int64		block_us;
 	int64		longest;
 
 	if (pause < 0)
@@ -176,21 +200,21 @@ turn(void)
 	}
 	if (!dt_session_is_throttled())
 	{
-		/*
-		 * Not throttled, or not any more: as the user says.  Each turn cuts
-		 * one of the user's naps short, so take fewer.
-		 */
-		set_settings(&own);
+		/* Each turn cuts one of the user's naps short, so take fewer. */
+		set_unlimited();
 		set_timer(own.delay > 0 ? UNTHROTTLED_TURN_US : LONGEST_TURN_US);
 		return;
 	}
 
-	blocks = Max(blocks * CHARGES_PER_TURN, 1);
+	/*
+	 * A turn lets one block through at least, whatever is owed.  That must not
+	 * be more than the share of the time until the next.
+	 */
+	block_us = Max(dt_session_block_time(), 1);
+	longest = Max(LONGEST_TURN_US, block_us);
 	own_us = own_pause(dt_now_us());
-	set_budget(blocks);
-
-	/* one page is the least that a turn lets through */
-	longest = Max(LONGEST_TURN_US, dt_session_block_time());
+	set_budget(pause > longest ? 1 :
+			   Max(Min(blocks * CHARGES_PER_TURN, longest / block_us), 1));
 	pause = Max(pause, (int64) Min(own_us, longest));
 	set_timer(Min(Max(pause, SHORTEST_TURN_US), longest));
 }
@@ -238,14 +262,10 @@ start_timer(void)
 	set_timer(SHORTEST_TURN_US);
 }
 
-/*
- * The statement with PARALLEL 0, where it could have another degree.
- */
-static pg_noinline PlannedStmt *
-without_workers(PlannedStmt *pstmt)
+static bool
+is_full(VacuumStmt *vacuum)
 {
-	VacuumStmt *vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
-	bool		full = false;
+	bool		result = false;
 	ListCell   *lc;
 
 	foreach(lc, vacuum->options)
@@ -253,16 +273,22 @@ without_workers(PlannedStmt *pstmt)
 		DefElem    *option = (DefElem *) lfirst(lc);
 
 		if (strcmp(option->defname, "full") == 0)
-			full = defGetBoolean(option);
+			result = defGetBoolean(option);
 	}
-	if (!vacuum->is_vacuumcmd || full)
-		return pstmt;
-	pstmt = copyObject(pstmt);	/* it may be a cached plan's */
-	vacuum = castNode(VacuumStmt, pstmt->utilityStmt);
-	vacuum->options = lappend(vacuum->options,
-							  makeDefElem("parallel",
-										  (Node *) makeInteger(0), -1));
-	return pstmt;
+	return result;
+}
+
+static void
+process(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		ProcessUtilityContext context, ParamListInfo params,
+		QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (next_process_utility)
+		next_process_utility(pstmt, queryString, readOnlyTree, context,
+							 params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
 }
 
 static void
@@ -271,9 +297,6 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 					ParamListInfo params, QueryEnvironment *queryEnv,
 					DestReceiver *dest, QueryCompletion *qc)
 {
-	ProcessUtility_hook_type process = next_process_utility ?
-		next_process_utility : standard_ProcessUtility;
-	PlannedStmt *volatile serial;
 	bool		pace = false;
 
 	/* An ANALYZE within an ANALYZE's function runs in its budget. */
@@ -290,7 +313,7 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 		return;
 	}
 
-	serial = dt_session_is_throttled() ? without_workers(pstmt) : pstmt;
+	full = is_full(castNode(VacuumStmt, pstmt->utilityStmt));
 	get_settings(&own);
 	last_usage = pgBufferUsage;
 	last_turn = dt_now_us();
@@ -299,10 +322,12 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	PG_TRY();
 	{
 		if (dt_session_is_throttled())
-			set_budget(CHARGES_PER_TURN);
+			set_budget(1);
+		else
+			set_unlimited();
 		start_timer();
-		process(serial, queryString, readOnlyTree, context, params,
-				queryEnv, dest, qc);
+		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				dest, qc);
 	}
 	PG_FINALLY();
 	{

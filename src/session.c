@@ -45,10 +45,11 @@
 #define UNLIMITED_CHARGE_BLOCKS		1024
 
 /*
- * The longest pause of an apply worker, whose publisher waits for feedback,
- * and of an autovacuum worker, which keeps its table locked.
+ * The longest pause after a transaction of an apply worker, whose publisher
+ * waits for feedback, and of an autovacuum worker, which keeps its table
+ * locked.
  */
-#define BACKGROUND_PAUSE_MS			1000
+#define BACKGROUND_PAUSE_US			INT64CONST(1000000)
 
 static pg_atomic_uint32 no_generation;	/* for sessions without a group */
 
@@ -82,6 +83,7 @@ static bool xact_cancelled = false; /* by the user or a timeout */
 static bool xact_ending = false;	/* a pause after it is still to come */
 static bool xact_begun = false; /* its first statement, too */
 static int64 carried = 0;		/* owed since earlier transactions, bytes */
+static int64 last_pause_end = 0;	/* after a transaction, us */
 static bool pay_first = false;	/* a pause was evaded: before the next one */
 static int64 worker_blocks = 0; /* charged by us, a parallel worker */
 
@@ -129,8 +131,9 @@ int64
 dt_session_block_time(void)
 {
 	int64		rate = group != NULL ? group->rate.rate : 0;
+	int64		debtors = group != NULL ? group->rate.debtor_weight : 0;
 
-	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate : 0;
+	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate * Max(debtors, 1) : 0;
 }
 
 void
@@ -822,12 +825,28 @@ interrupted(void)
 	return true;
 }
 
+/*
+ * How long may the pause be that begins now, in us?  An apply worker sends
+ * feedback when it has nothing left to apply, so it must be able to catch up:
+ * it never pauses longer than it has not paused since the last time, and so
+ * for half of the time at most.
+ */
+static int64
+longest_pause_after_transaction(void)
+{
+	int64		longest = dt_max_commit_pause_ms * INT64CONST(1000);
+
+	if (background_group() != NULL)
+		longest = Min(longest, BACKGROUND_PAUSE_US);
+	if (IsLogicalWorker())
+		longest = Min(longest, dt_now_us() - last_pause_end);
+	return longest;
+}
+
 void
 dt_session_pause_after_transaction(void)
 {
-	int64		until = dt_now_us() + INT64CONST(1000) *
-		(background_group() ? Min(dt_max_commit_pause_ms, BACKGROUND_PAUSE_MS) :
-		 dt_max_commit_pause_ms);
+	int64		until = dt_now_us() + longest_pause_after_transaction();
 	bool		latch_set = false;
 	bool		first = true;
 
@@ -845,6 +864,7 @@ dt_session_pause_after_transaction(void)
 			break;
 	}
 	interrupt_pause();
+	last_pause_end = dt_now_us();
 	SetLatch(MyLatch);			/* may have been reset for others than us */
 	pay_first |= InterruptPending && owes;
 	carry_debt();

@@ -71,10 +71,17 @@ fail_statement(int outer_depth)
 }
 
 static void
+run(EXECUTOR_RUN_PARAMS)
+{
+	if (next_executor_run)
+		next_executor_run(EXECUTOR_RUN_ARGS);
+	else
+		standard_ExecutorRun(EXECUTOR_RUN_ARGS);
+}
+
+static void
 statement_executor_run(EXECUTOR_RUN_PARAMS)
 {
-	ExecutorRun_hook_type run =
-		next_executor_run ? next_executor_run : standard_ExecutorRun;
 	int			outer_depth = depth;
 
 	if (likely(!dt_session_active))
@@ -97,10 +104,17 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 }
 
 static void
+finish(QueryDesc *queryDesc)
+{
+	if (next_executor_finish)
+		next_executor_finish(queryDesc);
+	else
+		standard_ExecutorFinish(queryDesc);
+}
+
+static void
 statement_executor_finish(QueryDesc *queryDesc)
 {
-	ExecutorFinish_hook_type finish =
-		next_executor_finish ? next_executor_finish : standard_ExecutorFinish;
 	int			outer_depth = depth;
 
 	if (likely(!dt_session_active))
@@ -120,6 +134,19 @@ statement_executor_finish(QueryDesc *queryDesc)
 	}
 	PG_END_TRY();
 	end_statement(outer_depth);
+}
+
+static void
+process(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		ProcessUtilityContext context, ParamListInfo params,
+		QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (next_process_utility)
+		next_process_utility(pstmt, queryString, readOnlyTree, context,
+							 params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
 }
 
 /*
@@ -132,8 +159,6 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 				  ParamListInfo params, QueryEnvironment *queryEnv,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
-	ProcessUtility_hook_type process = next_process_utility ?
-		next_process_utility : standard_ProcessUtility;
 	int			outer_depth = depth;
 	int			outer_hold = dt_pace_commit_hold;
 

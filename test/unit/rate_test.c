@@ -717,7 +717,6 @@ test_wrap(void)
 	DtRateMember m[3];
 	int64_t		now = 100 * YEAR;
 	int64_t		begin = now;
-	int64_t		paid = 0;
 	uint64_t	last;
 	int			wraps = 0;
 	bool		good = true;
@@ -733,7 +732,6 @@ test_wrap(void)
 		last = g.vtime;
 		now += 20 * MS + rng_range(0, 2 * MS);
 		good &= dt_rate_charge(&g, &m[0], DT_RATE_MAX / 45, now, 0) > 0;
-		paid += DT_RATE_MAX / 45;
 		good &= dt_rate_check(&g) == NULL;
 		wraps += g.vtime < last;
 	}
