@@ -118,6 +118,7 @@ $dt->put_to_sleep($s, 'grp_a', 'after commit');
 $dt->terminate_ms($s);
 my $before = $dt->group_row('grp_a')->{debt_kb};
 $s = $dt->session(group => 'grp_a');
+ok($before > 300, 'a debt of 50 blocks');
 between($dt->group_row('grp_a')->{debt_kb},
 	$before - 10, $before, 'the debt of a session that has gone, KB');
 is($dt->session_row($s)->{debt_kb}, 0, 'it is not that of a new session');

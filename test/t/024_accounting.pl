@@ -165,8 +165,9 @@ check('deferred triggers',
 	ALTER TABLE fresh DISABLE TRIGGER look; ALTER TABLE fresh ENABLE TRIGGER USER",
 	"BEGIN;\nINSERT INTO fresh SELECT i, $x FROM generate_series(1, 50) i;\nCOMMIT",
 	50);
-check('PREPARE TRANSACTION', 'CREATE TABLE IF NOT EXISTS p ()',
-	"SELECT 1", 0);
+check('PREPARE TRANSACTION', '',
+	"BEGIN;\nINSERT INTO t $rows;\nPREPARE TRANSACTION 'p';\nCOMMIT PREPARED 'p'",
+	$n);
 check('a large object', '', "SELECT lo_from_bytea(0, convert_to(
 	(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 20000) i), 'UTF8'))",
 	50);
@@ -176,7 +177,8 @@ check('a transaction rolled back', '',
 	"BEGIN;\nINSERT INTO t $rows;\nROLLBACK", $n);
 
 $s->query('SET max_parallel_workers_per_gather = 3;
-	SET max_parallel_maintenance_workers = 3');
+	SET max_parallel_maintenance_workers = 3;
+	SET parallel_leader_participation = off');
 check('parallel query', '', 'SELECT count(*) FROM fresh', $n);
 check('a parallel CREATE INDEX', '', 'CREATE INDEX ON fresh (id)', $n);
 check('a parallel CREATE TABLE AS', 'DROP TABLE IF EXISTS made',
