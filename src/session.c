@@ -90,6 +90,8 @@ static int64 worker_blocks = 0; /* charged by us, a parallel worker */
 /* The account is being worked on: hands off, signal handler. */
 static volatile sig_atomic_t busy = 0;
 
+static int64 charge(int64 *xact_owed_us);
+
 /*
  * The group of a process that has no settings of its own; NULL in others.
  */
@@ -404,6 +406,15 @@ dt_session_begin_statement(void)
 			wanted->warned = true;
 			dt_session_warn_unknown_group(wanted_name);
 		}
+	}
+
+	/* What comes now is subject to the limit as it is now. */
+	if (group != NULL &&
+		pg_atomic_read_u32(dt_session_group_generation) != dt_session_generation)
+	{
+		int64		xact_owed_us;
+
+		(void) charge(&xact_owed_us);
 	}
 }
 
