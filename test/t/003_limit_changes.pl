@@ -65,11 +65,29 @@ foreach my $kind ('in flight', 'after commit')
 			$dt->sql('SELECT pg_reload_conf()');
 		},
 		sub {
+			# see the first reload before the second, not an older "on"
+			poll_until(
+				sub { $dt->sql('SHOW dirty_throttle.enabled') eq 'off' }, 2);
 			$dt->sql('ALTER SYSTEM RESET dirty_throttle.enabled');
 			$dt->sql('SELECT pg_reload_conf()');
 			poll_until(
 				sub { $dt->sql('SHOW dirty_throttle.enabled') eq 'on' }, 2);
 		});
+}
+
+# A limit that is set again counts from the next statement on, also when that
+# is charged only once: what was dirtied without a limit is not owed, but what
+# is dirtied under one is.
+foreach my $round (1, 2)
+{
+	$dt->limit(grp_a => 0);
+	$s->query($DirtyThrottle::KINDS{'after commit'}[1]);
+	is($dt->session_row($s)->{debt_kb}, 0, 'no debt without a limit');
+	$dt->put_to_sleep($s, 'grp_a', 'after commit');
+	between($dt->session_row($s)->{debt_kb},
+		300, 800, 'all of the first transaction is owed, no more: KB');
+	$dt->limit(grp_a => 0);
+	$s->wait;
 }
 
 # A small change of the limit, a rename: it sleeps on.

@@ -1,4 +1,6 @@
 # Errors, savepoints, procedures: what a transaction pays, when, and to whom.
+#
+# expect-in-log: WARNING:  there is no transaction in progress
 
 use strict;
 use warnings;

@@ -1,6 +1,8 @@
 # VACUUM and ANALYZE of a member: paced while they run, by their own naps, at
 # the group's rate or slower when the user's own settings say so; everything
 # else about them is as without a group.
+#
+# expect-in-log: WARNING:  resource group "grp_a" does not exist
 
 use strict;
 use warnings;

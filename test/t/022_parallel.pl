@@ -1,6 +1,8 @@
 # Parallel query: what the workers dirty is charged once, to the block, to
 # their leader's account; they pause, too; and however such a query ends,
 # nothing is left that would make what comes after it free, or charged twice.
+#
+# expect-in-log: WARNING:  resource group "grp_a" does not exist
 
 use strict;
 use warnings;

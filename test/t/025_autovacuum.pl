@@ -1,6 +1,9 @@
 # Autovacuum: in the group of dirty_throttle.autovacuum_group, and in no
 # other, whatever settings reach its workers.  What prevents a wraparound is
 # never slowed: not autovacuum, nor the failsafe of a member's own VACUUM.
+#
+# expect-in-log: WARNING:  resource group "everybody" does not exist
+# expect-in-log: bypassing nonessential maintenance of table
 
 use strict;
 use warnings;
