@@ -1,5 +1,7 @@
 # Limits that change while sessions run or sleep: the change takes effect
 # within 100 ms, wherever they sleep.
+#
+# expect-in-log: WARNING:  resource group "grp_a" does not exist
 
 use strict;
 use warnings;

@@ -164,7 +164,7 @@ my ($silence, $done) = longest_silence_ms(
 my $ms = 1000 * (time - $start);
 ok($done, '400 transactions arrive');
 my $paused = $dt->group_row('grp_a')->{paused_time} - $row->{paused_time};
-between(100 * $paused / $ms, 15, 60, 'many transactions: % of the time paused');
+cmp_ok($paused, '>', 0.15 * $ms, 'many transactions: it pauses for long');
 between($silence, 0, 2500, 'the longest silence: ms');
 
 # The limit is so low that it pauses for as long as it may.
