@@ -203,6 +203,7 @@ SET dirty_throttle."group" = 'grp_a';
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(1000) AS dirtied \gset
 SELECT blocks_dirtied - :dirtied, pauses, paused_time, debt_kb FROM g;
+RESET dirty_throttle."group";
 ALTER SYSTEM RESET ALL;
 SELECT pg_reload_conf();
 \c -
