@@ -259,7 +259,9 @@ leave_group(void)
 			my->sleepers = 0;
 		}
 		count_blocks(blocks, now);
-		dt_rate_leave(&group->rate, &my->rate, blocks * BLCKSZ, now);
+		dt_rate_leave(&group->rate, &my->rate,
+					  was_throttled && dt_group_throttling_enabled() ?
+					  blocks * BLCKSZ : 0, now);
 		my->group = NULL;
 	}
 	SpinLockRelease(&group->lock);
