@@ -17,6 +17,8 @@ REGRESS = extension limits names membership settings privileges counters
 REGRESS_OPTS = --inputdir=test --temp-instance=./tmp_check --temp-config=test/regress.conf
 ISOLATION = members sleepers locks
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=./tmp_check_iso --temp-config=test/regress.conf
+ENCODING = UTF8
+NO_LOCALE = 1
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
 
