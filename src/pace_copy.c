@@ -25,6 +25,7 @@
 #include "nodes/parsenodes.h"
 #include "pace.h"
 #include "session.h"
+#include "statement.h"
 #include "tcop/utility.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
@@ -106,12 +107,8 @@ pace_copy_utility(PlannedStmt *pstmt, const char *queryString,
 			pstmt = add_pacing(pstmt);
 	}
 
-	if (next_process_utility)
-		next_process_utility(pstmt, queryString, readOnlyTree, context,
-							 params, queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	dt_process_utility(next_process_utility, pstmt, queryString,
+					   readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
 void

@@ -37,6 +37,7 @@
 #include "nodes/parsenodes.h"
 #include "pace.h"
 #include "session.h"
+#include "statement.h"
 #include "tcop/utility.h"
 #include "utils/timeout.h"
 
@@ -279,19 +280,6 @@ is_full(VacuumStmt *vacuum)
 }
 
 static void
-process(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-		ProcessUtilityContext context, ParamListInfo params,
-		QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
-{
-	if (next_process_utility)
-		next_process_utility(pstmt, queryString, readOnlyTree, context,
-							 params, queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
-}
-
-static void
 pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 					bool readOnlyTree, ProcessUtilityContext context,
 					ParamListInfo params, QueryEnvironment *queryEnv,
@@ -308,8 +296,8 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	}
 	if (!pace)
 	{
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
+		dt_process_utility(next_process_utility, pstmt, queryString,
+						   readOnlyTree, context, params, queryEnv, dest, qc);
 		return;
 	}
 
@@ -326,8 +314,8 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 		else
 			set_unlimited();
 		start_timer();
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
+		dt_process_utility(next_process_utility, pstmt, queryString,
+						   readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_FINALLY();
 	{

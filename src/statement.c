@@ -136,14 +136,16 @@ statement_executor_finish(QueryDesc *queryDesc)
 	end_statement(outer_depth);
 }
 
-static void
-process(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-		ProcessUtilityContext context, ParamListInfo params,
-		QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+void
+dt_process_utility(ProcessUtility_hook_type next, PlannedStmt *pstmt,
+				   const char *queryString, bool readOnlyTree,
+				   ProcessUtilityContext context, ParamListInfo params,
+				   QueryEnvironment *queryEnv, DestReceiver *dest,
+				   QueryCompletion *qc)
 {
-	if (next_process_utility)
-		next_process_utility(pstmt, queryString, readOnlyTree, context,
-							 params, queryEnv, dest, qc);
+	if (next)
+		next(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+			 dest, qc);
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
@@ -164,8 +166,8 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 
 	if (likely(!dt_session_active))
 	{
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
+		dt_process_utility(next_process_utility, pstmt, queryString,
+						   readOnlyTree, context, params, queryEnv, dest, qc);
 		return;
 	}
 	/* VACUUM is charged by pace_vacuum.c */
@@ -174,8 +176,8 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 		dt_pace_commit_hold++;
 	PG_TRY();
 	{
-		process(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-				dest, qc);
+		dt_process_utility(next_process_utility, pstmt, queryString,
+						   readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_CATCH();
 	{
