@@ -12,6 +12,7 @@
 #include "guc.h"
 #include "miscadmin.h"
 #include "pace.h"
+#include "pause.h"
 #include "statement.h"
 #include "storage/ipc.h"
 
@@ -38,6 +39,7 @@ shmem_startup(void)
 	if (next_shmem_startup)
 		next_shmem_startup();
 	dt_group_shmem_startup();
+	dt_pause_init();
 }
 
 /*

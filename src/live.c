@@ -10,15 +10,15 @@
  * knows what is owed.
  *
  * The charge is made in the handler of a timeout, that is of a signal; see
- * dt_session_charge_live().  The timeout runs while a member executes a
+ * dt_account_charge_live().  The timeout runs while a member executes a
  * statement, and not while it is idle.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "account.h"
 #include "live.h"
-#include "session.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -31,7 +31,7 @@ charge_live(void)
 {
 	int64		blocks;
 
-	(void) dt_session_charge_live(&blocks);
+	(void) dt_account_charge_live(&blocks);
 }
 
 void

@@ -11,7 +11,7 @@
  * that the core does for a transaction.
  *
  * There the transaction is over but interrupts are held: an ERROR, or an exit,
- * would be a PANIC.  See dt_session_pause_after_transaction().
+ * would be a PANIC.  See dt_pause_after_transaction().
  *
  * Commands that commit in between while they hold locks for the session
  * (VACUUM, CREATE INDEX CONCURRENTLY, ...) must not pause at those commits;
@@ -23,8 +23,10 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "account.h"
 #include "miscadmin.h"
 #include "pace.h"
+#include "pause.h"
 #include "session.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -40,7 +42,7 @@ static void
 after_transaction(void *arg)
 {
 	callback_registered = false;
-	dt_session_pause_after_transaction();
+	dt_pause_after_transaction();
 }
 
 /*
@@ -58,10 +60,10 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 		return;
 
 	dt_session_follow_background_group();
-	if (MyBackendType == B_AUTOVAC_WORKER && dt_session_is_member())
+	if (MyBackendType == B_AUTOVAC_WORKER && dt_account_is_open())
 		dt_pace_vacuum_start_autovacuum();
 
-	if (dt_session_end_transaction(isCommit, dt_pace_commit_hold == 0))
+	if (dt_pause_end_transaction(isCommit, dt_pace_commit_hold == 0))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 		callback_registered = true;
@@ -77,7 +79,7 @@ static void
 transaction_event(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PARALLEL_COMMIT)
-		dt_session_publish_worker();
+		dt_account_publish_worker();
 }
 
 static void
@@ -87,7 +89,7 @@ subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
 	/* from 17 on it may be one within a parallel query that goes on */
 	if (unlikely(dt_session_active) && event == SUBXACT_EVENT_ABORT_SUB &&
 		!IsInParallelMode())
-		dt_session_forget_workers();
+		dt_account_forget_workers();
 }
 
 void

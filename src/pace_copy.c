@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "account.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
@@ -103,7 +104,7 @@ pace_copy_utility(PlannedStmt *pstmt, const char *queryString,
 		((CopyStmt *) pstmt->utilityStmt)->is_from)
 	{
 		dt_session_begin_statement();
-		if (dt_session_is_member())
+		if (dt_account_is_open())
 			pstmt = add_pacing(pstmt);
 	}
 

@@ -21,12 +21,14 @@
  */
 #include "postgres.h"
 
+#include "account.h"
 #include "executor/execExpr.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "pace.h"
+#include "pause.h"
 #include "session.h"
 
 #include "compat.h"
@@ -142,7 +144,7 @@ pace_executor_start(QueryDesc *queryDesc, int eflags)
 	if (likely(!dt_session_active) || (eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		return;
 	dt_session_begin_statement();
-	if (dt_session_is_member() && queryDesc->planstate != NULL)
+	if (dt_account_is_open() && queryDesc->planstate != NULL)
 	{
 		ListCell   *lc;
 

@@ -29,6 +29,7 @@
 
 #include <limits.h>
 
+#include "account.h"
 #include "commands/defrem.h"
 #include "commands/vacuum.h"
 #include "executor/instrument.h"
@@ -189,7 +190,7 @@ static void
 turn(void)
 {
 	int64		blocks;
-	int64		pause = dt_session_charge_live(&blocks);
+	int64		pause = dt_account_charge_live(&blocks);
 	double		own_us;
 	int64		block_us;
 	int64		longest;
@@ -199,7 +200,7 @@ turn(void)
 		set_timer(RETRY_US);
 		return;
 	}
-	if (!dt_session_is_throttled())
+	if (!dt_account_is_throttled())
 	{
 		/* Each turn cuts one of the user's naps short, so take fewer. */
 		set_unlimited();
@@ -211,7 +212,7 @@ turn(void)
 	 * A turn lets one block through at least, whatever is owed.  That must not
 	 * be more than the share of the time until the next.
 	 */
-	block_us = Max(dt_session_block_time(), 1);
+	block_us = Max(dt_account_block_time(), 1);
 	longest = Max(LONGEST_TURN_US, block_us);
 	own_us = own_pause(dt_now_us());
 	set_budget(pause > longest ? 1 :
@@ -229,14 +230,14 @@ static void
 steer(void)
 {
 	int64		blocks;
-	int64		pause = dt_session_charge_live(&blocks);
+	int64		pause = dt_account_charge_live(&blocks);
 
-	if (pause < 0 || !dt_session_is_throttled() || vacuum_cost_delay <= 0 ||
+	if (pause < 0 || !dt_account_is_throttled() || vacuum_cost_delay <= 0 ||
 		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND))
 		VacuumCostPageDirty = own.page_dirty;
 	else
 	{
-		double		cost = (double) dt_session_block_time() / 1000 /
+		double		cost = (double) dt_account_block_time() / 1000 /
 			vacuum_cost_delay * vacuum_cost_limit;
 
 		cost *= 1 + (double) pause / LONGEST_TURN_US;
@@ -292,7 +293,7 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 		IsA(pstmt->utilityStmt, VacuumStmt))
 	{
 		dt_session_begin_statement();
-		pace = dt_session_is_member();
+		pace = dt_account_is_open();
 	}
 	if (!pace)
 	{
@@ -309,7 +310,7 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	pacing = true;
 	PG_TRY();
 	{
-		if (dt_session_is_throttled())
+		if (dt_account_is_throttled())
 			set_budget(1);
 		else
 			set_unlimited();

@@ -22,7 +22,7 @@
 #include "funcapi.h"
 #include "group.h"
 #include "miscadmin.h"
-#include "session.h"
+#include "pause.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

@@ -4,20 +4,22 @@
  *		Where statements begin and end.
  *
  * A member's outermost statement is told to those who want to know: to
- * session.c, which may have a group to join and, in a parallel worker, an
- * account to settle; to live.c, which charges while it runs; and when it
- * fails, since it is not to be known any more during the abort whether that
- * was a cancel.
+ * session.c, which may have a group to join; to pause.c, which may have a
+ * pause to make up for, and wants to know when it fails, since during the
+ * abort it is not to be known any more whether that was a cancel; to account.c
+ * in a parallel worker; and to live.c, which charges while it runs.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "account.h"
 #include "executor/executor.h"
 #include "live.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pace.h"
+#include "pause.h"
 #include "session.h"
 #include "statement.h"
 #include "tcop/utility.h"
@@ -39,10 +41,10 @@ begin_statement(bool charge_live)
 	if (depth == 0)
 	{
 		dt_session_begin_statement();
-		if (dt_session_is_member())
+		if (dt_account_is_open())
 		{
-			dt_session_pay_before_transaction();
-			dt_session_begin_worker_run();
+			dt_pause_before_transaction();
+			dt_account_begin_worker_run();
 			if (charge_live)
 				dt_live_start();
 		}
@@ -57,7 +59,7 @@ end_statement(int outer_depth)
 	if (depth > 0)
 		return;
 	dt_live_stop();
-	dt_session_end_worker_run();
+	dt_account_end_worker_run();
 }
 
 /* Only in a PG_CATCH block. */
@@ -67,7 +69,7 @@ fail_statement(int outer_depth)
 	depth = outer_depth;
 	if (depth == 0)
 		dt_live_stop();
-	dt_session_note_error();
+	dt_pause_note_error();
 }
 
 static void

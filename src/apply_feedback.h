@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * apply_feedback.h
+ *		An apply worker that pauses tells its publisher that it is alive.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_APPLY_FEEDBACK_H
+#define DT_APPLY_FEEDBACK_H
+
+/*
+ * Has this worker just committed all that it has received, and may it send
+ * feedback?
+ */
+extern bool dt_apply_feedback_possible(void);
+
+/* How long it may pause before it would itself think its publisher gone, us. */
+extern int64 dt_apply_feedback_longest_silence(void);
+
+/*
+ * Send it, unless that was done less than a second ago.  Does not fail; false
+ * when the connection is lost.
+ */
+extern bool dt_apply_feedback_send(void);
+
+#endif							/* DT_APPLY_FEEDBACK_H */

@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * pause.h
+ *		Where a member sleeps: in flight, and after or before a transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PAUSE_H
+#define DT_PAUSE_H
+
+#include "account.h"
+#include "executor/instrument.h"
+
+/* At server start: with shared memory. */
+extern void dt_pause_init(void);
+
+/* The slow part of dt_pace(). */
+extern void dt_pause_in_flight(void);
+
+/*
+ * A safe point in flight: between two rows, with no LWLock and no critical
+ * section.  Charges what was dirtied when it is worth it, and pauses when the
+ * transaction owes more than the grace.  Interrupts are served while it
+ * pauses, so anything that CHECK_FOR_INTERRUPTS can do can happen here.
+ */
+static inline void
+dt_pace(void)
+{
+	if (unlikely(pgBufferUsage.shared_blks_dirtied >= dt_account_next_charge) ||
+		unlikely(pg_atomic_read_u32(dt_account_group_generation) !=
+				 dt_account_generation))
+		dt_pause_in_flight();
+}
+
+/*
+ * An outermost statement begins.  If it is the first of its transaction, there
+ * are no locks on rows yet: pay for a pause that was evaded.  May fail, by a
+ * cancel for instance.
+ */
+extern void dt_pause_before_transaction(void);
+
+/*
+ * An error goes through the executor or a utility command.  A cancel or a
+ * timeout, which must not be followed by a pause, is remembered until the
+ * transaction ends.  Only in a PG_CATCH block.
+ */
+extern void dt_pause_note_error(void);
+
+/*
+ * The transaction has ended and has released its locks: charge the rest.
+ * True when a pause is due and may be taken; then dt_pause_after_transaction()
+ * must follow, and changes of the group wait for it.
+ */
+extern bool dt_pause_end_transaction(bool committed, bool may_pause);
+
+/*
+ * Pause after the transaction, without serving interrupts: ends at once when
+ * there is one.  Cannot fail.
+ */
+extern void dt_pause_after_transaction(void);
+
+#endif							/* DT_PAUSE_H */
