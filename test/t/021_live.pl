@@ -129,9 +129,12 @@ ok(create_index('GIN', 'gin (a)') >= 400, 'the build of a GIN index takes long')
 create_index('GiST', 'gist (b)');
 create_index('SP-GiST', 'spgist (p)');
 create_index('hash', 'hash (filler)', 1);    # which sorts before it writes
+# several transactions, between which it keeps its locks
+check_live('CREATE INDEX CONCURRENTLY',
+	'CREATE INDEX CONCURRENTLY g ON t USING gin (a)',
+	lock => 'LOCK TABLE t IN ACCESS EXCLUSIVE MODE');
 check_live('REINDEX', 'REINDEX TABLE t',
-	lock => 'LOCK TABLE t IN ACCESS EXCLUSIVE MODE')
-  if $dt->sql('CREATE INDEX g ON t USING gin (a); SELECT 1');
+	lock => 'LOCK TABLE t IN ACCESS EXCLUSIVE MODE');
 $dt->sql('DROP INDEX g');
 
 # A BRIN index is small; that its build sets hint bits is what counts.
