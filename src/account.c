@@ -452,8 +452,25 @@ dt_account_publish_worker(void)
 }
 
 void
+dt_account_settle_workers(void)
+{
+	int64		xact_owed_us;
+
+	if (group != NULL && !IsParallelWorker() && my->prepaid > 0 &&
+		dt_account_charge(&xact_owed_us) > 0)
+		dt_account_next_charge = billed;	/* the next safe point pauses */
+}
+
+void
 dt_account_forget_workers(void)
 {
+	/*
+	 * First as if all of it were in our counter.  Where the query has failed
+	 * before it was, our own blocks since the last charge are taken for the
+	 * workers': a few are charged too little.
+	 */
+	dt_account_settle_workers();
+
 	/* no worker is left that could write it */
 	if (group == NULL || IsParallelWorker() || my->prepaid == 0)
 		return;

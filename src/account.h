@@ -95,4 +95,10 @@ extern void dt_account_end_worker_run(void);
 extern void dt_account_publish_worker(void);
 extern void dt_account_forget_workers(void);
 
+/*
+ * A parallel query has ended well, and the leader's counter has got what its
+ * workers have dirtied: before anything else can fail, strike that off.
+ */
+extern void dt_account_settle_workers(void);
+
 #endif							/* DT_ACCOUNT_H */

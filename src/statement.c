@@ -102,6 +102,7 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	dt_account_settle_workers();
 	end_statement(outer_depth);
 }
 

@@ -376,4 +376,32 @@ $s->quit;
 ok(poll_until(
 		sub { $dt->group_row('grp_a')->{active_processes} == 0 }),
 	'nobody is left in the group');
+
+# A parallel query ends well, and then its (sub)transaction fails before the
+# leader has charged anything: its workers' blocks are in its counter already,
+# and must not be charged again.
+$dt->limit(grp_a => 0);
+$s = $dt->session(group => 'grp_a');
+$s->query('SET max_parallel_workers_per_gather = 4;
+	SET parallel_leader_participation = off');
+my $count = "count(*) FROM once WHERE filler <> 'y'";
+foreach my $case (
+	[ 'a caught error after it', "DO \$\$ BEGIN PERFORM $count; PERFORM 1/0;
+		EXCEPTION WHEN division_by_zero THEN END \$\$" ],
+	[ 'ROLLBACK TO', "BEGIN; SAVEPOINT a; SELECT $count; ROLLBACK TO a; COMMIT" ],
+	[ 'an error above its Gather', "SELECT 1/(count(*) - 400) FROM once
+		WHERE filler <> 'y'" ],
+	[ 'the same in a subtransaction', "BEGIN; SAVEPOINT a;
+		SELECT 1/(count(*) - 400) FROM once WHERE filler <> 'y';
+		ROLLBACK TO a; COMMIT" ])
+{
+	my ($name, $sql) = @$case;
+
+	create_fresh_rows('once', 400);
+	$s->query('EXPLAIN SELECT * FROM once');
+	my $before = charged();
+	$s->run($sql);
+	between(charged() - $before, 400, 402, "$name: blocks charged");
+}
+
 $dt->finish;
