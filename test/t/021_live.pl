@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $limit = 2000;     # KB/s: less than any of them dirties
+my $limit = 500;     # KB/s: less than any of them dirties, however slow
 
 my $dt = DirtyThrottle->new(
 	'live', conf => q{
