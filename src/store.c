@@ -250,10 +250,13 @@ dt_store_write(const DtDefinition *definitions, int n)
 	 * that would not have to flush, too.  durable_rename has said so.
 	 */
 	if (durable_rename(STORE_TEMP_FILE, DT_STORE_FILE, WARNING) != 0 &&
-		unlink(STORE_TEMP_FILE) == 0)
+		(access(STORE_TEMP_FILE, F_OK) == 0 || errno != ENOENT))
+	{
+		unlink(STORE_TEMP_FILE);
 		ereport(ERROR,
 				(errcode(ERRCODE_IO_ERROR),
 				 errmsg("could not replace file \"%s\"", DT_STORE_FILE),
 				 errdetail("The resource groups are unchanged.")));
+	}
 	pfree(image);
 }
