@@ -2,8 +2,9 @@
 #
 #   make demo    the manual's four examples, on a server of their own
 #   make test    all tests, on servers of their own
+#   make bench   the benchmarks, on servers of their own; about an hour
 #
-# Both install what is missing (as root, on Debian or Ubuntu) and touch no
+# They install what is missing (as root, on Debian or Ubuntu) and touch no
 # existing server.  For an existing one: make && make install.
 
 MODULE_big = dirty_throttle
@@ -27,13 +28,15 @@ EXTRA_CLEAN = tmp_check output_iso results
 
 PG_CONFIG ?= pg_config
 
-# These two need nothing but make and a shell, so they must not need PGXS.
-STANDALONE = demo test
+# These need nothing but make and a shell, so they must not need PGXS.
+STANDALONE = demo test bench
 ifneq ($(filter $(STANDALONE),$(MAKECMDGOALS)),)
 demo:
 	@demo/run
 test:
 	@test/run
+bench:
+	@bench/run
 .PHONY: $(STANDALONE)
 else
 PGXS := $(shell $(PG_CONFIG) --pgxs)
