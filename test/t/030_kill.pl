@@ -347,6 +347,9 @@ foreach my $round (1 .. $ROUNDS)
 	  or diag inconsistencies();
 	note sprintf '%s: pid %s; recovered in %.2f s, all back in %.2f s more; %s',
 	  $what, $victim, $times{$kind}[-1], $seconds, $text;
+
+	# the other rounds would take as long to fail
+	last unless Test::More->builder->is_passing;
 }
 
 #
@@ -380,6 +383,6 @@ note sprintf '%d kills of %s: recovered in %s s%s', scalar @{ $times{$_} }, $_,
   ? '; in ' . @{ $changes{$_} } . ' of them while limits were changed ('
   . "@{ $changes{$_} } times)"
   : ''
-  foreach @kinds;
+  foreach grep { $times{$_} } @kinds;
 $dt->stop;
 done_testing();
