@@ -169,7 +169,7 @@ dt_guc_init(void)
 
 	DefineCustomStringVariable("dirty_throttle.apply_group",
 							   "Resource group of the logical replication workers of subscriptions.",
-							   "Empty: they are not throttled. Otherwise they pause after each transaction that they apply, for at most a second and at most half of the time, so that the publisher gets its feedback in time.",
+							   "Empty: they are not throttled. Otherwise they pause after the transactions that they apply, and send feedback to the publisher while they do.",
 							   &dt_apply_group,
 							   "",
 							   PGC_SIGHUP,
