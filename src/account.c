@@ -38,15 +38,12 @@
 /* Blocks between two looks at a group that has no limit. */
 #define UNLIMITED_CHARGE_BLOCKS		1024
 
-static pg_atomic_uint32 no_generation;	/* where there is no account */
-
 int64		dt_account_next_charge = PG_INT64_MAX;
-uint32		dt_account_generation = 0;
-pg_atomic_uint32 *dt_account_group_generation = &no_generation;
 
 static DtMember *my = NULL;		/* our slot, or our leader's */
 static DtGroup *group = NULL;	/* NULL: no account, as far as we know */
 static int64 billed = 0;		/* counter value at the last charge */
+static uint32 generation = 0;	/* group->generation at the last charge */
 static bool owes = false;		/* the last charge asked for a pause */
 static bool was_throttled = true;	/* at the last charge, if there was any */
 static bool asleep = false;		/* counted in my->sleepers */
@@ -81,8 +78,6 @@ forget_account(void)
 	owes = false;
 	asleep = false;
 	dt_account_next_charge = PG_INT64_MAX;
-	dt_account_generation = 0;
-	dt_account_group_generation = &no_generation;
 }
 
 void
@@ -96,7 +91,6 @@ dt_account_open(DtMember *member, DtGroup *g)
 	was_throttled = true;
 	carried = 0;
 	xact_blocks = 0;
-	dt_account_group_generation = &g->generation;
 	dt_account_next_charge = billed;	/* the first charge sets the pace */
 	account_unlock();
 }
@@ -261,7 +255,7 @@ charge_locked(int64 now, double jitter)
 	bool		throttled = group->rate.rate > 0 &&
 		dt_group_throttling_enabled();
 
-	dt_account_generation = pg_atomic_read_u32(&group->generation);
+	generation = pg_atomic_read_u32(&group->generation);
 	count_blocks(blocks, now);
 	if (IsParallelWorker())
 		worker_blocks += blocks;
@@ -322,7 +316,7 @@ dt_account_follow_limit(void)
 {
 	int64		xact_owed_us;
 
-	if (pg_atomic_read_u32(dt_account_group_generation) != dt_account_generation)
+	if (group != NULL && pg_atomic_read_u32(&group->generation) != generation)
 		(void) dt_account_charge(&xact_owed_us);
 }
 
@@ -334,7 +328,12 @@ dt_account_charge_live(int64 *blocks)
 	*blocks = UNLIMITED_CHARGE_BLOCKS;
 	if (busy)
 		return -1;
-	if (group == NULL)
+
+	/*
+	 * Asleep, we dirty nothing, and a charge would make us wake at the same
+	 * time as the others; see dt_rate_charge() about jitter.
+	 */
+	if (group == NULL || asleep)
 		return 0;
 	/* The lock may be held by whom we interrupted: never wait for it. */
 	if (TAS(&group->lock))

@@ -10,13 +10,8 @@
 
 #include "group.h"
 
-/*
- * For dt_pace(): the counter value at which the next charge is due, and
- * whether the group has changed since the last one.
- */
+/* For dt_pace(): the counter value at which the next charge is due. */
 extern int64 dt_account_next_charge;
-extern uint32 dt_account_generation;
-extern pg_atomic_uint32 *dt_account_group_generation;
 
 /*
  * This backend has become a member of the group: what it dirties from now on

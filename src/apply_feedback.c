@@ -9,75 +9,79 @@
  *
  * The positions in it must never be behind those that the loop has reported:
  * it reports more than the last commit when nothing is left to be flushed.
- * Right after the commit of a remote transaction, all that was received is
- * applied, and it is the origin's progress.  Then that is what we report;
- * after other transactions, say of a chunk of a streamed one, nothing.
+ * When the origin's progress has reached all that was received, as right after
+ * the commit of a remote transaction, the progress is what the loop would
+ * report, too.  Otherwise, say after a chunk of a streamed transaction, no
+ * pause may be so long that feedback is needed.
+ *
+ * Nor may one be where another worker waits for us: the apply worker, which
+ * sends nothing meanwhile, for a tablesync worker; and that for a parallel
+ * apply worker, which has no connection.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "apply_feedback.h"
+#include "group.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "replication/origin.h"
 #include "replication/walreceiver.h"
 #include "replication/worker_internal.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define FEEDBACK_INTERVAL_MS	1000
+#define FEEDBACK_INTERVAL_US	1000000
 
-static TimestampTz last_sent = 0;
+static int64 last_sent = 0;		/* us */
 static bool connection_lost = false;
 
 bool
 dt_apply_feedback_possible(void)
 {
-	/* LSN of what is received is set by the loop, that is, while streaming */
 	return LogRepWorkerWalRcvConn != NULL && !connection_lost &&
-		wal_receiver_status_interval > 0 &&
+		!am_tablesync_worker() && wal_receiver_status_interval > 0 &&
 		replorigin_session_origin != InvalidRepOriginId &&
 		!XLogRecPtrIsInvalid(MyLogicalRepWorker->last_lsn) &&
 		replorigin_session_get_progress(false) >= MyLogicalRepWorker->last_lsn;
 }
 
+/*
+ * The worker's loop gives up when it has received nothing for
+ * wal_receiver_timeout.
+ */
 int64
 dt_apply_feedback_longest_silence(void)
 {
-	return wal_receiver_timeout > 0 ?
-		wal_receiver_timeout * INT64CONST(1000) / 2 : PG_INT64_MAX;
+	if (wal_receiver_timeout <= 0)
+		return PG_INT64_MAX;
+	return MyLogicalRepWorker->last_recv_time +
+		wal_receiver_timeout * INT64CONST(500) - GetCurrentTimestamp();
 }
 
 bool
 dt_apply_feedback_send(void)
 {
-	static StringInfoData message;
-	TimestampTz now = GetCurrentTimestamp();
-	uint32		holdoff = InterruptHoldoffCount;
-	volatile bool sent = true;
+	char		data[64];		/* no memory that could run out */
+	StringInfoData message = {.data = data,.maxlen = sizeof(data)};
+	MemoryContext context = CurrentMemoryContext;
+	uint32		interrupt_holdoff = InterruptHoldoffCount;
+	uint32		cancel_holdoff = QueryCancelHoldoffCount;
+	int64		now = dt_now_us();
 	XLogRecPtr	progress;
 
-	if (!TimestampDifferenceExceeds(last_sent, now, FEEDBACK_INTERVAL_MS))
+	if (last_sent != 0 && now - last_sent < FEEDBACK_INTERVAL_US)
 		return true;
 	last_sent = now;
 
 	/* what is reported as flushed is flushed */
 	progress = replorigin_session_get_progress(true);
 
-	if (message.data == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-		initStringInfo(&message);
-		MemoryContextSwitchTo(old);
-	}
-	resetStringInfo(&message);
 	pq_sendbyte(&message, 'r');
 	pq_sendint64(&message, progress);	/* written */
 	pq_sendint64(&message, progress);	/* flushed */
 	pq_sendint64(&message, progress);	/* applied */
-	pq_sendint64(&message, now);
+	pq_sendint64(&message, GetCurrentTimestamp());
 	pq_sendbyte(&message, 0);	/* no reply, please */
 
 	/* An error here, after the commit, would be a PANIC. */
@@ -88,11 +92,12 @@ dt_apply_feedback_send(void)
 	PG_CATCH();
 	{
 		/* The loop will find out, too. */
+		MemoryContextSwitchTo(context);
 		FlushErrorState();
-		InterruptHoldoffCount = holdoff;
+		InterruptHoldoffCount = interrupt_holdoff;
+		QueryCancelHoldoffCount = cancel_holdoff;
 		connection_lost = true;
-		sent = false;
 	}
 	PG_END_TRY();
-	return sent;
+	return !connection_lost;
 }

@@ -209,14 +209,11 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 /*
  * Is there an interrupt that cannot wait?  When it is only time to see whether
  * the client is still there, which may be configured to come often, see for
- * ourselves.  An apply worker learns from its configuration that it need not
- * pause any more, and reads it when it is idle.
+ * ourselves.
  */
 static bool
 interrupted(void)
 {
-	if (ConfigReloadPending && IsLogicalWorker())
-		return true;
 	if (!InterruptPending)
 		return false;
 	if (CheckClientConnectionPending && !QueryCancelPending &&
@@ -229,14 +226,16 @@ interrupted(void)
  * How long may the pause be that begins now, in us?  An apply worker that
  * cannot send feedback here sends it when it has nothing left to apply, so it
  * must be able to catch up: it never pauses longer than it has not paused
- * since the last time, and so for half of the time at most.
+ * since the last time, and so for half of the time at most.  It reads a new
+ * configuration, which may free it, when it has caught up, too.
  */
 static int64
 longest_pause_after_transaction(bool *feedback)
 {
 	int64		longest = dt_max_commit_pause_ms * INT64CONST(1000);
 
-	*feedback = IsLogicalWorker() && dt_apply_feedback_possible();
+	*feedback = IsLogicalWorker() && !ConfigReloadPending &&
+		dt_apply_feedback_possible();
 	if (*feedback)
 		return Min(longest, dt_apply_feedback_longest_silence());
 	if (dt_session_background_group() != NULL)
@@ -255,8 +254,8 @@ dt_pause_after_transaction(void)
 
 	/*
 	 * It may be set since our last pause.  An apply worker must see the next
-	 * time: somebody wants something of it, say that it looks whether its
-	 * subscription has been disabled.
+	 * time: somebody wants something of it, say that it reads its
+	 * configuration or looks whether its subscription has been disabled.
 	 */
 	ResetLatch(MyLatch);
 

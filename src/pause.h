@@ -22,13 +22,14 @@ extern void dt_pause_in_flight(void);
  * section.  Charges what was dirtied when it is worth it, and pauses when the
  * transaction owes more than the grace.  Interrupts are served while it
  * pauses, so anything that CHECK_FOR_INTERRUPTS can do can happen here.
+ *
+ * This is what each row costs.  A limit that has changed is noticed by the
+ * next charge, of which there are at least ten a second; see live.c.
  */
 static inline void
 dt_pace(void)
 {
-	if (unlikely(pgBufferUsage.shared_blks_dirtied >= dt_account_next_charge) ||
-		unlikely(pg_atomic_read_u32(dt_account_group_generation) !=
-				 dt_account_generation))
+	if (unlikely(pgBufferUsage.shared_blks_dirtied >= dt_account_next_charge))
 		dt_pause_in_flight();
 }
 

@@ -131,4 +131,43 @@ between($left, 85, 115, 'the others gone: % of the limit');
 is($dt->group_row('grp_a')->{active_processes}, 1, 'one member is left');
 
 $dt->cancel_ms($first);
+# Members that wait long for their turns do not all wake at the same time,
+# though they begin together: 24 of them, each with a block a second.
+my $herd = 24;
+my @herd = map { $dt->session } 1 .. $herd;
+
+$dt->limit(herd => $herd * $dt->block_kb);
+foreach my $n (0 .. $#herd)
+{
+	my $insert = long_insert("herd$n");
+	$herd[$n]->query(q{SET dirty_throttle."group" = 'herd'});
+	$herd[$n]->{insert} = $insert;
+}
+$_->send($_->{insert}) foreach @herd;
+sleep 5;
+
+# The most blocks of 100 ms, in 5 s.
+my (@charged, $most);
+my $end = time + 5;
+while (time < $end)
+{
+	push @charged,
+	  [ time, $dt->sql("SELECT blocks_dirtied FROM dirty_throttle_groups
+		WHERE group_name = 'herd'") ];
+	sleep 0.005;
+}
+foreach my $i (0 .. $#charged)
+{
+	my $j = $i;
+
+	$j++ while $j < $#charged && $charged[ $j + 1 ][0] <= $charged[$i][0] + 0.1;
+	my $blocks = $charged[$j][1] - $charged[$i][1];
+	$most = $blocks if !defined $most || $blocks > $most;
+}
+between($charged[-1][1] - $charged[0][1],
+	0.8 * 5 * $herd, 1.2 * 5 * $herd, 'a herd: blocks in 5 s');
+between($most, 1, 0.6 * $herd, 'a herd: the most blocks in 100 ms');
+$dt->limit(herd => 0);
+$dt->cancel_ms($_) foreach @herd;
+
 $dt->finish;
