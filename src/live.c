@@ -10,45 +10,50 @@
  * knows what is owed.
  *
  * The charge is made in the handler of a timeout, that is of a signal; see
- * dt_account_charge_live().  The timeout runs while a member executes a
- * statement, and not while it is idle.
+ * dt_account_charge_live().  To set a timer is not cheap, so one that was set
+ * for a statement is left to the next one; it is not set again when it finds
+ * the session idle.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "account.h"
 #include "live.h"
 #include "utils/timeout.h"
-#include "utils/timestamp.h"
 
 #define LIVE_CHARGE_MS	100
 
 static TimeoutId live_timeout = MAX_TIMEOUTS;	/* not registered */
+static volatile sig_atomic_t running = 0;	/* a statement that is charged */
 
 static void
 charge_live(void)
 {
 	int64		blocks;
 
+	if (!running)
+		return;
 	(void) dt_account_charge_live(&blocks);
+	enable_timeout_after(live_timeout, LIVE_CHARGE_MS);
 }
 
 void
 dt_live_start(void)
 {
+	running = 1;
 	/* the postmaster's registrations would not have survived the fork */
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, charge_live);
-	enable_timeout_every(live_timeout,
-						 TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-													 LIVE_CHARGE_MS),
-						 LIVE_CHARGE_MS);
+	/* it may have expired meanwhile, or an error may have disabled it */
+	if (!get_timeout_active(live_timeout))
+		enable_timeout_after(live_timeout, LIVE_CHARGE_MS);
 }
 
 void
 dt_live_stop(void)
 {
-	if (live_timeout != MAX_TIMEOUTS)
-		disable_timeout(live_timeout, false);
+	running = 0;
 }
