@@ -1,0 +1,1 @@
+"""The benchmarks of dirty_throttle; see bench/run --help."""
