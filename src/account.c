@@ -1,20 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * account.c
- *		What this backend has dirtied, charged to its group.
+ *		What this backend has used, charged to its group.
  *
  * How much this backend has dirtied is pgBufferUsage.shared_blks_dirtied, the
- * counter that the core increments for each shared buffer that turns dirty.
- * What was not charged yet is the difference to "billed".  A charge hands it
- * to the group's rate engine, which tells what is owed and for how long to
- * pause; pause.c decides whether and where.
+ * counter that the core increments for each shared buffer that turns dirty;
+ * how much WAL it has written is pgWalUsage.wal_bytes.  What was not charged
+ * yet is the difference to "billed".  A charge hands it to the group's rate
+ * engines, one for each of the two, which tell what is owed and for how long
+ * to pause; pause.c decides whether and where.
  *
  * Whatever is shared is in the DtMember slot and the DtGroup, under the
- * group's spinlock; the rest is local.  The group may be dropped by force at
- * any moment: then the slot's group pointer is another one under the lock,
- * and there is no account any more.
+ * group's spinlock; the rest is local.  Others may take us out of the group,
+ * or put us into another, at any moment: then the slot's group pointer is
+ * another one than ours, and lock_account() follows it.  What was not charged
+ * by then is charged to the new group.
  *
- * A parallel worker uses its leader's slot: what it dirties is charged to the
+ * A parallel worker uses its leader's slot: what it uses is charged to the
  * leader's account, and it pauses for it, too.  The leader later adds the
  * worker's counters to its own, so the worker leaves word of what is paid for
  * ("prepaid").
@@ -30,42 +32,62 @@
 #include "access/parallel.h"
 #include "account.h"
 #include "common/pg_prng.h"
-#include "executor/instrument.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 
-/* Blocks between two looks at a group that has no limit. */
-#define UNLIMITED_CHARGE_BLOCKS		1024
+/* Use between two looks at a group that has no limit, bytes. */
+#define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
 
-int64		dt_account_next_charge = PG_INT64_MAX;
+/* A pause of a stopped group: then look again. */
+#define STOP_SLICE_US		INT64CONST(1000000)
+
+int64		dt_account_next_dirty = PG_INT64_MAX;
+int64		dt_account_next_wal = PG_INT64_MAX;
+
+/* This backend's account of one resource; bytes. */
+typedef struct Use
+{
+	int64		billed;			/* counter value at the last charge */
+	int64		next_charge;	/* counter value at which one is due */
+	bool		was_throttled;	/* at the last charge, if there was any */
+	bool		owes;			/* the last charge asked for a pause */
+	int64		carried;		/* owed since earlier transactions */
+	int64		worker_used;	/* charged by us, a parallel worker */
+} Use;
 
 static DtMember *my = NULL;		/* our slot, or our leader's */
 static DtGroup *group = NULL;	/* NULL: no account, as far as we know */
-static int64 billed = 0;		/* counter value at the last charge */
+static Use	uses[DT_RESOURCES];
 static uint32 generation = 0;	/* group->generation at the last charge */
-static bool owes = false;		/* the last charge asked for a pause */
-static bool was_throttled = true;	/* at the last charge, if there was any */
+static bool owes = false;		/* the last look found a pause to make */
+static DtPauseCause cause = DT_BY_DIRTY;	/* of that pause */
 static bool asleep = false;		/* counted in my->sleepers */
-static int64 carried = 0;		/* owed since earlier transactions, bytes */
-static int64 xact_blocks = 0;	/* charged in this transaction */
-static int64 worker_blocks = 0; /* charged by us, a parallel worker */
+static int64 xact_used = 0;		/* charged in this transaction, bytes */
 
 /* The account is being worked on: hands off, signal handler. */
 static volatile sig_atomic_t busy = 0;
 
-static inline void
-account_lock(void)
+static inline int64
+counter(int resource)
 {
-	busy = 1;
-	pg_compiler_barrier();
+	return resource == DT_DIRTY ?
+		pgBufferUsage.shared_blks_dirtied * BLCKSZ :
+		(int64) pgWalUsage.wal_bytes;
+}
+
+/* When is the next charge due, by whichever resource? */
+static inline void
+set_next_charge(int64 dirty, int64 wal)
+{
+	dt_account_next_dirty = dirty / BLCKSZ;
+	dt_account_next_wal = wal;
 }
 
 static inline void
-account_unlock(void)
+charge_at_next_safe_point(void)
 {
-	pg_compiler_barrier();
-	busy = 0;
+	set_next_charge(uses[DT_DIRTY].billed, uses[DT_WAL].billed);
 }
 
 /*
@@ -77,55 +99,160 @@ forget_account(void)
 	group = NULL;
 	owes = false;
 	asleep = false;
-	dt_account_next_charge = PG_INT64_MAX;
+	dt_account_next_dirty = dt_account_next_wal = PG_INT64_MAX;
+}
+
+/*
+ * Our slot is a member of another group than we knew of.
+ */
+static void
+follow(DtGroup *g)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (group == NULL)
+			uses[r].billed = counter(r);
+		uses[r].was_throttled = true;
+		uses[r].owes = false;
+		uses[r].carried = 0;
+	}
+	if (group == NULL)
+		xact_used = 0;
+	group = g;
+	owes = false;
+	asleep = false;
+	generation = pg_atomic_read_u32(&g->generation) - 1;
+	charge_at_next_safe_point();
+}
+
+/*
+ * Begin to work on the account: takes the group's lock, unless there is no
+ * account (any more): false.  *now is the time.
+ */
+static bool
+lock_account(int64 *now)
+{
+	DtGroup    *g;
+
+	*now = dt_now_us();
+	if (my == NULL)
+		return false;
+	busy = 1;
+	pg_compiler_barrier();
+	while ((g = ((volatile DtMember *) my)->group) != NULL)
+	{
+		SpinLockAcquire(&g->lock);
+		if (my->group == g)
+		{
+			if (group != g)
+				follow(g);
+			return true;
+		}
+		SpinLockRelease(&g->lock);
+	}
+	forget_account();
+	pg_compiler_barrier();
+	busy = 0;
+	return false;
+}
+
+static void
+unlock_account(void)
+{
+	DtGroup    *g = group;
+
+	SpinLockRelease(&g->lock);
+	pg_compiler_barrier();
+	busy = 0;
 }
 
 void
-dt_account_open(DtMember *member, DtGroup *g)
+dt_account_attach(DtMember *member)
 {
-	account_lock();
 	my = member;
-	group = g;
-	billed = pgBufferUsage.shared_blks_dirtied;
-	owes = false;
-	was_throttled = true;
-	carried = 0;
-	xact_blocks = 0;
-	dt_account_next_charge = billed;	/* the first charge sets the pace */
-	account_unlock();
 }
 
 bool
 dt_account_is_open(void)
 {
-	if (group != NULL && my->group != group)
-		forget_account();		/* dropped by force */
+	int64		now;
+
+	if (my != NULL && my->group != group && lock_account(&now))
+		unlock_account();
 	return group != NULL;
 }
 
+/* Is the account what we know of it, without a look under the lock? */
+static bool
+is_known(void)
+{
+	return group != NULL && my->group == group;
+}
+
+static bool
+stopped(bool in_flight)
+{
+	return group->stopped_since != 0 &&
+		(group->stopped_hard || !in_flight) && dt_group_throttling_enabled();
+}
+
+static bool
+limited(int resource)
+{
+	return group->use[resource].rate.rate > 0 && !group->observe &&
+		dt_group_throttling_enabled();
+}
+
 /*
- * These two look at the rate without its lock: it may be a moment old.
+ * These look at the group without its lock: it may be a moment old.
  */
+bool
+dt_account_is_limited(DtResource resource)
+{
+	return is_known() && limited(resource);
+}
+
+bool
+dt_account_is_stopped(bool in_flight)
+{
+	return is_known() && stopped(in_flight);
+}
+
 bool
 dt_account_is_throttled(void)
 {
-	return group != NULL && my->group == group && group->rate.rate > 0 &&
-		dt_group_throttling_enabled();
+	return dt_account_is_limited(DT_DIRTY) || dt_account_is_limited(DT_WAL) ||
+		dt_account_is_stopped(true);
 }
 
 int64
 dt_account_block_time(void)
 {
-	int64		rate = group != NULL ? group->rate.rate : 0;
-	int64		debtors = group != NULL ? group->rate.debtor_weight : 0;
+	int64		longest = 0;
+	int			r;
 
-	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate * Max(debtors, 1) : 0;
+	if (!is_known())
+		return 0;
+	if (stopped(true))
+		return STOP_SLICE_US;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		rate = group->use[r].rate.rate;
+		int64		debtors = group->use[r].rate.debtor_weight;
+
+		if (rate > 0 && (r == DT_DIRTY || uses[r].owes))
+			longest = Max(longest, BLCKSZ * INT64CONST(1000000) / rate *
+						  Max(debtors, 1));
+	}
+	return longest;
 }
 
-int64
-dt_account_xact_blocks(void)
+bool
+dt_account_xact_has_used(void)
 {
-	return xact_blocks;
+	return xact_used > 0;
 }
 
 bool
@@ -137,23 +264,26 @@ dt_account_owes(void)
 bool
 dt_account_is_settled(void)
 {
-	return group == NULL ||
-		(!owes && pgBufferUsage.shared_blks_dirtied == billed);
-}
+	int			r;
 
-int64
-dt_account_carried(void)
-{
-	return carried;
+	if (my == NULL || my->group == NULL)
+		return true;
+	if (owes || my->group != group)
+		return false;
+	for (r = 0; r < DT_RESOURCES; r++)
+		if (counter(r) != uses[r].billed)
+			return false;
+	return true;
 }
 
 /*
- * Set or clear the mark by which others see that we sleep.  Under the group's
- * lock.
+ * Set or clear the mark by which others see that we sleep.  With the account
+ * locked.
  */
 static void
 mark_paused(int64 now, TimestampTz wall_clock)
 {
+	my->paused_by = cause;
 	if (asleep)
 		return;
 	asleep = true;
@@ -172,142 +302,169 @@ mark_running(int64 now)
 	asleep = false;
 	if (my->sleepers == 0 || --my->sleepers > 0)
 		return;
-	my->paused_us += now - my->paused_since_us;
-	group->paused_us += now - my->paused_since_us;
+	my->stats.paused_us += now - my->paused_since_us;
+	group->stats.paused_us += now - my->paused_since_us;
 	group->paused--;
 }
 
 /*
- * Count blocks for the views.  Under the group's lock.
+ * What was used since the last charge and is not paid for by a parallel
+ * worker, in bytes; counted for the views.  With the account locked.
  */
-static void
-count_blocks(int64 blocks, int64 now)
+static int64
+take_unbilled(int resource, int64 now)
 {
-	my->blocks_dirtied += blocks;
-	group->blocks_dirtied += blocks;
-	dt_meter_add(&group->meter, blocks * BLCKSZ, now);
+	DtGroupUse *group_use = &group->use[resource];
+	DtMemberUse *my_use = &my->use[resource];
+	Use		   *use = &uses[resource];
+	int64		used = counter(resource);
+	int64		bytes = used - use->billed;
+
+	use->billed = used;
+	if (my_use->prepaid > 0 && !IsParallelWorker())
+	{
+		int64		prepaid = Min(my_use->prepaid, bytes);
+
+		my_use->prepaid -= prepaid;
+		bytes -= prepaid;
+	}
+	if (bytes == 0)
+		return 0;
+	my_use->used += bytes;
+	group_use->used += bytes;
+	dt_meter_add(&group_use->meter, bytes, now);
+	dt_profile_add(&group_use->profile, bytes, now);
+	if (IsParallelWorker())
+		use->worker_used += bytes;
+	return bytes;
 }
 
 /*
- * What was dirtied since the last charge and is not paid for by a parallel
- * worker.  Under the group's lock.
+ * The limits are not enforced: forgive what is owed, and count the pause that
+ * would have paid for it.  With the account locked.
  */
-static int64
-take_unbilled(void)
+static void
+count_would_be_pause(int64 now)
 {
-	int64		used = pgBufferUsage.shared_blks_dirtied;
-	int64		blocks = used - billed;
+	int64		pause = 0;
+	int			r;
 
-	billed = used;
-	if (my->prepaid > 0 && !IsParallelWorker())
+	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		prepaid = Min(my->prepaid, blocks);
-
-		my->prepaid -= prepaid;
-		blocks -= prepaid;
+		pause = Max(pause, dt_rate_forgive(&group->use[r].rate,
+										   &my->use[r].rate, now));
+		uses[r].carried = 0;
 	}
-	return blocks;
+	if (pause == 0)
+		return;
+	my->stats.would_pauses++;
+	my->stats.would_pause_us += pause;
+	group->stats.would_pauses++;
+	group->stats.would_pause_us += pause;
 }
 
 void
 dt_account_close(void)
 {
-	int64		now = dt_now_us();
+	int64		unbilled[DT_RESOURCES];
+	int64		now;
+	int			r;
 
-	if (group == NULL)
+	if (!lock_account(&now))
 		return;
-	account_lock();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
+	mark_running(now);
+	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		blocks = take_unbilled();
-
-		mark_running(now);
-		if (my->sleepers > 0)
-		{
-			/* our parallel workers, which have to find out themselves */
-			group->paused_us += now - my->paused_since_us;
-			group->paused--;
-			my->sleepers = 0;
-		}
-		count_blocks(blocks, now);
-		dt_rate_leave(&group->rate, &my->rate,
-					  was_throttled && dt_group_throttling_enabled() ?
-					  blocks * BLCKSZ : 0, now);
-		my->group = NULL;
+		unbilled[r] = take_unbilled(r, now);
+		if (!uses[r].was_throttled || !dt_group_throttling_enabled() ||
+			group->observe)
+			unbilled[r] = 0;
 	}
-	SpinLockRelease(&group->lock);
+	if (group->observe)
+		count_would_be_pause(now);
+	dt_member_leave(my, unbilled, now);
+	unlock_account();
 	forget_account();
-	account_unlock();
 }
 
 /*
- * Charge the group with what was dirtied since the last charge, and set when
- * the next charge is due.  Returns for how long to pause, in us.  Under the
- * group's lock, as a member; also in a signal handler.
+ * Charge the group with what was used since the last charge, and set when the
+ * next charge is due.  Returns for how long to pause, in us, and sets "cause".
+ * With the account locked; also in a signal handler.
  */
 static int64
-charge_locked(int64 now, double jitter)
+charge_locked(int64 now, double jitter, bool in_flight)
 {
-	int64		blocks = take_unbilled();
-	int64		threshold = UNLIMITED_CHARGE_BLOCKS;
 	int64		pause = 0;
-	bool		throttled = group->rate.rate > 0 &&
-		dt_group_throttling_enabled();
+	int			r;
 
 	generation = pg_atomic_read_u32(&group->generation);
-	count_blocks(blocks, now);
-	if (IsParallelWorker())
-		worker_blocks += blocks;
-	if (throttled)
+	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		/* nobody owes what was dirtied while there was no limit */
-		int64		bill = was_throttled ? blocks * BLCKSZ : 0;
+		DtRateGroup *rate = &group->use[r].rate;
+		DtRateMember *account = &my->use[r].rate;
+		Use		   *use = &uses[r];
+		int64		bytes = take_unbilled(r, now);
+		int64		threshold = UNLIMITED_CHARGE;
+		int64		due = 0;
+		bool		throttled = rate->rate > 0 &&
+			dt_group_throttling_enabled();
 
-		if (carried > 0)
-			carried = Min(carried, dt_rate_debt(&group->rate, &my->rate, now));
-		pause = dt_rate_charge(&group->rate, &my->rate, bill, now, jitter);
-		threshold = dt_rate_threshold(&group->rate, &my->rate) / BLCKSZ;
+		if (throttled)
+		{
+			if (use->carried > 0)
+				use->carried = Min(use->carried,
+								   dt_rate_debt(rate, account, now));
+			/* nobody owes what was used while there was no limit */
+			due = dt_rate_charge(rate, account, use->was_throttled ? bytes : 0,
+								 now, jitter);
+			threshold = dt_rate_threshold(rate, account);
+		}
+		xact_used += bytes;
+		use->was_throttled = throttled;
+		use->owes = due > 0;
+		use->next_charge = use->billed + threshold;
+		if (due > pause)
+		{
+			pause = due;
+			cause = (DtPauseCause) r;
+		}
 	}
-	xact_blocks += blocks;
+	if (stopped(in_flight))
+	{
+		pause = STOP_SLICE_US;
+		cause = DT_BY_STOP;
+	}
 	owes = pause > 0;
-	was_throttled = throttled;
-	dt_account_next_charge = billed + threshold;
+	set_next_charge(uses[DT_DIRTY].next_charge, uses[DT_WAL].next_charge);
 	return pause;
 }
 
 int64
-dt_account_charge(int64 *xact_owed_us)
+dt_account_charge(bool in_flight, int64 *xact_owed_us)
 {
 	double		jitter = pg_prng_double(&pg_global_prng_state);
+	int64		pause;
 	int64		now;
-	int64		pause = 0;
-	int64		debt = 0;
-	int64		rate = 0;
-	bool		member;
+	int			r;
 
 	*xact_owed_us = 0;
-	if (group == NULL)
+	if (!lock_account(&now))
 		return 0;
-	account_lock();
-	now = dt_now_us();
-	SpinLockAcquire(&group->lock);
-	member = (my->group == group);
-	if (member)
+	mark_running(now);			/* an error has ended the last pause */
+	pause = charge_locked(now, jitter, in_flight);
+	for (r = 0; r < DT_RESOURCES && pause > 0; r++)
 	{
-		mark_running(now);		/* an error has ended the last pause */
-		pause = charge_locked(now, jitter);
-		rate = group->rate.rate;
-		if (pause > 0)
-			debt = dt_rate_debt(&group->rate, &my->rate, now);
-	}
-	SpinLockRelease(&group->lock);
-	if (!member)
-		forget_account();		/* dropped by force */
-	account_unlock();
+		DtRateGroup *rate = &group->use[r].rate;
+		int64		debt = 0;
 
-	if (pause > 0)
-		*xact_owed_us = (double) Max(debt - carried, 0) * 1000000.0 / rate;
+		if (uses[r].owes)
+			debt = dt_rate_debt(rate, &my->use[r].rate, now) - uses[r].carried;
+		if (debt > 0)
+			*xact_owed_us = Max(*xact_owed_us,
+								(int64) (debt * 1000000.0 / rate->rate));
+	}
+	unlock_account();
 	return pause;
 }
 
@@ -317,114 +474,157 @@ dt_account_follow_limit(void)
 	int64		xact_owed_us;
 
 	if (group != NULL && pg_atomic_read_u32(&group->generation) != generation)
-		(void) dt_account_charge(&xact_owed_us);
+		(void) dt_account_charge(true, &xact_owed_us);
 }
 
 int64
 dt_account_charge_live(int64 *blocks)
 {
-	int64		pause = 0;
+	int64		pause;
+	DtGroup    *g;
 
-	*blocks = UNLIMITED_CHARGE_BLOCKS;
+	*blocks = UNLIMITED_CHARGE / BLCKSZ;
 	if (busy)
 		return -1;
 
 	/*
-	 * Asleep, we dirty nothing, and a charge would make us wake at the same
-	 * time as the others; see dt_rate_charge() about jitter.
+	 * Asleep, we use nothing, and a charge would make us wake at the same time
+	 * as the others; see dt_rate_charge() about jitter.
 	 */
-	if (group == NULL || asleep)
+	if (my == NULL || (g = my->group) == NULL || (asleep && g == group))
 		return 0;
 	/* The lock may be held by whom we interrupted: never wait for it. */
-	if (TAS(&group->lock))
+	if (TAS(&g->lock))
 		return -1;
-	if (my->group == group)
+	if (my->group != g)
 	{
-		pause = charge_locked(dt_now_us(), 0);
-		*blocks = dt_account_next_charge - billed;
-		if (pause > 0)
-			dt_account_next_charge = billed;	/* the next safe point pauses */
+		SpinLockRelease(&g->lock);
+		return -1;
 	}
-	SpinLockRelease(&group->lock);
+	if (group != g)
+		follow(g);
+	pause = charge_locked(dt_now_us(), 0, true);
+	*blocks = Min((uses[DT_DIRTY].next_charge - uses[DT_DIRTY].billed),
+				  (uses[DT_WAL].next_charge - uses[DT_WAL].billed)) / BLCKSZ;
+	if (pause > 0)
+		charge_at_next_safe_point();
+	SpinLockRelease(&g->lock);
 	return pause;
 }
 
+/*
+ * How much longer to pause for the limits; sets "cause".  With the account
+ * locked.
+ */
+static int64
+left_to_pay(bool in_flight, int64 now)
+{
+	int64		pause = 0;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		left = dt_rate_wake(&group->use[r].rate, &my->use[r].rate,
+										in_flight ? uses[r].carried : 0, now);
+
+		if (left > pause)
+		{
+			pause = left;
+			cause = (DtPauseCause) r;
+		}
+	}
+	return pause;
+}
+
+/*
+ * A pause begins.  With the account locked.
+ */
+static void
+count_pause(DtPauseStats *stats)
+{
+	stats->pauses++;
+	if (cause == DT_BY_WAL)
+		stats->wal_pauses++;
+}
+
 int64
-dt_account_pause_left(bool first, int64 keep)
+dt_account_pause_left(bool first, bool in_flight)
 {
 	TimestampTz wall_clock = GetCurrentTimestamp();
 	int64		now;
 	int64		pause = 0;
 
-	if (group == NULL)
+	if (!lock_account(&now))
 		return 0;
-	account_lock();
-	now = dt_now_us();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
+	if (dt_group_throttling_enabled())
 	{
-		if (dt_group_throttling_enabled())
-			pause = dt_rate_wake(&group->rate, &my->rate, keep, now);
-		if (pause > 0)
-		{
-			mark_paused(now, wall_clock);
-			if (first)
-			{
-				my->pauses++;
-				group->pauses++;
-			}
-		}
+		if (group->observe)
+			count_would_be_pause(now);
 		else
-			mark_running(now);
+			pause = left_to_pay(in_flight, now);
+		if (stopped(in_flight))
+		{
+			pause = STOP_SLICE_US;
+			cause = DT_BY_STOP;
+		}
 	}
-	SpinLockRelease(&group->lock);
-	owes = pause > 0 || keep > 0;
-	account_unlock();
+	if (pause > 0)
+	{
+		mark_paused(now, wall_clock);
+		if (first)
+		{
+			count_pause(&my->stats);
+			count_pause(&group->stats);
+		}
+	}
+	else
+		mark_running(now);
+	owes = pause > 0 ||
+		(in_flight && (uses[DT_DIRTY].carried > 0 || uses[DT_WAL].carried > 0));
+	unlock_account();
 	return pause;
 }
 
 void
 dt_account_end_pause(void)
 {
-	int64		now = dt_now_us();
+	int64		now;
 
-	if (group == NULL)
+	if (!lock_account(&now))
 		return;
-	account_lock();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
-		mark_running(now);
-	SpinLockRelease(&group->lock);
-	account_unlock();
+	mark_running(now);
+	unlock_account();
 }
 
 void
 dt_account_carry(void)
 {
 	int64		now;
+	int			r;
 
-	carried = 0;
-	xact_blocks = 0;
-	if (group == NULL || !owes)
+	xact_used = 0;
+	for (r = 0; r < DT_RESOURCES; r++)
+		uses[r].carried = 0;
+	if (!owes || !lock_account(&now))
 		return;
-	account_lock();
-	now = dt_now_us();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
-		carried = dt_rate_debt(&group->rate, &my->rate, now);
-	SpinLockRelease(&group->lock);
-	account_unlock();
+	for (r = 0; r < DT_RESOURCES; r++)
+		uses[r].carried = dt_rate_debt(&group->use[r].rate, &my->use[r].rate,
+									   now);
+	unlock_account();
 }
 
 /*
- * In a parallel worker, the leader will get the counters of what is dirtied
- * from here to dt_account_end_worker_run(), and of nothing else.
+ * In a parallel worker, the leader will get the counters of what is used from
+ * here to dt_account_end_worker_run(), and of nothing else.
  */
 void
 dt_account_begin_worker_run(void)
 {
+	int			r;
+
 	if (IsParallelWorker() && group != NULL)
-		billed = pgBufferUsage.shared_blks_dirtied;
+		for (r = 0; r < DT_RESOURCES; r++)
+			uses[r].billed = counter(r);
 }
 
 void
@@ -433,21 +633,31 @@ dt_account_end_worker_run(void)
 	int64		xact_owed_us;
 
 	if (IsParallelWorker())
-		(void) dt_account_charge(&xact_owed_us);
+		(void) dt_account_charge(true, &xact_owed_us);
 }
 
 void
 dt_account_publish_worker(void)
 {
-	if (group == NULL || worker_blocks == 0)
+	int64		now;
+	int			r;
+
+	if (!lock_account(&now))
 		return;
-	account_lock();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
-		my->prepaid += worker_blocks;
-	SpinLockRelease(&group->lock);
-	worker_blocks = 0;
-	account_unlock();
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		my->use[r].prepaid += uses[r].worker_used;
+		uses[r].worker_used = 0;
+	}
+	unlock_account();
+}
+
+/* Does anything wait to be struck off? */
+static bool
+has_prepaid(void)
+{
+	return group != NULL && !IsParallelWorker() &&
+		(my->use[DT_DIRTY].prepaid > 0 || my->use[DT_WAL].prepaid > 0);
 }
 
 void
@@ -455,14 +665,16 @@ dt_account_settle_workers(void)
 {
 	int64		xact_owed_us;
 
-	if (group != NULL && !IsParallelWorker() && my->prepaid > 0 &&
-		dt_account_charge(&xact_owed_us) > 0)
-		dt_account_next_charge = billed;	/* the next safe point pauses */
+	if (has_prepaid() && dt_account_charge(true, &xact_owed_us) > 0)
+		charge_at_next_safe_point();
 }
 
 void
 dt_account_forget_workers(void)
 {
+	int64		now;
+	int			r;
+
 	/*
 	 * First as if all of it were in our counter.  Where the query has failed
 	 * before it was, our own blocks since the last charge are taken for the
@@ -471,12 +683,9 @@ dt_account_forget_workers(void)
 	dt_account_settle_workers();
 
 	/* no worker is left that could write it */
-	if (group == NULL || IsParallelWorker() || my->prepaid == 0)
+	if (!has_prepaid() || !lock_account(&now))
 		return;
-	account_lock();
-	SpinLockAcquire(&group->lock);
-	if (my->group == group)
-		my->prepaid = 0;
-	SpinLockRelease(&group->lock);
-	account_unlock();
+	for (r = 0; r < DT_RESOURCES; r++)
+		my->use[r].prepaid = 0;
+	unlock_account();
 }

@@ -1,48 +1,75 @@
 /*-------------------------------------------------------------------------
  *
  * account.h
- *		What this backend has dirtied, charged to its group.
+ *		What this backend has used, charged to its group.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_ACCOUNT_H
 #define DT_ACCOUNT_H
 
-#include "group.h"
-
-/* For dt_pace(): the counter value at which the next charge is due. */
-extern int64 dt_account_next_charge;
+#include "executor/instrument.h"
+#include "member.h"
 
 /*
- * This backend has become a member of the group: what it dirties from now on
- * is charged to it, under "member".
+ * The values of the core's counters at which the next charge is due: of
+ * pgBufferUsage.shared_blks_dirtied, and of pgWalUsage.wal_bytes.
  */
-extern void dt_account_open(DtMember *member, DtGroup *group);
+extern int64 dt_account_next_dirty;
+extern int64 dt_account_next_wal;
+
+/* One comparison for both: is either difference not negative? */
+static inline bool
+dt_account_charge_is_due(void)
+{
+	return ((pgBufferUsage.shared_blks_dirtied - dt_account_next_dirty) &
+			((int64) pgWalUsage.wal_bytes - dt_account_next_wal)) >= 0;
+}
 
 /*
- * It is no member any more: charge the rest, leave what is owed to the group.
- * Nothing to do when there is no account.
+ * From now on this backend's account is the one in this slot, its own or, in a
+ * parallel worker, its leader's.  What is used while the slot is a member of a
+ * group is charged to that group; whoever makes it one, or another's.
+ */
+extern void dt_account_attach(DtMember *member);
+
+/*
+ * Leave the group: charge the rest, leave what is owed to the group.  Nothing
+ * to do when there is no account.
  */
 extern void dt_account_close(void);
 
 /*
- * Is there an account?  A group that was dropped by force has none any more;
- * that is found out here and by every charge.
+ * Is there an account?  Others may have closed it, or opened one for another
+ * group; that is found out here and by every charge.
  */
 extern bool dt_account_is_open(void);
 
-/* The same without finding out, and the group's limit is in force. */
+/*
+ * The same without finding out, and there is a limit in force, or this one, or
+ * the group is stopped hard.
+ */
 extern bool dt_account_is_throttled(void);
+extern bool dt_account_is_limited(DtResource resource);
 
-/* How long a block takes at this member's share of the rate, us; 0: no limit. */
+/*
+ * Is the group stopped, for who runs a transaction, or for who does not?
+ */
+extern bool dt_account_is_stopped(bool in_flight);
+
+/*
+ * How long a block takes at this member's share of the rate, us; 0: no limit.
+ * A WAL limit counts when there is a debt, taking a block to cost its size.
+ */
 extern int64 dt_account_block_time(void);
 
 /*
- * Charge what was dirtied since the last charge, at a place that can be a safe
- * point: returns the pause that is due, us.  *xact_owed_us is how much of the
- * debt is this transaction's, in time at the group's rate.
+ * Charge what was used since the last charge, at a place that can be a safe
+ * point, within a transaction or not: returns the pause that is due, us.
+ * *xact_owed_us is how much of the debt is this transaction's, in time at the
+ * group's rate.
  */
-extern int64 dt_account_charge(int64 *xact_owed_us);
+extern int64 dt_account_charge(bool in_flight, int64 *xact_owed_us);
 
 /* Charge when the group has changed since the last charge. */
 extern void dt_account_follow_limit(void);
@@ -55,15 +82,17 @@ extern void dt_account_follow_limit(void);
  */
 extern int64 dt_account_charge_live(int64 *blocks);
 
-/* Charged since the transaction began, blocks. */
-extern int64 dt_account_xact_blocks(void);
+/* Was anything charged since the transaction began? */
+extern bool dt_account_xact_has_used(void);
 
 /*
- * A pause: for how much longer, in us, until nothing is owed but "keep" bytes.
- * More than 0 marks this backend as asleep, 0 as running again; "first" counts
- * a pause.  dt_account_end_pause() ends one before all is paid.
+ * A pause: for how much longer, in us, until all is paid; in flight, all that
+ * this transaction owes.  More than 0 marks this backend as asleep, 0 as
+ * running again; "first" counts a pause.  When the group is only observed, the
+ * pause is counted as one that would have been, and never made.
+ * dt_account_end_pause() ends one before all is paid.
  */
-extern int64 dt_account_pause_left(bool first, int64 keep);
+extern int64 dt_account_pause_left(bool first, bool in_flight);
 extern void dt_account_end_pause(void);
 
 /*
@@ -75,10 +104,9 @@ extern bool dt_account_is_settled(void);
 
 /*
  * The transaction is over: what is owed now is not the next one's, but
- * carried, in bytes.
+ * carried.
  */
 extern void dt_account_carry(void);
-extern int64 dt_account_carried(void);
 
 /*
  * A parallel worker runs its part of the plan from .. to; then, when it ends
@@ -92,7 +120,7 @@ extern void dt_account_forget_workers(void);
 
 /*
  * A parallel query has ended well, and the leader's counter has got what its
- * workers have dirtied: before anything else can fail, strike that off.
+ * workers have used: before anything else can fail, strike that off.
  */
 extern void dt_account_settle_workers(void);
 

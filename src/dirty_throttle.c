@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "grant.h"
 #include "group.h"
 #include "guc.h"
 #include "miscadmin.h"
@@ -64,4 +65,5 @@ _PG_init(void)
 	dt_pace_copy_init();
 	dt_pace_commit_init();
 	dt_pace_vacuum_init();
+	dt_grant_init();
 }

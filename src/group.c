@@ -1,21 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * group.c
- *		The registry of resource groups in shared memory.
- *
- * Shared memory holds a slot per group and a slot per process, the latter
- * found by proc number.  Three locks, taken in this order:
- *
- * - the change lock (LWLock) is held by whoever changes the registry, over
- *   the write of the definitions file as well;
- * - the registry lock (LWLock) protects which groups there are and their
- *   names: exclusive for a moment when that changes, shared to look up, to
- *   join and to list.  No I/O happens under it;
- * - each group's spinlock protects its account and its members' accounts.
+ *		The registry of resource dt_groups in dt_shared memory.
  *
  * A change is planned under the change lock, made durable, and only then
- * applied, by steps that cannot fail.  A process never sleeps on its latch
- * with one of these held.
+ * applied, by steps that cannot fail.  Locks: see registry.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,30 +12,23 @@
 
 #include "group.h"
 #include "guc.h"
+#include "member.h"
 #include "miscadmin.h"
+#include "registry.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 
-/* What comes before the slots. */
-typedef struct DtShared
-{
-	LWLock	   *change_lock;
-	LWLock	   *registry_lock;
-	pg_atomic_uint64 version;	/* of the registry; bumped by every change */
-	pg_atomic_uint32 enabled;	/* written by the postmaster only */
-	int			max_groups;		/* slots in the array of groups */
-	int			n_members;		/* slots in the array of members */
-	uint64		last_id;		/* registry lock */
-} DtShared;
+/* Roles that may join dt_groups, for each group that can be defined. */
+#define GRANTS_PER_GROUP	16
 
-static DtShared *shared = NULL;
-static DtGroup *groups = NULL;
-static DtMember *members = NULL;
+DtShared   *dt_shared = NULL;
+DtGroup    *dt_groups = NULL;
+DtMember   *dt_members = NULL;
+DtGrantSlot *dt_grants = NULL;
 
 static Size
 groups_size(int max_groups)
@@ -60,6 +42,13 @@ members_size(void)
 	return mul_size(MaxBackends, sizeof(DtMember));
 }
 
+static Size
+grants_size(int max_groups)
+{
+	return mul_size(mul_size(max_groups, GRANTS_PER_GROUP),
+					sizeof(DtGrantSlot));
+}
+
 void
 dt_group_shmem_request(void)
 {
@@ -68,6 +57,8 @@ dt_group_shmem_request(void)
 	size = add_size(size, add_size(groups_size(dt_max_groups),
 								   PG_CACHE_LINE_SIZE));
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
+	size = add_size(size, add_size(grants_size(dt_max_groups),
+								   PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche("dirty_throttle", 2);
 }
@@ -75,7 +66,43 @@ dt_group_shmem_request(void)
 bool
 dt_group_available(void)
 {
-	return shared != NULL;
+	return dt_shared != NULL;
+}
+
+static void
+reset_stats(DtGroup *g, int64 now, TimestampTz wall_clock)
+{
+	int			r;
+
+	memset(&g->stats, 0, sizeof(g->stats));
+	g->stats_reset = wall_clock;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		g->use[r].used = 0;
+		dt_profile_reset(&g->use[r].profile, now);
+	}
+}
+
+/*
+ * Make a group what its definition says.  Under its lock, or before anybody
+ * else is there.
+ */
+static void
+apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &g->use[r].rate;
+
+		if (rate->burst_us != d->burst_us)
+			dt_rate_set_burst(rate, d->burst_us, now);
+		if (rate->rate != d->rate[r])
+			dt_rate_set(rate, d->rate[r], now);
+	}
+	g->observe = (d->observe != 0);
+	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
 /*
@@ -83,44 +110,57 @@ dt_group_available(void)
  * else is there.
  */
 static void
-init_group(DtGroup *g, const char *name, int64 rate)
+init_group(DtGroup *g, const DtDefinition *d)
 {
+	/* the smallest amounts worth a charge; WAL comes in pages' sizes, too */
+	static const int64 granule[DT_RESOURCES] = {BLCKSZ, BLCKSZ};
 	int64		now = dt_now_us();
+	int			r;
 
-	strlcpy(g->name, name, NAMEDATALEN);
+	strlcpy(g->name, d->name, NAMEDATALEN);
 	g->being_dropped = false;
-	pg_atomic_fetch_add_u32(&g->generation, 1);
-	dt_rate_init(&g->rate, rate, BLCKSZ, now);
-	dt_meter_reset(&g->meter, now);
+	g->stopped_since = 0;
+	g->stopped_hard = false;
 	g->paused = 0;
-	g->blocks_dirtied = 0;
-	g->pauses = 0;
-	g->paused_us = 0;
-	g->stats_reset = GetCurrentTimestamp();
-	g->id = ++shared->last_id;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		dt_rate_init(&g->use[r].rate, 0, granule[r], now);
+		dt_meter_reset(&g->use[r].meter, now);
+	}
+	reset_stats(g, now, GetCurrentTimestamp());
+	apply_definition(g, d, now);
+	g->id = ++dt_shared->last_id;
 }
 
 /*
- * The groups of the definitions file.  More of them than max_groups allows is
+ * The dt_groups of the definitions file.  More of them than max_groups allows is
  * a mistake of configuration that must not cost anybody a definition, so it
  * stops the start, as it does with replication slots.
  */
 static void
 load_definitions(void)
 {
-	DtDefinition *definitions;
-	int			n = dt_store_read(&definitions);
+	DtDefinitions d;
+	int			needed;
 	int			i;
 
-	if (n > shared->max_groups)
+	dt_store_read(&d);
+	needed = Max(d.n_groups,
+				 (d.n_grants + GRANTS_PER_GROUP - 1) / GRANTS_PER_GROUP);
+	if (needed > dt_shared->max_groups)
 		ereport(FATAL,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("%d resource groups are defined, but dirty_throttle.max_groups is %d",
-						n, shared->max_groups),
+				 errmsg("%d resource dt_groups are defined, but dirty_throttle.max_groups is %d",
+						d.n_groups, dt_shared->max_groups),
 				 errhint("Set dirty_throttle.max_groups to %d or more and start the server again.",
-						 n)));
-	for (i = 0; i < n; i++)
-		init_group(&groups[i], definitions[i].name, definitions[i].rate);
+						 needed)));
+	for (i = 0; i < d.n_groups; i++)
+		init_group(&dt_groups[i], &d.groups[i]);
+	for (i = 0; i < d.n_grants; i++)
+	{
+		dt_grants[i].group_id = dt_registry_find(d.grants[i].group_name)->id;
+		dt_grants[i].role = d.grants[i].role;
+	}
 }
 
 void
@@ -130,50 +170,56 @@ dt_group_shmem_startup(void)
 	int			i;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("dirty_throttle", sizeof(DtShared), &found);
+	dt_shared = ShmemInitStruct("dirty_throttle", sizeof(DtShared), &found);
 	if (!found)
 	{
 		LWLockPadded *locks = GetNamedLWLockTranche("dirty_throttle");
 
-		memset(shared, 0, sizeof(DtShared));
-		shared->change_lock = &locks[0].lock;
-		shared->registry_lock = &locks[1].lock;
-		shared->max_groups = dt_max_groups;
-		shared->n_members = MaxBackends;
-		pg_atomic_init_u64(&shared->version, 1);
-		pg_atomic_init_u32(&shared->enabled, dt_enabled);
+		memset(dt_shared, 0, sizeof(DtShared));
+		dt_shared->change_lock = &locks[0].lock;
+		dt_shared->registry_lock = &locks[1].lock;
+		dt_shared->max_groups = dt_max_groups;
+		dt_shared->n_members = MaxBackends;
+		dt_shared->max_grants = dt_max_groups * GRANTS_PER_GROUP;
+		pg_atomic_init_u64(&dt_shared->version, 1);
+		pg_atomic_init_u32(&dt_shared->enabled, dt_enabled);
 	}
 
-	groups = ShmemInitStruct("dirty_throttle groups",
-							 groups_size(shared->max_groups), &found);
+	dt_grants = ShmemInitStruct("dirty_throttle grants",
+							 grants_size(dt_shared->max_groups), &found);
+	if (!found)
+		memset(dt_grants, 0, grants_size(dt_shared->max_groups));
+
+	dt_groups = ShmemInitStruct("dirty_throttle groups",
+							 groups_size(dt_shared->max_groups), &found);
 	if (!found)
 	{
-		memset(groups, 0, groups_size(shared->max_groups));
-		for (i = 0; i < shared->max_groups; i++)
+		memset(dt_groups, 0, groups_size(dt_shared->max_groups));
+		for (i = 0; i < dt_shared->max_groups; i++)
 		{
-			SpinLockInit(&groups[i].lock);
-			pg_atomic_init_u32(&groups[i].generation, 0);
+			SpinLockInit(&dt_groups[i].lock);
+			pg_atomic_init_u32(&dt_groups[i].generation, 0);
 		}
 		load_definitions();
 	}
 
-	members = ShmemInitStruct("dirty_throttle members", members_size(),
+	dt_members = ShmemInitStruct("dirty_throttle members", members_size(),
 							  &found);
 	if (!found)
-		memset(members, 0, members_size());
+		memset(dt_members, 0, members_size());
 	LWLockRelease(AddinShmemInitLock);
 }
 
 uint64
 dt_group_registry_version(void)
 {
-	return pg_atomic_read_u64(&shared->version);
+	return pg_atomic_read_u64(&dt_shared->version);
 }
 
 bool
 dt_group_throttling_enabled(void)
 {
-	return pg_atomic_read_u32(&shared->enabled) != 0;
+	return pg_atomic_read_u32(&dt_shared->enabled) != 0;
 }
 
 /*
@@ -186,34 +232,31 @@ dt_group_publish_enabled(bool enabled)
 {
 	int			i;
 
-	pg_atomic_write_u32(&shared->enabled, enabled);
-	for (i = 0; i < shared->max_groups; i++)
-		pg_atomic_fetch_add_u32(&groups[i].generation, 1);
+	pg_atomic_write_u32(&dt_shared->enabled, enabled);
+	for (i = 0; i < dt_shared->max_groups; i++)
+		pg_atomic_fetch_add_u32(&dt_groups[i].generation, 1);
 }
 
-/*
- * Find a group, under the registry lock or the change lock.
- */
-static DtGroup *
-find_by_name(const char *name)
+DtGroup *
+dt_registry_find(const char *name)
 {
 	int			i;
 
-	for (i = 0; i < shared->max_groups; i++)
-		if (groups[i].id != 0 && !groups[i].being_dropped &&
-			strcmp(groups[i].name, name) == 0)
-			return &groups[i];
+	for (i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id != 0 && !dt_groups[i].being_dropped &&
+			strcmp(dt_groups[i].name, name) == 0)
+			return &dt_groups[i];
 	return NULL;
 }
 
-static DtGroup *
-find_by_id(uint64 id)
+DtGroup *
+dt_registry_find_id(uint64 id)
 {
 	int			i;
 
-	for (i = 0; i < shared->max_groups && id != 0; i++)
-		if (groups[i].id == id && !groups[i].being_dropped)
-			return &groups[i];
+	for (i = 0; i < dt_shared->max_groups && id != 0; i++)
+		if (dt_groups[i].id == id && !dt_groups[i].being_dropped)
+			return &dt_groups[i];
 	return NULL;
 }
 
@@ -222,9 +265,9 @@ find_free(void)
 {
 	int			i;
 
-	for (i = 0; i < shared->max_groups; i++)
-		if (groups[i].id == 0)
-			return &groups[i];
+	for (i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id == 0)
+			return &dt_groups[i];
 	return NULL;
 }
 
@@ -234,15 +277,15 @@ dt_group_lookup(const char *name)
 	DtGroup    *g;
 	uint64		id;
 
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	g = find_by_name(name);
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_registry_find(name);
 	id = g ? g->id : 0;
-	LWLockRelease(shared->registry_lock);
+	LWLockRelease(dt_shared->registry_lock);
 	return id;
 }
 
-static void
-no_such_group(const char *name)
+void
+dt_group_missing(const char *name)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -250,73 +293,88 @@ no_such_group(const char *name)
 			 errhint("The view dirty_throttle_groups lists the resource groups.")));
 }
 
-/*
- * Wake all members of g and their parallel workers, so that sleepers look
- * again at what they owe.  A latch is set for a process that may have gone
- * meanwhile, or that is not asleep; neither does any harm.
- */
-static void
-wake_members(DtGroup *g)
+void
+dt_registry_copy(DtDefinitions *d)
 {
 	int			i;
 
-	for (i = 0; i < shared->n_members; i++)
+	d->n_groups = d->n_grants = 0;
+	d->groups = palloc0((dt_shared->max_groups + 1) * sizeof(DtDefinition));
+	d->grants = palloc0((dt_shared->max_grants + 1) * sizeof(DtGrant));
+	for (i = 0; i < dt_shared->max_groups; i++)
 	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		PGPROC	   *leader = proc->lockGroupLeader;
-		int			member = leader ? GetNumberFromPGProc(leader) : i;
+		DtGroup    *g = &dt_groups[i];
+		DtDefinition *definition = &d->groups[d->n_groups];
 
-		if (members[member].group == g)
-			SetLatch(&proc->procLatch);
+		if (g->id == 0)
+			continue;
+		strlcpy(definition->name, g->name, NAMEDATALEN);
+		/* only written by who holds the change lock */
+		definition->rate[DT_DIRTY] = g->use[DT_DIRTY].rate.rate;
+		definition->rate[DT_WAL] = g->use[DT_WAL].rate.rate;
+		definition->burst_us = g->use[DT_DIRTY].rate.burst_us;
+		definition->observe = g->observe;
+		d->n_groups++;
 	}
-}
+	for (i = 0; i < dt_shared->max_grants; i++)
+	{
+		DtGroup    *g = dt_registry_find_id(dt_grants[i].group_id);
 
-/*
- * All definitions as they are, with room for one more.  Under the change
- * lock.
- */
-static int
-copy_definitions(DtDefinition **definitions)
-{
-	int			n = 0;
-	int			i;
-
-	*definitions = palloc0((shared->max_groups + 1) * sizeof(DtDefinition));
-	for (i = 0; i < shared->max_groups; i++)
-		if (groups[i].id != 0)
-		{
-			strlcpy((*definitions)[n].name, groups[i].name, NAMEDATALEN);
-			(*definitions)[n].rate = groups[i].rate.rate;
-			n++;
-		}
-	return n;
+		if (g == NULL)
+			continue;
+		strlcpy(d->grants[d->n_grants].group_name, g->name, NAMEDATALEN);
+		d->grants[d->n_grants++].role = dt_grants[i].role;
+	}
 }
 
 /* The definition with that name, which must be among them. */
 static DtDefinition *
-definition_of(DtDefinition *definitions, const char *name)
+definition_of(const DtDefinitions *d, const char *name)
 {
-	while (strcmp(definitions->name, name) != 0)
-		definitions++;
-	return definitions;
+	DtDefinition *definition = d->groups;
+
+	while (strcmp(definition->name, name) != 0)
+		definition++;
+	return definition;
+}
+
+static void
+set_property(DtDefinition *d, DtProperty property, int64 value)
+{
+	switch (property)
+	{
+		case DT_DIRTY_LIMIT:
+			d->rate[DT_DIRTY] = value;
+			break;
+		case DT_WAL_LIMIT:
+			d->rate[DT_WAL] = value;
+			break;
+		case DT_BURST:
+			d->burst_us = value;
+			break;
+		case DT_OBSERVE:
+			d->observe = value;
+			break;
+	}
 }
 
 /*
  * Create or alter a group.  Returns whether it was created.
  */
 bool
-dt_group_define(const char *name, int64 rate, DtDefine how)
+dt_group_define(const char *name, DtProperty property, int64 value,
+				DtDefine how)
 {
-	DtDefinition *definitions;
+	DtDefinitions d;
+	DtDefinition *definition;
 	DtGroup    *g;
 	bool		create;
-	int			n;
 
-	LWLockAcquire(shared->change_lock, LW_EXCLUSIVE);
-	g = find_by_name(name);
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	g = dt_registry_find(name);
 	create = (g == NULL);
 	if (create && how == DT_ALTER)
-		no_such_group(name);
+		dt_group_missing(name);
 	if (!create && how == DT_CREATE)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
@@ -325,95 +383,69 @@ dt_group_define(const char *name, int64 rate, DtDefine how)
 	if (create && (g = find_free()) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d resource groups are in use",
-						shared->max_groups),
+				 errmsg("all %d resource dt_groups are in use",
+						dt_shared->max_groups),
 				 errhint("Drop one with drop_resource_group(), or set dirty_throttle.max_groups to more than %d and restart the server.",
-						 shared->max_groups)));
+						 dt_shared->max_groups)));
 
-	n = copy_definitions(&definitions);
-	if (create)
-		strlcpy(definitions[n++].name, name, NAMEDATALEN);
-	definition_of(definitions, name)->rate = rate;
-	dt_store_write(definitions, n);
-
-	LWLockAcquire(shared->registry_lock, LW_EXCLUSIVE);
+	dt_registry_copy(&d);
 	if (create)
 	{
-		init_group(g, name, rate);
-		pg_atomic_fetch_add_u64(&shared->version, 1);
+		strlcpy(d.groups[d.n_groups].name, name, NAMEDATALEN);
+		d.groups[d.n_groups++].burst_us = DT_RATE_DEFAULT_BURST_US;
+	}
+	definition = definition_of(&d, name);
+	set_property(definition, property, value);
+	dt_store_write(&d);
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	if (create)
+	{
+		init_group(g, definition);
+		pg_atomic_fetch_add_u64(&dt_shared->version, 1);
 	}
 	else
 	{
+		int64		now = dt_now_us();
+
 		SpinLockAcquire(&g->lock);
-		dt_rate_set(&g->rate, rate, dt_now_us());
-		pg_atomic_fetch_add_u32(&g->generation, 1);
+		apply_definition(g, definition, now);
 		SpinLockRelease(&g->lock);
-		wake_members(g);
+		dt_member_wake_all(g);
 	}
-	LWLockRelease(shared->registry_lock);
-	LWLockRelease(shared->change_lock);
+	LWLockRelease(dt_shared->registry_lock);
+	LWLockRelease(dt_shared->change_lock);
 	return create;
 }
 
 void
 dt_group_rename(const char *old_name, const char *new_name)
 {
-	DtDefinition *definitions;
+	DtDefinitions d;
 	DtGroup    *g;
-	int			n;
+	int			i;
 
-	LWLockAcquire(shared->change_lock, LW_EXCLUSIVE);
-	g = find_by_name(old_name);
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	g = dt_registry_find(old_name);
 	if (g == NULL)
-		no_such_group(old_name);
-	if (find_by_name(new_name) != NULL)
+		dt_group_missing(old_name);
+	if (dt_registry_find(new_name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("resource group \"%s\" already exists", new_name)));
 
-	n = copy_definitions(&definitions);
-	namestrcpy((Name) definition_of(definitions, old_name)->name, new_name);
-	dt_store_write(definitions, n);
+	dt_registry_copy(&d);
+	namestrcpy((Name) definition_of(&d, old_name)->name, new_name);
+	for (i = 0; i < d.n_grants; i++)
+		if (strcmp(d.grants[i].group_name, old_name) == 0)
+			namestrcpy((Name) d.grants[i].group_name, new_name);
+	dt_store_write(&d);
 
-	LWLockAcquire(shared->registry_lock, LW_EXCLUSIVE);
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	strlcpy(g->name, new_name, NAMEDATALEN);
-	pg_atomic_fetch_add_u64(&shared->version, 1);
-	LWLockRelease(shared->registry_lock);
-	LWLockRelease(shared->change_lock);
-}
-
-/*
- * Take every member out of g, which nobody can join any more, and wake it:
- * from here on there is nothing to pause for.
- */
-static void
-release_members(DtGroup *g)
-{
-	int64		now = dt_now_us();
-	int			i;
-
-	SpinLockAcquire(&g->lock);
-	dt_rate_set(&g->rate, 0, now);
-	pg_atomic_fetch_add_u32(&g->generation, 1);
-	SpinLockRelease(&g->lock);
-	wake_members(g);
-
-	for (i = 0; i < shared->n_members; i++)
-	{
-		DtMember   *m = &members[i];
-
-		if (m->group != g)
-			continue;
-		SpinLockAcquire(&g->lock);
-		if (m->group == g)
-		{
-			dt_rate_leave(&g->rate, &m->rate, 0, now);
-			m->sleepers = 0;
-			m->prepaid = 0;
-			m->group = NULL;
-		}
-		SpinLockRelease(&g->lock);
-	}
+	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+	LWLockRelease(dt_shared->registry_lock);
+	LWLockRelease(dt_shared->change_lock);
 }
 
 /*
@@ -423,44 +455,48 @@ release_members(DtGroup *g)
 bool
 dt_group_drop(const char *name, bool missing_ok, bool force)
 {
-	DtDefinition *definitions;
+	DtDefinitions d;
 	DtGroup    *g;
 	int			in_use;
-	int			n;
+	int			i;
+	int			n = 0;
 
-	LWLockAcquire(shared->change_lock, LW_EXCLUSIVE);
-	g = find_by_name(name);
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	g = dt_registry_find(name);
 	if (g == NULL)
 	{
 		if (!missing_ok)
-			no_such_group(name);
-		LWLockRelease(shared->change_lock);
+			dt_group_missing(name);
+		LWLockRelease(dt_shared->change_lock);
 		return false;
 	}
 
-	n = copy_definitions(&definitions);
-	*definition_of(definitions, name) = definitions[n - 1];
-	n--;
+	dt_registry_copy(&d);
+	*definition_of(&d, name) = d.groups[--d.n_groups];
+	for (i = 0; i < d.n_grants; i++)
+		if (strcmp(d.grants[i].group_name, name) != 0)
+			d.grants[n++] = d.grants[i];
+	d.n_grants = n;
 
-	LWLockAcquire(shared->registry_lock, LW_EXCLUSIVE);
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	SpinLockAcquire(&g->lock);
-	in_use = g->rate.n_members;
+	in_use = g->use[DT_DIRTY].rate.n_members;
 	SpinLockRelease(&g->lock);
 	if (in_use > 0 && !force)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("resource group \"%s\" is in use", name),
 				 errdetail_plural("%d session is a member of it.",
-								  "%d sessions are members of it.",
+								  "%d sessions are dt_members of it.",
 								  in_use, in_use),
 				 errhint("SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s lists them; drop_resource_group(..., force => true) releases them.",
 						 quote_literal_cstr(name))));
 	g->being_dropped = true;
-	LWLockRelease(shared->registry_lock);
+	LWLockRelease(dt_shared->registry_lock);
 
 	PG_TRY();
 	{
-		dt_store_write(definitions, n);
+		dt_store_write(&d);
 	}
 	PG_CATCH();
 	{
@@ -469,18 +505,21 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 		 * looked for it meanwhile has to look again.
 		 */
 		g->being_dropped = false;
-		pg_atomic_fetch_add_u64(&shared->version, 1);
+		pg_atomic_fetch_add_u64(&dt_shared->version, 1);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 
-	LWLockAcquire(shared->registry_lock, LW_EXCLUSIVE);
-	release_members(g);
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	dt_member_release_all(g);
+	for (i = 0; i < dt_shared->max_grants; i++)
+		if (dt_grants[i].group_id == g->id)
+			dt_grants[i].group_id = 0;
 	g->id = 0;
 	g->being_dropped = false;
-	pg_atomic_fetch_add_u64(&shared->version, 1);
-	LWLockRelease(shared->registry_lock);
-	LWLockRelease(shared->change_lock);
+	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+	LWLockRelease(dt_shared->registry_lock);
+	LWLockRelease(dt_shared->change_lock);
 	return true;
 }
 
@@ -490,177 +529,70 @@ dt_group_reset_stats(const char *name)
 	bool		found = false;
 	int			i;
 
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	for (i = 0; i < shared->max_groups; i++)
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (i = 0; i < dt_shared->max_groups; i++)
 	{
-		DtGroup    *g = &groups[i];
-		TimestampTz now = GetCurrentTimestamp();
+		DtGroup    *g = &dt_groups[i];
+		TimestampTz wall_clock = GetCurrentTimestamp();
+		int64		now = dt_now_us();
 
 		if (g->id == 0 || (name != NULL && strcmp(g->name, name) != 0))
 			continue;
 		found = true;
 		SpinLockAcquire(&g->lock);
-		g->blocks_dirtied = 0;
-		g->pauses = 0;
-		g->paused_us = 0;
-		g->stats_reset = now;
+		reset_stats(g, now, wall_clock);
 		SpinLockRelease(&g->lock);
 	}
-	LWLockRelease(shared->registry_lock);
+	LWLockRelease(dt_shared->registry_lock);
 	if (!found && name != NULL)
-		no_such_group(name);
-}
-
-DtMember *
-dt_group_my_member(void)
-{
-	Assert(MyProc != NULL && MyProcNumber < shared->n_members);
-	return &members[MyProcNumber];
+		dt_group_missing(name);
 }
 
 /*
- * The membership that counts for this process: in a parallel worker its
- * leader's, else its own.
+ * Stop the dt_members of a group, or change how hard they are stopped.
  */
-DtMember *
-dt_group_leader_member(void)
+void
+dt_group_stop(const char *name, bool hard)
 {
-	PGPROC	   *leader = MyProc->lockGroupLeader;
-
-	return leader ? &members[GetNumberFromPGProc(leader)] :
-		dt_group_my_member();
-}
-
-/*
- * Make this process a member of the group with that id or, when there is none
- * any more, with that name; *id is set to its id.  NULL when there is neither.
- */
-DtGroup *
-dt_group_join(DtMember *member, uint64 *id, const char *name)
-{
+	TimestampTz now = GetCurrentTimestamp();
 	DtGroup    *g;
 
-	Assert(member->group == NULL);
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	g = find_by_id(*id);
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_registry_find(name);
 	if (g == NULL)
-		g = find_by_name(name);
-	if (g != NULL)
-	{
-		int64		now = dt_now_us();
-
-		*id = g->id;
-		SpinLockAcquire(&g->lock);
-		member->blocks_dirtied = 0;
-		member->pauses = 0;
-		member->paused_us = 0;
-		member->sleepers = 0;
-		member->prepaid = 0;
-		dt_rate_join(&g->rate, &member->rate, 1, now);
-		member->group = g;
-		SpinLockRelease(&g->lock);
-	}
-	LWLockRelease(shared->registry_lock);
-	return g;
+		dt_group_missing(name);
+	SpinLockAcquire(&g->lock);
+	if (g->stopped_since == 0)
+		g->stopped_since = now;
+	g->stopped_hard = hard;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	SpinLockRelease(&g->lock);
+	dt_member_wake_all(g);
+	LWLockRelease(dt_shared->registry_lock);
 }
 
 /*
- * Copy the name of member's group, NAMEDATALEN bytes; false when it has none.
+ * Let them go on; false when they were not stopped.
  */
 bool
-dt_group_member_name(DtMember *member, char *name)
+dt_group_resume(const char *name)
 {
 	DtGroup    *g;
+	bool		stopped;
 
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	g = member->group;
-	if (g != NULL)
-		strlcpy(name, g->name, NAMEDATALEN);
-	LWLockRelease(shared->registry_lock);
-	return g != NULL;
-}
-
-int
-dt_group_list(DtGroupInfo **infos)
-{
-	int			n = 0;
-	int			i;
-
-	*infos = palloc(shared->max_groups * sizeof(DtGroupInfo));
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	for (i = 0; i < shared->max_groups; i++)
-	{
-		DtGroup    *g = &groups[i];
-		DtGroupInfo *info = &(*infos)[n];
-		int64		now;
-
-		if (g->id == 0)
-			continue;
-		memset(info, 0, sizeof(*info));
-		strlcpy(info->name, g->name, NAMEDATALEN);
-		now = dt_now_us();
-		SpinLockAcquire(&g->lock);
-		info->rate = g->rate.rate;
-		info->members = g->rate.n_members;
-		info->paused = g->paused;
-		info->dirty_rate = dt_meter_rate(&g->meter, now);
-		info->blocks_dirtied = g->blocks_dirtied;
-		info->pauses = g->pauses;
-		info->paused_us = g->paused_us;
-		info->debt = dt_rate_group_debt(&g->rate, now);
-		info->stats_reset = g->stats_reset;
-		SpinLockRelease(&g->lock);
-		n++;
-	}
-	LWLockRelease(shared->registry_lock);
-	return n;
-}
-
-int
-dt_group_list_members(DtMemberInfo **infos)
-{
-	int			n = 0;
-	int			i;
-
-	*infos = palloc(shared->n_members * sizeof(DtMemberInfo));
-	LWLockAcquire(shared->registry_lock, LW_SHARED);
-	for (i = 0; i < shared->n_members; i++)
-	{
-		DtMember   *m = &members[i];
-		DtMemberInfo *info = &(*infos)[n];
-		DtGroup    *g = m->group;
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		int64		now;
-		bool		still_member;
-
-		if (g == NULL)
-			continue;
-		memset(info, 0, sizeof(*info));
-		strlcpy(info->group_name, g->name, NAMEDATALEN);
-		now = dt_now_us();
-		SpinLockAcquire(&g->lock);
-		still_member = (m->group == g);
-		if (still_member)
-		{
-			info->pid = proc->pid;
-			info->userid = proc->roleId;
-			info->databaseid = proc->databaseId;
-			info->blocks_dirtied = m->blocks_dirtied;
-			info->pauses = m->pauses;
-			info->paused_us = m->paused_us;
-			info->debt = dt_rate_debt(&g->rate, &m->rate, now);
-			if (m->sleepers > 0)
-			{
-				info->paused_us += now - m->paused_since_us;
-				info->paused_since = m->paused_since;
-			}
-		}
-		SpinLockRelease(&g->lock);
-		if (still_member)
-			n++;
-	}
-	LWLockRelease(shared->registry_lock);
-	return n;
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_registry_find(name);
+	if (g == NULL)
+		dt_group_missing(name);
+	SpinLockAcquire(&g->lock);
+	stopped = (g->stopped_since != 0);
+	g->stopped_since = 0;
+	g->stopped_hard = false;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	SpinLockRelease(&g->lock);
+	dt_member_wake_all(g);
+	LWLockRelease(dt_shared->registry_lock);
+	return stopped;
 }
 
 static int
@@ -670,15 +602,23 @@ compare_names(const void *a, const void *b)
 				  ((const DtDefinition *) b)->name);
 }
 
-/* By name, whatever slots they are in, so that two servers can be compared. */
-int
-dt_group_definitions(DtDefinition **definitions)
+static int
+compare_grants(const void *a, const void *b)
 {
-	int			n;
+	const DtGrant *grant_a = (const DtGrant *) a;
+	const DtGrant *grant_b = (const DtGrant *) b;
+	int			result = strcmp(grant_a->group_name, grant_b->group_name);
 
-	LWLockAcquire(shared->change_lock, LW_SHARED);
-	n = copy_definitions(definitions);
-	LWLockRelease(shared->change_lock);
-	qsort(*definitions, n, sizeof(DtDefinition), compare_names);
-	return n;
+	return result != 0 ? result :
+		(grant_a->role > grant_b->role) - (grant_a->role < grant_b->role);
+}
+
+void
+dt_group_definitions(DtDefinitions *d)
+{
+	LWLockAcquire(dt_shared->change_lock, LW_SHARED);
+	dt_registry_copy(d);
+	LWLockRelease(dt_shared->change_lock);
+	qsort(d->groups, d->n_groups, sizeof(DtDefinition), compare_names);
+	qsort(d->grants, d->n_grants, sizeof(DtGrant), compare_grants);
 }

@@ -12,9 +12,30 @@
 #include "meter.h"
 #include "port/atomics.h"
 #include "portability/instr_time.h"
+#include "profile.h"
 #include "rate.h"
+#include "resource.h"
 #include "storage/spin.h"
 #include "store.h"
+
+/* What a group has used of a resource, and who owes what. */
+typedef struct DtGroupUse
+{
+	DtRateGroup rate;
+	DtMeter		meter;			/* how fast just now */
+	DtProfile	profile;		/* how fast since stats_reset */
+	int64		used;			/* since stats_reset, bytes */
+} DtGroupUse;
+
+/* How often and for how long members have paused, or would have. */
+typedef struct DtPauseStats
+{
+	int64		pauses;
+	int64		wal_pauses;		/* those of them that the WAL limit caused */
+	int64		paused_us;
+	int64		would_pauses;	/* in mode observe */
+	int64		would_pause_us;
+} DtPauseStats;
 
 /*
  * One resource group.  The first part is read by every member at every safe
@@ -28,77 +49,19 @@ typedef struct DtGroup
 	char		name[NAMEDATALEN];
 	bool		being_dropped;	/* nobody may join any more */
 
-	/* changed under "lock", read without it: the limit has changed */
+	/* changed under "lock", read without it: look at the account again */
 	pg_atomic_uint32 generation;
 
 	/* guarded by "lock" */
 	pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
-	DtRateGroup rate;			/* who owes what */
-	DtMeter		meter;			/* how fast blocks are dirtied just now */
+	bool		observe;		/* limits make nobody pause */
+	bool		stopped_hard;	/* also between rows */
+	TimestampTz stopped_since;	/* by pause_group(); 0 = it is not */
 	int			paused;			/* members that are asleep */
-	int64		blocks_dirtied; /* these since stats_reset */
-	int64		pauses;
-	int64		paused_us;
+	DtPauseStats stats;			/* since stats_reset */
 	TimestampTz stats_reset;
+	DtGroupUse	use[DT_RESOURCES];
 } DtGroup;
-
-/*
- * One session's membership.  "group" is set by the member itself; it is
- * cleared by itself or, when its group is dropped by force, by the dropper,
- * in both cases under the lock of the group it names.  So a member may read
- * it at any time, but must look again once it holds that lock.
- */
-typedef struct DtMember
-{
-	DtGroup    *group;			/* NULL: not a member */
-
-	/* guarded by group->lock */
-	DtRateMember rate;
-	int64		blocks_dirtied; /* since it joined */
-	int64		pauses;
-	int64		paused_us;
-	int64		prepaid;		/* charged by parallel workers, still to come in
-								 * the leader's counter, blocks */
-	int			sleepers;		/* processes asleep: the session, its workers */
-	int64		paused_since_us;	/* since when any of them is; monotonic */
-	TimestampTz paused_since;	/* the same for people */
-} DtMember;
-
-/* What the views show of a group and of a member: copies, no pointers. */
-typedef struct DtGroupInfo
-{
-	char		name[NAMEDATALEN];
-	int64		rate;			/* bytes/s, 0 = no limit */
-	int			members;
-	int			paused;
-	double		dirty_rate;		/* bytes/s */
-	int64		blocks_dirtied;
-	int64		pauses;
-	int64		paused_us;
-	int64		debt;			/* bytes */
-	TimestampTz stats_reset;
-} DtGroupInfo;
-
-typedef struct DtMemberInfo
-{
-	int			pid;
-	Oid			userid;
-	Oid			databaseid;
-	char		group_name[NAMEDATALEN];
-	int64		blocks_dirtied;
-	int64		pauses;
-	int64		paused_us;
-	int64		debt;			/* bytes */
-	TimestampTz paused_since;	/* 0 = running */
-} DtMemberInfo;
-
-/* What a definition may do when the group exists, or when it does not. */
-typedef enum DtDefine
-{
-	DT_CREATE,					/* must not exist */
-	DT_ALTER,					/* must exist */
-	DT_CREATE_OR_ALTER
-} DtDefine;
 
 /* Microseconds of a monotonic clock; rates never see the wall clock. */
 static inline int64
@@ -117,19 +80,45 @@ extern void dt_group_shmem_startup(void);
 /* Is there shared memory, that is, was the library preloaded? */
 extern bool dt_group_available(void);
 
+/* What a definition may do when the group exists, or when it does not. */
+typedef enum DtDefine
+{
+	DT_CREATE,					/* must not exist */
+	DT_ALTER,					/* must exist */
+	DT_CREATE_OR_ALTER
+} DtDefine;
+
+/* What can be defined of a group, and the value's unit. */
+typedef enum DtProperty
+{
+	DT_DIRTY_LIMIT,				/* bytes/s */
+	DT_WAL_LIMIT,				/* bytes/s */
+	DT_BURST,					/* us */
+	DT_OBSERVE					/* 0 or 1 */
+} DtProperty;
+
 /*
  * Changes of the registry.  Durable first, then in effect; an ERROR leaves
- * everything as it was.  Names are checked by the caller.
+ * everything as it was.  Names are checked by the caller.  dt_group_define()
+ * returns whether the group was created.
  */
-extern bool dt_group_define(const char *name, int64 rate, DtDefine how);
+extern bool dt_group_define(const char *name, DtProperty property, int64 value,
+							DtDefine how);
 extern void dt_group_rename(const char *old_name, const char *new_name);
 extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
+
+/* Not durable: stop the members of a group, and let them go on. */
+extern void dt_group_stop(const char *name, bool hard);
+extern bool dt_group_resume(const char *name);
 
 /* Set counters to 0, of all groups when name is NULL. */
 extern void dt_group_reset_stats(const char *name);
 
 /* The id of the group with that name, or 0. */
 extern uint64 dt_group_lookup(const char *name);
+
+/* ERROR: there is no such group. */
+extern void dt_group_missing(const char *name) pg_attribute_noreturn();
 
 /* Changes with every change of the registry: time to look up again. */
 extern uint64 dt_group_registry_version(void);
@@ -138,15 +127,7 @@ extern uint64 dt_group_registry_version(void);
 extern bool dt_group_throttling_enabled(void);
 extern void dt_group_publish_enabled(bool enabled);
 
-/* Membership of this process. */
-extern DtMember *dt_group_my_member(void);
-extern DtMember *dt_group_leader_member(void);
-extern DtGroup *dt_group_join(DtMember *member, uint64 *id, const char *name);
-extern bool dt_group_member_name(DtMember *member, char *name);
-
-/* Snapshots for the views, palloc'd; the result is their number. */
-extern int	dt_group_list(DtGroupInfo **groups);
-extern int	dt_group_list_members(DtMemberInfo **members);
-extern int	dt_group_definitions(DtDefinition **definitions);
+/* All definitions, palloc'd, by name, so that two servers can be compared. */
+extern void dt_group_definitions(DtDefinitions *definitions);
 
 #endif							/* DT_GROUP_H */

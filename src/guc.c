@@ -27,10 +27,12 @@ bool		dt_enabled = true;
 int			dt_transaction_grace_ms = 50;
 int			dt_max_commit_pause_ms = 30000;
 int			dt_max_groups = 64;
+int			dt_release_blockers_ms = 0;
 char	   *dt_autovacuum_group = "";
 char	   *dt_apply_group = "";
 
 static char *group_name = NULL;
+static bool joining = false;	/* join_group() sets it */
 
 static bool
 name_fits(const char *name)
@@ -106,6 +108,7 @@ check_group(char **newval, void **extra, GucSource source)
 		return false;
 	wanted->id = id;
 	wanted->warned = warned;
+	wanted->joined = joining;
 	*extra = wanted;
 	return true;
 }
@@ -114,6 +117,38 @@ static void
 assign_group(const char *newval, void *extra)
 {
 	dt_session_want_group(newval, (DtWantedGroup *) extra);
+}
+
+/*
+ * Set dirty_throttle.group for this session, or reset it when name is NULL, by
+ * a right that is not the user's but the caller's to check.
+ */
+static void
+set_group(const char *name)
+{
+	(void) set_config_option("dirty_throttle.group", name, PGC_SUSET,
+							 PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+}
+
+void
+dt_guc_join_group(const char *name)
+{
+	joining = true;
+	PG_TRY();
+	{
+		set_group(name);
+	}
+	PG_FINALLY();
+	{
+		joining = false;
+	}
+	PG_END_TRY();
+}
+
+void
+dt_guc_reset_group(void)
+{
+	set_group(NULL);
 }
 
 /*
@@ -128,7 +163,7 @@ show_group(void)
 	if (!dt_group_available() || MyProc == NULL ||
 		!(dt_session_may_join() || IsParallelWorker()))
 		return group_name;
-	return dt_group_member_name(dt_group_leader_member(), name) ? name : "";
+	return dt_member_group_name(dt_member_leader(), name) ? name : "";
 }
 
 /*
@@ -208,6 +243,18 @@ dt_guc_init(void)
 							30000,
 							0, INT_MAX,
 							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomIntVariable("dirty_throttle.release_blockers",
+							"How long a pausing member may make sessions outside its group wait for its locks.",
+							"A member that pauses while its transaction runs, and for whose locks somebody outside its group has waited that long, does not pause again before its transaction has ended; then it pays. 0 turns this off. Set it, per role or database, where throttled jobs and others change the same rows.",
+							&dt_release_blockers_ms,
+							0,
+							0, INT_MAX,
+							PGC_SUSET,
 							GUC_UNIT_MS,
 							NULL,
 							NULL,

@@ -8,6 +8,8 @@
 #ifndef DT_PACE_H
 #define DT_PACE_H
 
+#include "nodes/execnodes.h"
+
 /* The function that pace_copy.c adds to a COPY, and its C symbol. */
 #define DT_PACE_FUNCTION	"dirty_throttle_pace"
 
@@ -15,6 +17,9 @@ extern void dt_pace_executor_init(void);	/* between two rows of a plan */
 extern void dt_pace_copy_init(void);	/* between two rows of COPY FROM */
 extern void dt_pace_commit_init(void);	/* after a transaction */
 extern void dt_pace_vacuum_init(void);	/* in the naps of VACUUM and ANALYZE */
+
+/* Make a plan node pace before each row; may be called in a signal handler. */
+extern void dt_pace_executor_wrap(PlanState *ps);
 
 /* This autovacuum worker has joined a group. */
 extern void dt_pace_vacuum_start_autovacuum(void);

@@ -53,12 +53,14 @@ static void
 resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 				   void *arg)
 {
-	if (likely(!dt_session_active && MyBackendType == B_BACKEND) ||
+	if (likely(!dt_session_active() && !dt_pause_xact_begun &&
+			   MyBackendType == B_BACKEND) ||
 		phase != RESOURCE_RELEASE_AFTER_LOCKS || !isTopLevel ||
 		CurrentResourceOwner != TopTransactionResourceOwner ||
 		IsParallelWorker() || callback_registered)
 		return;
 
+	dt_session_attach();
 	dt_session_follow_background_group();
 	if (MyBackendType == B_AUTOVAC_WORKER && dt_account_is_open())
 		dt_pace_vacuum_start_autovacuum();
@@ -87,7 +89,7 @@ subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
 					 SubTransactionId parentSubid, void *arg)
 {
 	/* from 17 on it may be one within a parallel query that goes on */
-	if (unlikely(dt_session_active) && event == SUBXACT_EVENT_ABORT_SUB &&
+	if (dt_session_active() && event == SUBXACT_EVENT_ABORT_SUB &&
 		!IsInParallelMode())
 		dt_account_forget_workers();
 }

@@ -100,7 +100,7 @@ pace_copy_utility(PlannedStmt *pstmt, const char *queryString,
 				  ParamListInfo params, QueryEnvironment *queryEnv,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
-	if (unlikely(dt_session_active) && IsA(pstmt->utilityStmt, CopyStmt) &&
+	if (dt_session_active() && IsA(pstmt->utilityStmt, CopyStmt) &&
 		((CopyStmt *) pstmt->utilityStmt)->is_from)
 	{
 		dt_session_begin_statement();

@@ -83,8 +83,8 @@ pace_filter_first(ExprState *state, ExprContext *econtext, bool *isnull)
 	return pace_filter(state, econtext, isnull);
 }
 
-static void
-wrap_node(PlanState *ps)
+void
+dt_pace_executor_wrap(PlanState *ps)
 {
 	ps->ExecProcNode = pace_node_first;
 }
@@ -95,7 +95,7 @@ wrap_source(PlanState *ps)
 	if (ps->qual != NULL && ps->qual->evalfunc == ExecInterpExprStillValid)
 		ps->qual->evalfunc = pace_filter_first;
 	else if (ps->qual == NULL || ps->qual->evalfunc != pace_filter_first)
-		wrap_node(ps);
+		dt_pace_executor_wrap(ps);
 }
 
 /*
@@ -129,7 +129,7 @@ wrap_sources(PlanState *ps, void *context)
 	if (is_source(ps))
 		wrap_source(ps);
 	else if (IsA(ps, ModifyTableState))
-		wrap_node(outerPlanState(ps));
+		dt_pace_executor_wrap(outerPlanState(ps));
 	return planstate_tree_walker(ps, wrap_sources, context);
 }
 
@@ -141,7 +141,7 @@ pace_executor_start(QueryDesc *queryDesc, int eflags)
 	else
 		standard_ExecutorStart(queryDesc, eflags);
 
-	if (likely(!dt_session_active) || (eflags & EXEC_FLAG_EXPLAIN_ONLY))
+	if (!dt_session_active() || (eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		return;
 	dt_session_begin_statement();
 	if (dt_account_is_open() && queryDesc->planstate != NULL)
@@ -149,7 +149,7 @@ pace_executor_start(QueryDesc *queryDesc, int eflags)
 		ListCell   *lc;
 
 		/* the root, and the data-modifying WITH queries beside it */
-		wrap_node(queryDesc->planstate);
+		dt_pace_executor_wrap(queryDesc->planstate);
 		(void) wrap_sources(queryDesc->planstate, NULL);
 		foreach(lc, queryDesc->estate->es_subplanstates)
 		{

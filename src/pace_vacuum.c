@@ -60,6 +60,13 @@
 /* Naps of the user's that are shorter are taken together up to this. */
 #define OWN_TURN_MS			20
 
+/*
+ * A page that is only looked at can be changed, and make WAL, without turning
+ * dirty.  With a WAL limit it counts for this part of one that does, as by the
+ * core's default costs.
+ */
+#define VISITS_PER_DIRTIED	20
+
 /* Budget of a turn, in charges' worth: clearly more than a shortest pause. */
 #define CHARGES_PER_TURN	4
 
@@ -126,9 +133,11 @@ set_budget(int64 blocks)
 	}
 	else
 	{
-		s.page_hit = s.page_miss = 0;
-		s.page_dirty = 1;
-		s.limit = (int) Min(blocks, INT_MAX);
+		bool		visits = dt_account_is_limited(DT_WAL);
+
+		s.page_hit = s.page_miss = visits ? 1 : 0;
+		s.page_dirty = visits ? VISITS_PER_DIRTIED : 1;
+		s.limit = (int) Min(blocks * s.page_dirty, INT_MAX);
 	}
 	s.limit = Max(s.limit, 1);
 	set_settings(&s);
@@ -289,7 +298,7 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	bool		pace = false;
 
 	/* An ANALYZE within an ANALYZE's function runs in its budget. */
-	if (unlikely(dt_session_active) && !pacing &&
+	if (dt_session_active() && !pacing &&
 		IsA(pstmt->utilityStmt, VacuumStmt))
 	{
 		dt_session_begin_statement();

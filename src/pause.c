@@ -11,9 +11,13 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "access/xact.h"
 #include "account.h"
 #include "apply_feedback.h"
+#include "blockers.h"
 #include "group.h"
 #include "guc.h"
 #include "miscadmin.h"
@@ -22,8 +26,12 @@
 #include "replication/logicalworker.h"
 #include "session.h"
 #include "storage/ipc.h"
+#include "utils/pidfile.h"
 
 #include "compat.h"
+
+/* What the core calls it where only it can see that. */
+#define DIRECTORY_LOCK_FILE		"postmaster.pid"
 
 /*
  * The longest pause after a transaction of an autovacuum worker, which keeps
@@ -34,9 +42,11 @@
 
 static uint32 wait_event = PG_WAIT_EXTENSION;
 
-static bool xact_begun = false; /* its first statement, too */
+bool		dt_pause_xact_begun = false;
+
 static bool xact_paces = false; /* it has once owed more than the grace */
 static bool xact_cancelled = false; /* by the user or a timeout */
+static bool xact_released = false;	/* others have waited for it too long */
 static bool pay_first = false;	/* a pause was evaded: before the next one */
 static int64 last_pause_end = 0;	/* after a transaction, us */
 
@@ -67,24 +77,63 @@ sleep_slice(int64 pause_us, int on_postmaster_death)
 }
 
 /*
- * Pause with interrupts served, until nothing is owed but "keep" bytes, for at
- * most max_us.  An ERROR leaves nothing to undo: what is owed stays on the
- * books.
+ * In a smart shutdown sessions are waited for, and nobody can connect any more
+ * to resume a group.  The file is where the postmaster tells pg_ctl.
+ */
+static bool
+server_is_stopping(void)
+{
+	char		status[512];
+	ssize_t		size;
+	int			fd = open(DIRECTORY_LOCK_FILE, O_RDONLY | PG_BINARY, 0);
+	char	   *line = status;
+	int			i;
+
+	if (fd < 0)
+		return false;
+	size = read(fd, status, sizeof(status) - 1);
+	close(fd);
+	status[Max(size, 0)] = '\0';
+	for (i = 1; i < LOCK_FILE_LINE_PM_STATUS && line != NULL; i++)
+		if ((line = strchr(line, '\n')) != NULL)
+			line++;
+	return line != NULL &&
+		strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+}
+
+/*
+ * How long to sleep now, in us, in a pause that ends in "left"?  A stopped
+ * group's pause has no end, but for the server's.
+ */
+static int64
+next_slice(bool first, bool in_flight, int64 left)
+{
+	int64		pause = dt_account_pause_left(first, in_flight);
+
+	if (pause > 0 && dt_account_is_stopped(in_flight))
+		return server_is_stopping() ? 0 : pause;
+	return Min(pause, left);
+}
+
+/*
+ * Pause with interrupts served, until all is paid, or in flight what this
+ * transaction owes, for at most max_us.  An ERROR leaves nothing to undo: what
+ * is owed stays on the books.
  */
 static void
-pause_interruptibly(int64 keep, int64 max_us)
+pause_interruptibly(bool in_flight, int64 max_us)
 {
 	int64		until = dt_now_us() + max_us;
 	bool		latch_set = false;
 	bool		first = true;
-	int64		left;
 	int64		pause;
 
-	while ((left = until - dt_now_us()) > 0 &&
-		   (pause = dt_account_pause_left(first, keep)) > 0)
+	while ((pause = next_slice(first, in_flight, until - dt_now_us())) > 0)
 	{
 		first = false;
-		if (sleep_slice(Min(pause, left), WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET)
+		if (in_flight)
+			pause = Min(pause, dt_blockers_interval());
+		if (sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET)
 			latch_set = true;
 		if (InterruptPending)
 		{
@@ -93,6 +142,11 @@ pause_interruptibly(int64 keep, int64 max_us)
 				SetLatch(MyLatch);
 			latch_set = false;
 			CHECK_FOR_INTERRUPTS();
+		}
+		if (in_flight && dt_blockers_waiting())
+		{
+			xact_released = true;
+			break;
 		}
 	}
 	dt_account_end_pause();
@@ -116,24 +170,25 @@ dt_pause_in_flight(void)
 {
 	int64		xact_owed_us;
 
-	if (dt_account_charge(&xact_owed_us) == 0)
+	dt_pause_xact_begun = true; /* if it was put into a group just now */
+	if (dt_account_charge(true, &xact_owed_us) == 0)
 		return;
 
 	/* Not a place to sleep: what is owed is paid at the next one. */
-	if (!may_pause_here())
+	if (!may_pause_here() || xact_released)
 		return;
 
 	/*
 	 * A small transaction pays when it holds no locks any more.  One that has
 	 * shown that it is not small pays as it goes, for a smooth rate.
 	 */
-	if (!xact_paces)
+	if (!xact_paces && !dt_account_is_stopped(true))
 	{
 		if (xact_owed_us < dt_transaction_grace_ms * INT64CONST(1000))
 			return;
 		xact_paces = true;
 	}
-	pause_interruptibly(dt_account_carried(), PG_INT64_MAX / 2);
+	pause_interruptibly(true, PG_INT64_MAX / 2);
 }
 
 /*
@@ -146,12 +201,12 @@ void
 dt_pause_before_transaction(void)
 {
 	/* nor before a ROLLBACK, which must not fail */
-	if (xact_begun || IsAbortedTransactionBlockState())
+	if (dt_pause_xact_begun || IsAbortedTransactionBlockState())
 		return;
-	xact_begun = true;
-	if (!pay_first || !may_pause_here())
+	dt_pause_xact_begun = true;
+	if (!(pay_first || dt_account_is_stopped(true)) || !may_pause_here())
 		return;
-	pause_interruptibly(0, dt_max_commit_pause_ms * INT64CONST(1000));
+	pause_interruptibly(false, dt_max_commit_pause_ms * INT64CONST(1000));
 	pay_first = dt_account_owes();
 	dt_account_carry();
 }
@@ -172,8 +227,10 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	int64		pause = 0;
 	bool		evaded;
 
-	if (!dt_account_is_settled())
-		pause = dt_account_charge(&xact_owed_us);
+	bool		is_stopped = dt_account_is_stopped(false);
+
+	if (!dt_account_is_settled() || is_stopped)
+		pause = dt_account_charge(false, &xact_owed_us);
 	dt_account_forget_workers();
 
 	/*
@@ -181,7 +238,8 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	 * nothing in vain owes only what earlier transactions have left.
 	 */
 	evaded = !committed && xact_cancelled;
-	if (evaded || (!committed && dt_account_xact_blocks() == 0))
+	if (evaded ||
+		(!committed && !dt_account_xact_has_used() && !is_stopped))
 		may_pause = false;
 	if (MyBackendType == B_BG_WORKER && dt_session_background_group() == NULL)
 	{
@@ -192,9 +250,10 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	if (IsLogicalWorker() && !committed)
 		may_pause = false;
 
-	xact_begun = false;
+	dt_pause_xact_begun = false;
 	xact_paces = false;
 	xact_cancelled = false;
+	xact_released = false;
 
 	if (pause == 0 || !may_pause || proc_exit_inprogress)
 	{
@@ -266,11 +325,17 @@ dt_pause_after_transaction(void)
 		int64		pause;
 		int			events;
 
-		if (left <= 0 || (pause = dt_account_pause_left(first, 0)) == 0)
+		/* workers of the server have more to do than to wait for a DBA */
+		if (left <= 0 && dt_session_background_group() != NULL)
 			break;
+		pause = next_slice(first, false, left);
+		if (pause <= 0)
+			break;
+		if (dt_session_background_group() != NULL)
+			pause = Min(pause, left);
 		if (feedback && !dt_apply_feedback_send())
 			break;
-		events = sleep_slice(Min(pause, left), WL_POSTMASTER_DEATH);
+		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||
 			((events & WL_LATCH_SET) && IsLogicalWorker()))
 			break;

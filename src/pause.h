@@ -9,7 +9,9 @@
 #define DT_PAUSE_H
 
 #include "account.h"
-#include "executor/instrument.h"
+
+/* Has a statement of a member begun in this transaction? */
+extern bool dt_pause_xact_begun;
 
 /* At server start: with shared memory. */
 extern void dt_pause_init(void);
@@ -19,7 +21,7 @@ extern void dt_pause_in_flight(void);
 
 /*
  * A safe point in flight: between two rows, with no LWLock and no critical
- * section.  Charges what was dirtied when it is worth it, and pauses when the
+ * section.  Charges what was used when it is worth it, and pauses when the
  * transaction owes more than the grace.  Interrupts are served while it
  * pauses, so anything that CHECK_FOR_INTERRUPTS can do can happen here.
  *
@@ -29,7 +31,7 @@ extern void dt_pause_in_flight(void);
 static inline void
 dt_pace(void)
 {
-	if (unlikely(pgBufferUsage.shared_blks_dirtied >= dt_account_next_charge))
+	if (unlikely(dt_account_charge_is_due()))
 		dt_pause_in_flight();
 }
 

@@ -26,11 +26,12 @@
  * and debts are in tokens, F and V in tokens per unit of weight.  F and V are
  * unsigned and wrap around; only their difference means anything.
  *
- * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R after
- * more than a second without use, and is overdrawn by at most 200 ms x R.
+ * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R when
+ * that is more or after more than a second without use, and is overdrawn by at
+ * most 200 ms x R.
  * Debtors that stopped may hold about as much as the pool would keep.  In any
- * time T the group hence uses at most R x T + 300 ms x R, plus what each
- * member owes when it runs on: less than its share of min_pause(), its last
+ * time T the group hence uses at most R x T + 300 ms x R (more with a longer
+ * burst), plus what each member owes when it runs on: less than its share of min_pause(), its last
  * charge, and what jitter left of the one before.  A member's debt ends at
  * DEBT_MAX (2.3 TB) and one step's income at INCOME_MAX, so all sums fit.
  *
@@ -71,6 +72,7 @@
  */
 #define DEBT_MAX		(INT64_MAX / 4)
 #define INCOME_MAX		(DT_RATE_MAX * INT64_C(500000000))
+#define POOL_MAX		(INT64_MAX / 16)	/* 576 GB, a long burst's bound */
 #define TIME_MAX		(INT64_MAX / 2)
 #define GRANULE_MAX		(INT64_C(1) << 30)
 
@@ -101,6 +103,15 @@ unpaid(const DtRateGroup *g, const DtRateMember *m)
 }
 
 /*
+ * How much the pool may keep of "us" of income.
+ */
+static int64_t
+keepable(const DtRateGroup *g, int64_t us)
+{
+	return g->rate > 0 ? g->rate * min64(us, POOL_MAX / g->rate) : 0;
+}
+
+/*
  * Hand the pool to the debtors, or, if there are none, cut it to what may be
  * kept.  The only place where V moves.
  */
@@ -111,7 +122,9 @@ flow(DtRateGroup *g)
 	{
 		bool		idle = g->t_last - g->busy_until > IDLE_US;
 
-		g->pool = min64(g->pool, g->rate * (idle ? g->burst_us : CREDIT_US));
+		g->pool = min64(g->pool,
+						keepable(g, idle ? g->burst_us :
+								 max64(g->burst_us, CREDIT_US)));
 	}
 	else if (g->pool > 0)
 	{
@@ -137,6 +150,15 @@ remove_if_paid(DtRateGroup *g, DtRateMember *m)
 		remove_debtor(g, m);
 }
 
+/* The time for which m would have paused is over. */
+static void
+end_let_off(DtRateGroup *g, DtRateMember *m)
+{
+	if (m->let_off)
+		g->let_off_weight -= m->weight;
+	m->let_off = false;
+}
+
 /*
  * Look after a member that may not have called for long.  A debtor that is
  * overpaid by at least "overpaid" per unit of weight has stopped, or runs
@@ -149,6 +171,8 @@ remove_if_paid(DtRateGroup *g, DtRateMember *m)
 static bool
 evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)
 {
+	if (m->let_off && m->let_off_until <= g->t_last)
+		end_let_off(g, m);
 	if (m->debtor && unpaid(g, m) <= -overpaid)
 	{
 		remove_debtor(g, m);
@@ -384,6 +408,7 @@ dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
 		m->slack = 0;			/* belongs to a pause at the old rate */
 		if (rate == 0)
 		{
+			end_let_off(g, m);
 			m->finish = g->vtime;
 			m->debtor = false;
 		}
@@ -396,11 +421,20 @@ dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
 		g->pool = 0;
 	}
 	else if (g->rate == 0)
-		g->pool = rate * g->burst_us;
+		/* nothing was saved up while there was no limit */
+		g->pool = rate * min64(g->burst_us, DT_RATE_DEFAULT_BURST_US);
 	else
 		g->pool = max64(g->pool, -rate * LAG_US);
 	g->rate = rate;
 	flow(g);					/* for the cap at the new rate */
+}
+
+void
+dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
+{
+	advance(g, now);
+	g->burst_us = min64(max64(burst_us, 0), DT_RATE_MAX_BURST_US);
+	flow(g);					/* for the cap */
 }
 
 void
@@ -427,6 +461,7 @@ void
 dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
 {
 	advance(g, now);
+	end_let_off(g, m);
 
 	if (g->rate > 0)
 	{
@@ -507,6 +542,38 @@ dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep, int64_t now)
 }
 
 int64_t
+dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	double		us;
+
+	if (g->rate == 0)
+		return 0;
+	advance(g, now);
+	remove_if_paid(g, m);
+	if (!m->debtor)
+		return 0;
+	g->debtor_weight -= m->weight;
+	m->debtor = false;
+
+	/* Others that were let off would be in debt, too, and share the income. */
+	if (!m->let_off)
+	{
+		m->let_off = true;
+		m->let_off_until = g->t_last;
+		g->let_off_weight += m->weight;
+	}
+	us = (double) unpaid(g, m) *
+		(g->debtor_weight + g->let_off_weight) / g->rate;
+	if (us > 1e15)
+		us = 1e15;
+	m->let_off_until = min64(max64(m->let_off_until, g->t_last) + (int64_t) us,
+							 TIME_MAX);
+	m->finish = g->vtime;
+	flow(g);					/* the weights' sum has changed */
+	return (int64_t) us + 1;
+}
+
+int64_t
 dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 {
 	int64_t		total = g->debtor_weight + (m->debtor ? 0 : m->weight);
@@ -579,6 +646,7 @@ dt_rate_check(const DtRateGroup *g)
 	const DtRateMember *m = g->cursor;
 	const char *problem = NULL;
 	int64_t		weight = 0;
+	int64_t		let_off = 0;
 	int32_t		n = 0;
 
 	if (g->ghost.debtor)
@@ -596,6 +664,8 @@ dt_rate_check(const DtRateGroup *g)
 				problem = check_member(g, m);
 			if (m->debtor)
 				weight += m->weight;
+			if (m->let_off)
+				let_off += m->weight;
 			n++;
 			m = m->next;
 		} while (m != g->cursor);
@@ -606,13 +676,18 @@ dt_rate_check(const DtRateGroup *g)
 		return "the number of members is wrong";
 	if (weight != g->debtor_weight)
 		return "the debtors' weights do not add up";
+	if (let_off != g->let_off_weight)
+		return "the weights of those that were let off do not add up";
+	if (g->burst_us < 0 || g->burst_us > DT_RATE_MAX_BURST_US)
+		return "the burst is out of range";
 	if (g->rate < 0 || g->rate > DT_RATE_MAX)
 		return "the rate is out of range";
 	if (g->rate == 0 && (weight != 0 || g->pool != 0))
 		return "debt or credit without a limit";
 	if (g->pool < -g->rate * LAG_US)
 		return "the pool is overdrawn";
-	if (weight == 0 && g->pool > g->rate * CREDIT_US)
+	if (weight == 0 &&
+		g->pool > keepable(g, max64(g->burst_us, CREDIT_US)))
 		return "the pool keeps too much";
 	if (weight > 0 && g->pool >= weight)
 		return "the pool keeps what debtors need";

@@ -25,8 +25,9 @@
 /* The highest rate: 16777216 KB/s, 1 KB = 1000 bytes. */
 #define DT_RATE_MAX		INT64_C(16777216000)
 
-/* How long a group may be idle and still run on at once (default burst). */
+/* Unused capacity that a group may save up, in time at its rate: the burst. */
 #define DT_RATE_DEFAULT_BURST_US	INT64_C(20000)
+#define DT_RATE_MAX_BURST_US		INT64_C(3600000000)
 
 /* One member's account.  All fields belong to the engine. */
 typedef struct DtRateMember
@@ -35,6 +36,8 @@ typedef struct DtRateMember
 	int64_t		slack;			/* tokens of F left out of the last pause */
 	int32_t		weight;			/* share of the income while in debt, >= 1 */
 	bool		debtor;			/* counted in the group's debtor_weight */
+	bool		let_off;		/* counted in the group's let_off_weight */
+	int64_t		let_off_until;	/* it would pause until then, had it to */
 	struct DtRateMember *next;	/* ring of the group's members; NULL: none */
 	struct DtRateMember *prev;
 } DtRateMember;
@@ -43,13 +46,14 @@ typedef struct DtRateMember
 typedef struct DtRateGroup
 {
 	int64_t		rate;			/* R, bytes/s; 0 = no limit */
-	int64_t		burst_us;		/* idle burst, in time at the group's rate */
+	int64_t		burst_us;		/* in time at the group's rate */
 	int64_t		granule;		/* smallest amount worth a charge, bytes */
 	int64_t		t_last;			/* income is credited up to this time */
 	int64_t		busy_until;		/* last charge or end of a pause it led to */
 	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
 	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
 	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
+	int64_t		let_off_weight; /* the same of those that would pause now */
 	DtRateMember ghost;			/* repays what members left behind */
 	DtRateMember *cursor;		/* next member to look at for eviction */
 	int32_t		n_members;
@@ -67,6 +71,12 @@ extern void dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule,
  * rate 0 it is forgiven.  The caller wakes the sleepers afterwards.
  */
 extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);
+
+/*
+ * Change the burst: 0..DT_RATE_MAX_BURST_US; what is saved up beyond it, or
+ * beyond 576 GB, is lost.
+ */
+extern void dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now);
 
 /* Make m, whose memory the caller owns, a member without debt or credit. */
 extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
@@ -94,6 +104,13 @@ extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
  */
 extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep,
 							int64_t now);
+
+/*
+ * Let m off what it owes.  Returns for how long, in us, it would have paused
+ * for that, 0 if it owes nothing.  Members that are let off instead of pausing
+ * are assumed to pause together with each other, as they would.
+ */
+extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /* How many bytes m may use before it should be charged again. */
 extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);

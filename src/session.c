@@ -5,7 +5,8 @@
  *
  * That is what dirty_throttle.group says, or for processes that have no
  * settings of their own what the parameter made for them says; a parallel
- * worker is in its leader's.  A wish that cannot be fulfilled yet, because
+ * worker is in its leader's.  Until it is set or reset again the parameter does
+ * not count for a session that set_session_group() has moved.  A wish that cannot be fulfilled yet, because
  * there is no such group or no shared memory, is looked at again when a
  * statement begins.
  *
@@ -15,16 +16,23 @@
 
 #include "access/parallel.h"
 #include "account.h"
-#include "group.h"
 #include "guc.h"
 #include "miscadmin.h"
+#include "moved.h"
 #include "replication/logicalworker.h"
 #include "session.h"
 #include "storage/ipc.h"
 
 #include "compat.h"
 
-bool		dt_session_active = false;
+bool		dt_session_wants_group = false;
+
+/* What is not attached yet seems to have a group, so that it gets attached. */
+static DtGroup no_group;
+static DtMember unattached = {.group = &no_group};
+static DtMember never_attached;
+
+DtMember   *dt_session_slot = &unattached;
 
 /* What dirty_throttle.group says. */
 static char wanted_name[NAMEDATALEN];
@@ -32,8 +40,6 @@ static DtWantedGroup no_extra;
 static DtWantedGroup *wanted = &no_extra;	/* GUC's, beside the name */
 static uint64 looked_up_version = 0;	/* registry when it was missing */
 
-static uint64 group_id = 0;		/* the group we are in */
-static bool exit_registered = false;
 
 /* Changes wait for a pause to end. */
 static bool changes_held = false;
@@ -74,25 +80,52 @@ dt_session_warn_unknown_group(const char *name)
 static void
 leave_at_exit(int code, Datum arg)
 {
+	dt_member_unpublish(dt_session_slot);
 	dt_account_close();
+}
+
+void
+dt_session_attach(void)
+{
+	if (dt_session_slot != &unattached || !dt_group_available() ||
+		MyProc == NULL)
+		return;
+	if (IsParallelWorker())
+		dt_session_slot = dt_member_leader();
+	else if (dt_session_may_join() || dt_session_background_group() != NULL)
+	{
+		dt_session_slot = dt_member_mine();
+		on_shmem_exit(leave_at_exit, (Datum) 0);
+		if (dt_session_may_join())
+			dt_member_publish(dt_session_slot, dt_moved_listen());
+	}
+	else
+	{
+		dt_session_slot = &never_attached;
+		return;
+	}
+	dt_account_attach(dt_session_slot);
+}
+
+bool
+dt_session_has_joined(void)
+{
+	return wanted->joined;
+}
+
+bool
+dt_session_was_moved(void)
+{
+	return dt_session_slot->moved;
 }
 
 static void
 join_group(uint64 id, const char *name)
 {
-	DtMember   *member = dt_group_my_member();
-	DtGroup    *group;
-
-	if (!exit_registered)
-	{
-		on_shmem_exit(leave_at_exit, (Datum) 0);
-		exit_registered = true;
-	}
-	group = dt_group_join(member, &id, name);
-	if (group == NULL)
+	if (dt_member_join(dt_session_slot, &id, name) == NULL)
 		return;
-	dt_account_open(member, group);
-	group_id = id;
+
+	(void) dt_account_is_open();	/* what is used from now on is charged */
 
 	/* from now on the value means this group, also when it is renamed */
 	wanted->id = id;
@@ -108,15 +141,16 @@ apply_wanted_group(void)
 	uint64		id = wanted->id;
 
 	wanted_changed = false;
+	dt_session_attach();
+	dt_member_settle(dt_session_slot);
 	looked_up_version = dt_group_registry_version();
 	if (id == 0 && wanted_name[0] != '\0')
 		id = dt_group_lookup(wanted_name);
-	if (dt_account_is_open() && id != 0 && id == group_id)
+	if (id != 0 && id == dt_member_group_id(dt_session_slot))
 		return;					/* as it is */
 	dt_account_close();
 	if (wanted_name[0] != '\0')
 		join_group(id, wanted_name);
-	dt_session_active = dt_account_is_open() || wanted_name[0] != '\0';
 }
 
 /*
@@ -127,15 +161,22 @@ void
 dt_session_want_group(const char *name, DtWantedGroup *extra)
 {
 	bool		usable = strlen(name) < NAMEDATALEN;
+	bool		stay = wanted->joined && dt_session_slot->moved;
 
 	if (dt_session_background_group() != NULL)
 		return;
 	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
 	wanted = extra ? extra : &no_extra;
 	looked_up_version = 0;
-	wanted_changed = true;
-	dt_session_active = dt_account_is_open() || wanted_name[0] != '\0';
+	dt_session_wants_group = (wanted_name[0] != '\0');
 
+	/*
+	 * Anybody may take back his own join_group(), say by DISCARD ALL, but not
+	 * by that the move that came after it.
+	 */
+	if (stay)
+		return;
+	wanted_changed = true;
 	if (dt_group_available() && MyProc != NULL && dt_session_may_join() &&
 		!changes_held)
 		apply_wanted_group();
@@ -155,34 +196,16 @@ dt_session_release_changes(void)
 		apply_wanted_group();
 }
 
-/*
- * A parallel worker: what its leader is in, it is in.
- */
-static void
-join_leader(void)
-{
-	DtMember   *member = dt_group_leader_member();
-	DtGroup    *group = member->group;
-
-	if (group != NULL)
-		dt_account_open(member, group);
-}
-
 void
 dt_session_begin_statement(void)
 {
 	if (!dt_group_available() || changes_held)
 		return;
-	if (IsParallelWorker())
-	{
-		if (!dt_account_is_open())
-			join_leader();
-		return;
-	}
+	dt_session_attach();
 
 	/* Set where there was no shared memory yet, or missing up to now. */
-	if (!dt_account_is_open() && wanted_name[0] != '\0' &&
-		dt_session_may_join() &&
+	if (wanted_name[0] != '\0' && dt_session_may_join() &&
+		!dt_session_slot->moved && !dt_account_is_open() &&
 		(!wanted->warned ||
 		 looked_up_version != dt_group_registry_version()))
 	{
@@ -215,5 +238,4 @@ dt_session_follow_background_group(void)
 		wanted->id = 0;
 		apply_wanted_group();
 	}
-	dt_session_active = dt_account_is_open();
 }

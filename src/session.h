@@ -8,6 +8,8 @@
 #ifndef DT_SESSION_H
 #define DT_SESSION_H
 
+#include "member.h"
+
 /*
  * What dirty_throttle.group means, kept by GUC beside the name for as long as
  * the value is in use or can come back.
@@ -16,13 +18,27 @@ typedef struct DtWantedGroup
 {
 	uint64		id;				/* 0: looked up by name when needed */
 	bool		warned;			/* the user knows that it is missing */
+	bool		joined;			/* by join_group() */
 } DtWantedGroup;
+
+/* Does dirty_throttle.group name a group? */
+extern bool dt_session_wants_group;
+
+/*
+ * Our membership, in a parallel worker our leader's.  Before the first use, and
+ * where there can be none, a slot of our own.
+ */
+extern DtMember *dt_session_slot;
 
 /*
  * Does this session have a group, or want one?  All that a session without
- * one pays is a look at this.
+ * one pays is this.
  */
-extern bool dt_session_active;
+static inline bool
+dt_session_active(void)
+{
+	return unlikely(dt_session_wants_group || dt_session_slot->group != NULL);
+}
 
 /* Parameters: dirty_throttle.group was assigned. */
 extern void dt_session_want_group(const char *name, DtWantedGroup *extra);
@@ -36,7 +52,17 @@ extern bool dt_session_may_join(void);
  */
 extern const char *dt_session_background_group(void);
 
+/* Has join_group() put it where it is?  Has set_session_group()? */
+extern bool dt_session_has_joined(void);
+extern bool dt_session_was_moved(void);
+
 extern void dt_session_warn_unknown_group(const char *name);
+
+/*
+ * Take note of our slot, so that others can put us into a group.  Called at
+ * the end of a process's first transaction, which is part of its start.
+ */
+extern void dt_session_attach(void);
 
 /* A statement begins: join what is wanted if that was not possible yet. */
 extern void dt_session_begin_statement(void);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sql_functions.c
- *		What SQL calls: argument checks and the rows of the views.
+ *		What SQL calls to change something: argument checks and privileges.
  *
  * None of the functions is STRICT, so that a NULL is an error and not an
  * answer.  Who may call them is a matter of GRANT, see the extension script.
@@ -15,19 +15,21 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "funcapi.h"
+#include "grant.h"
 #include "group.h"
+#include "guc.h"
+#include "member.h"
 #include "miscadmin.h"
 #include "pause.h"
+#include "session.h"
+#include "sql.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "compat.h"
@@ -41,12 +43,20 @@ PG_FUNCTION_INFO_V1(rename_resource_group);
 PG_FUNCTION_INFO_V1(drop_resource_group);
 PG_FUNCTION_INFO_V1(dirty_throttle_reset);
 PG_FUNCTION_INFO_V1(dirty_throttle_pace);
-PG_FUNCTION_INFO_V1(dirty_throttle_ddl);
-PG_FUNCTION_INFO_V1(dirty_throttle_groups);
-PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
+PG_FUNCTION_INFO_V1(set_group_wal_limit);
+PG_FUNCTION_INFO_V1(reset_group_wal_limit);
+PG_FUNCTION_INFO_V1(set_group_burst);
+PG_FUNCTION_INFO_V1(set_group_mode);
+PG_FUNCTION_INFO_V1(pause_group);
+PG_FUNCTION_INFO_V1(resume_group);
+PG_FUNCTION_INFO_V1(set_session_group);
+PG_FUNCTION_INFO_V1(grant_group_use);
+PG_FUNCTION_INFO_V1(revoke_group_use);
+PG_FUNCTION_INFO_V1(join_group);
+PG_FUNCTION_INFO_V1(leave_joined_group);
 
-static void
-need_library(void)
+void
+dt_sql_need_library(void)
 {
 	if (!dt_group_available())
 		ereport(ERROR,
@@ -95,35 +105,47 @@ get_name(FunctionCallInfo fcinfo, int arg, const char *what)
  * not zero stays so, however small: zero means no limit.
  */
 static int64
-get_rate(FunctionCallInfo fcinfo, int arg)
+get_rate(FunctionCallInfo fcinfo, int arg, const char *what)
 {
 	float8		kb;
 
 	if (PG_ARGISNULL(arg))
-		null_argument("dirty rate limit");
+		null_argument(what);
 	kb = PG_GETARG_FLOAT8(arg);
 	if (isnan(kb) || kb < 0 || kb > MAX_RATE_KB)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("dirty rate limit %s is out of range",
-						float8out_internal(kb)),
+				 errmsg("%s %s is out of range", what, float8out_internal(kb)),
 				 errdetail("The limit is in KB/s (1 KB = 1000 bytes), from 0 to " INT64_FORMAT "; 0 means no limit.",
 						   MAX_RATE_KB)));
 	return kb > 0 ? Max((int64) rint(kb * 1000), 1) : 0;
 }
 
-Datum
-set_group_dirty_limit(PG_FUNCTION_ARGS)
+static void
+set_limit(FunctionCallInfo fcinfo, DtProperty limit, const char *what)
 {
 	char	   *name;
 	int64		rate;
 
-	need_library();
+	dt_sql_need_library();
 	name = get_name(fcinfo, 0, "group name");
-	rate = get_rate(fcinfo, 1);
-	if (dt_group_define(name, rate, DT_CREATE_OR_ALTER))
+	rate = get_rate(fcinfo, 1, what);
+	if (dt_group_define(name, limit, rate, DT_CREATE_OR_ALTER))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" created", name)));
+}
+
+Datum
+set_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	set_limit(fcinfo, DT_DIRTY_LIMIT, "dirty rate limit");
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	set_limit(fcinfo, DT_WAL_LIMIT, "WAL rate limit");
 	PG_RETURN_VOID();
 }
 
@@ -133,18 +155,193 @@ create_resource_group(PG_FUNCTION_ARGS)
 	char	   *name;
 	int64		rate;
 
-	need_library();
+	dt_sql_need_library();
 	name = get_name(fcinfo, 0, "group name");
-	rate = get_rate(fcinfo, 1);
-	dt_group_define(name, rate, DT_CREATE);
+	rate = get_rate(fcinfo, 1, "dirty rate limit");
+	dt_group_define(name, DT_DIRTY_LIMIT, rate, DT_CREATE);
 	PG_RETURN_VOID();
 }
 
 Datum
 reset_group_dirty_limit(PG_FUNCTION_ARGS)
 {
-	need_library();
-	dt_group_define(get_name(fcinfo, 0, "group name"), 0, DT_ALTER);
+	dt_sql_need_library();
+	dt_group_define(get_name(fcinfo, 0, "group name"), DT_DIRTY_LIMIT, 0,
+					DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+reset_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	dt_group_define(get_name(fcinfo, 0, "group name"), DT_WAL_LIMIT, 0,
+					DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_burst(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+	float8		ms;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	if (PG_ARGISNULL(1))
+		null_argument("burst");
+	ms = PG_GETARG_FLOAT8(1);
+	if (isnan(ms) || ms < 0 || ms > DT_RATE_MAX_BURST_US / 1000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("burst %s is out of range", float8out_internal(ms)),
+				 errdetail("The burst is in milliseconds of the group's rate, from 0 to " INT64_FORMAT ".",
+						   DT_RATE_MAX_BURST_US / 1000)));
+	dt_group_define(name, DT_BURST, (int64) rint(ms * 1000), DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_mode(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+	char	   *mode;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	if (PG_ARGISNULL(1))
+		null_argument("mode");
+	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("mode \"%s\" is not known", mode),
+				 errhint("The modes are \"enforce\" and \"observe\".")));
+	dt_group_define(name, DT_OBSERVE, strcmp(mode, "observe") == 0, DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+pause_group(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	if (PG_ARGISNULL(1))
+		null_argument("hard");
+	dt_group_stop(name, PG_GETARG_BOOL(1));
+	PG_RETURN_VOID();
+}
+
+Datum
+resume_group(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	if (!dt_group_resume(name))
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" is not paused", name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+set_session_group(PG_FUNCTION_ARGS)
+{
+	text	   *name;
+
+	dt_sql_need_library();
+	if (PG_ARGISNULL(0))
+		null_argument("process ID");
+	name = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	dt_member_move(PG_GETARG_INT32(0),
+				   name == NULL || VARSIZE_ANY_EXHDR(name) == 0 ? NULL :
+				   get_name(fcinfo, 1, "group name"));
+	PG_RETURN_VOID();
+}
+
+/*
+ * An argument that names a role.
+ */
+static Oid
+get_role(FunctionCallInfo fcinfo, int arg)
+{
+	if (PG_ARGISNULL(arg))
+		null_argument("role name");
+	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(arg)), false);
+}
+
+Datum
+grant_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	dt_grant_allow(name, get_role(fcinfo, 1));
+	PG_RETURN_VOID();
+}
+
+Datum
+revoke_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+	Oid			role;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	role = get_role(fcinfo, 1);
+	if (!dt_grant_revoke(name, role))
+		ereport(NOTICE,
+				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
+						GetUserNameFromId(role, false), name)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Who was put where he is by a DBA cannot go elsewhere by himself.
+ */
+static void
+must_not_be_moved(void)
+{
+	if (dt_session_was_moved())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this session was put where it is by set_session_group()"),
+				 errhint("Whoever may call that can move it again; RESET dirty_throttle.\"group\" ends it.")));
+}
+
+Datum
+join_group(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "group name");
+	if (!dt_grant_permits(name, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for resource group \"%s\"", name),
+				 errhint("The view dirty_throttle_grants lists who may join which group; SELECT grant_group_use(%s, %s) allows it.",
+						 quote_literal_cstr(name),
+						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	must_not_be_moved();
+	dt_guc_join_group(name);
+	PG_RETURN_VOID();
+}
+
+Datum
+leave_joined_group(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	must_not_be_moved();
+	if (!dt_session_has_joined())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this session has not joined a resource group by join_group()")));
+	dt_guc_reset_group();
 	PG_RETURN_VOID();
 }
 
@@ -200,7 +397,7 @@ rename_resource_group(PG_FUNCTION_ARGS)
 	char	   *old_name;
 	char	   *new_name;
 
-	need_library();
+	dt_sql_need_library();
 	old_name = get_name(fcinfo, 0, "old group name");
 	new_name = get_name(fcinfo, 1, "new group name");
 	dt_group_rename(old_name, new_name);
@@ -213,7 +410,7 @@ drop_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *name;
 
-	need_library();
+	dt_sql_need_library();
 	name = get_name(fcinfo, 0, "group name");
 	if (PG_ARGISNULL(1))
 		null_argument("if_exists");
@@ -231,7 +428,7 @@ drop_resource_group(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_reset(PG_FUNCTION_ARGS)
 {
-	need_library();
+	dt_sql_need_library();
 	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
 						 get_name(fcinfo, 0, "group name"));
 	PG_RETURN_VOID();
@@ -244,129 +441,7 @@ dirty_throttle_reset(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_pace(PG_FUNCTION_ARGS)
 {
-	need_library();
+	dt_sql_need_library();
 	dt_pace();
 	PG_RETURN_BOOL(true);
-}
-
-/*
- * One statement a group; the function is called by the name that it has
- * here, in this database.
- */
-Datum
-dirty_throttle_ddl(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	char	   *schema;
-	DtDefinition *definitions;
-	int			n;
-	int			i;
-
-	need_library();
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	if (schema == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("extension \"dirty_throttle\" was dropped concurrently")));
-	n = dt_group_definitions(&definitions);
-	for (i = 0; i < n; i++)
-	{
-		char	   *sql = psprintf("SELECT %s.set_group_dirty_limit(%s, %s);",
-								   quote_identifier(schema),
-								   quote_literal_cstr(definitions[i].name),
-								   float8out_internal(definitions[i].rate / 1000.0));
-		Datum		value = CStringGetTextDatum(sql);
-		bool		isnull = false;
-
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
-							 &isnull);
-	}
-	return (Datum) 0;
-}
-
-/* The name of a group as a SQL name, zero-padded. */
-static Datum
-name_datum(const char *name)
-{
-	Name		result = palloc(NAMEDATALEN);
-
-	namestrcpy(result, name);
-	return NameGetDatum(result);
-}
-
-Datum
-dirty_throttle_groups(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	DtGroupInfo *groups;
-	int			n;
-	int			i;
-
-	need_library();
-	InitMaterializedSRF(fcinfo, 0);
-	n = dt_group_list(&groups);
-	for (i = 0; i < n; i++)
-	{
-		DtGroupInfo *g = &groups[i];
-		Datum		values[11];
-		bool		nulls[11] = {0};
-		int			c = 0;
-
-		values[c++] = name_datum(g->name);
-		values[c++] = Float8GetDatum(g->rate / 1000.0);
-		values[c++] = Int32GetDatum(g->members);
-		nulls[c] = g->members == 0;
-		values[c++] = Float8GetDatum(g->rate / 1000.0 / Max(g->members, 1));
-		values[c++] = Int32GetDatum(g->paused);
-		values[c++] = Float8GetDatum(g->dirty_rate / 1000.0);
-		values[c++] = Int64GetDatum(g->blocks_dirtied);
-		values[c++] = Int64GetDatum(g->pauses);
-		values[c++] = Float8GetDatum(g->paused_us / 1000.0);
-		values[c++] = Float8GetDatum(g->debt / 1000.0);
-		values[c++] = TimestampTzGetDatum(g->stats_reset);
-		Assert(c == lengthof(values) && c == rsinfo->setDesc->natts);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
-	}
-	return (Datum) 0;
-}
-
-Datum
-dirty_throttle_sessions(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	DtMemberInfo *members;
-	bool		all;
-	int			n;
-	int			i;
-
-	need_library();
-	InitMaterializedSRF(fcinfo, 0);
-	all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-	n = dt_group_list_members(&members);
-	for (i = 0; i < n; i++)
-	{
-		DtMemberInfo *m = &members[i];
-		Datum		values[9];
-		bool		nulls[9] = {0};
-		int			c = 0;
-
-		if (!all && !has_privs_of_role(GetUserId(), m->userid))
-			continue;
-		values[c++] = Int32GetDatum(m->pid);
-		values[c++] = ObjectIdGetDatum(m->userid);
-		values[c++] = ObjectIdGetDatum(m->databaseid);
-		values[c++] = name_datum(m->group_name);
-		values[c++] = Int64GetDatum(m->blocks_dirtied);
-		values[c++] = Int64GetDatum(m->pauses);
-		values[c++] = Float8GetDatum(m->paused_us / 1000.0);
-		values[c++] = Float8GetDatum(m->debt / 1000.0);
-		nulls[c] = m->paused_since == 0;
-		values[c++] = TimestampTzGetDatum(m->paused_since);
-		Assert(c == lengthof(values) && c == rsinfo->setDesc->natts);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
-	}
-	return (Datum) 0;
 }

@@ -7,7 +7,8 @@
  * session.c, which may have a group to join; to pause.c, which may have a
  * pause to make up for, and wants to know when it fails, since during the
  * abort it is not to be known any more whether that was a cancel; to account.c
- * in a parallel worker; and to live.c, which charges while it runs.
+ * in a parallel worker; and to live.c, which charges while it runs.  Of a
+ * session that is no member only the query that runs is noted; see moved.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,6 +18,7 @@
 #include "executor/executor.h"
 #include "live.h"
 #include "miscadmin.h"
+#include "moved.h"
 #include "nodes/parsenodes.h"
 #include "pace.h"
 #include "pause.h"
@@ -85,25 +87,30 @@ static void
 statement_executor_run(EXECUTOR_RUN_PARAMS)
 {
 	int			outer_depth = depth;
+	volatile bool active = dt_session_active();	/* gcc warns else */
+	QueryDesc  *outer_running = dt_moved_running;
 
-	if (likely(!dt_session_active))
-	{
-		run(EXECUTOR_RUN_ARGS);
-		return;
-	}
-	begin_statement(true);
+	if (active)
+		begin_statement(true);
 	PG_TRY();
 	{
+		dt_moved_running = queryDesc;
 		run(EXECUTOR_RUN_ARGS);
+		dt_moved_running = outer_running;
 	}
 	PG_CATCH();
 	{
-		fail_statement(outer_depth);
+		dt_moved_running = outer_running;
+		if (active)
+			fail_statement(outer_depth);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	dt_account_settle_workers();
-	end_statement(outer_depth);
+	if (active)
+	{
+		dt_account_settle_workers();
+		end_statement(outer_depth);
+	}
 }
 
 static void
@@ -120,7 +127,7 @@ statement_executor_finish(QueryDesc *queryDesc)
 {
 	int			outer_depth = depth;
 
-	if (likely(!dt_session_active))
+	if (!dt_session_active())
 	{
 		finish(queryDesc);
 		return;
@@ -155,9 +162,17 @@ dt_process_utility(ProcessUtility_hook_type next, PlannedStmt *pstmt,
 }
 
 /*
- * CALL and DO commit between statements, when they hold no locks; other
- * commands that commit may hold some for the session.
+ * May this command commit while it holds locks for the session?  CALL and DO
+ * commit between statements, when they hold none; BEGIN, COMMIT and the like
+ * are done when they return.
  */
+static bool
+may_hold_locks(Node *command)
+{
+	return !IsA(command, CallStmt) && !IsA(command, DoStmt) &&
+		!IsA(command, TransactionStmt);
+}
+
 static void
 statement_utility(PlannedStmt *pstmt, const char *queryString,
 				  bool readOnlyTree, ProcessUtilityContext context,
@@ -166,16 +181,21 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 {
 	int			outer_depth = depth;
 	int			outer_hold = dt_pace_commit_hold;
+	volatile bool active = dt_session_active();	/* gcc warns else */
+	bool		hold = may_hold_locks(pstmt->utilityStmt);
 
-	if (likely(!dt_session_active))
+	if (!active && !hold)
 	{
 		dt_process_utility(next_process_utility, pstmt, queryString,
 						   readOnlyTree, context, params, queryEnv, dest, qc);
 		return;
 	}
 	/* VACUUM is charged by pace_vacuum.c */
-	begin_statement(!IsA(pstmt->utilityStmt, VacuumStmt));
-	if (!IsA(pstmt->utilityStmt, CallStmt) && !IsA(pstmt->utilityStmt, DoStmt))
+	if (active)
+		begin_statement(!IsA(pstmt->utilityStmt, VacuumStmt));
+
+	/* who is no member now may be made one while the command runs */
+	if (hold)
 		dt_pace_commit_hold++;
 	PG_TRY();
 	{
@@ -185,12 +205,14 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 	PG_CATCH();
 	{
 		dt_pace_commit_hold = outer_hold;
-		fail_statement(outer_depth);
+		if (active)
+			fail_statement(outer_depth);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	dt_pace_commit_hold = outer_hold;
-	end_statement(outer_depth);
+	if (active)
+		end_statement(outer_depth);
 }
 
 void

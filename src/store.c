@@ -3,10 +3,14 @@
  * store.c
  *		The durable file of group definitions.
  *
- * Format: a header (magic, version, number and size of the entries), the
- * entries, a CRC-32C over all that comes before it; integers in the machine's
- * own byte order, like the rest of the data directory.  The file is always
- * replaced as a whole: written under a temporary name, flushed, renamed.
+ * Format: a header (magic, version, number and size of the entries, the same of
+ * the grants), the entries, the grants, a CRC-32C over all that comes before
+ * it; integers in the machine's own byte order, like the rest of the data
+ * directory.  The file is always replaced as a whole: written under a
+ * temporary name, flushed, renamed.
+ *
+ * Version 1, of release 1.0, had no grants, and only a dirty rate limit in an
+ * entry.  It is read, but not written any more.
  *
  * Callers make sure that there is one writer at a time.
  *
@@ -24,7 +28,7 @@
 #include "store.h"
 
 #define STORE_MAGIC		0x64747467	/* "dttg" */
-#define STORE_VERSION	1
+#define STORE_VERSION	2
 #define STORE_TEMP_FILE	DT_STORE_FILE ".tmp"
 
 typedef struct StoreHeader
@@ -33,40 +37,65 @@ typedef struct StoreHeader
 	uint32		version;
 	uint32		n_entries;
 	uint32		entry_size;
+	uint32		n_grants;		/* from here on since version 2 */
+	uint32		grant_size;
 } StoreHeader;
+
+#define HEADER_SIZE_1	offsetof(StoreHeader, n_grants)
+
+typedef struct Entry1
+{
+	char		name[NAMEDATALEN];
+	int64		rate;
+} Entry1;
 
 /* An upper bound of what can be a file of ours, so that any can be read. */
 #define STORE_MAX_SIZE	(64 * 1024 * 1024)
 
 /*
- * What is wrong with this file image?  NULL when it is sound.
+ * What is wrong with this file image?  NULL when it is sound; then *header is
+ * complete, whatever its version.
  */
 static const char *
-find_damage(const char *image, size_t size)
+find_damage(const char *image, size_t size, StoreHeader *header)
 {
-	StoreHeader header;
 	pg_crc32c	crc;
 	pg_crc32c	stored;
-	size_t		body;
+	size_t		header_size = HEADER_SIZE_1;
+	size_t		entry_size = sizeof(Entry1);
+	uint64		expected;
 
-	if (size < sizeof(header) + sizeof(crc))
+	memset(header, 0, sizeof(*header));
+	if (size < HEADER_SIZE_1 + sizeof(crc))
 		return psprintf("it has %zu bytes, less than the smallest possible file",
 						size);
-	memcpy(&header, image, sizeof(header));
-	if (header.magic != STORE_MAGIC)
+	memcpy(header, image, HEADER_SIZE_1);
+	if (header->magic != STORE_MAGIC)
 		return psprintf("it begins with %08X instead of %08X",
-						header.magic, STORE_MAGIC);
-	if (header.version != STORE_VERSION)
-		return psprintf("its format version is %u, this library reads version %u",
-						header.version, STORE_VERSION);
-	if (header.entry_size != sizeof(DtDefinition))
+						header->magic, STORE_MAGIC);
+	if (header->version != 1 && header->version != STORE_VERSION)
+		return psprintf("its format version is %u, this library reads versions 1 to %u",
+						header->version, STORE_VERSION);
+	if (header->version > 1)
+	{
+		header_size = sizeof(*header);
+		entry_size = sizeof(DtDefinition);
+		if (size < header_size + sizeof(crc))
+			return psprintf("it has %zu bytes, less than the smallest possible file",
+							size);
+		memcpy(header, image, header_size);
+		if (header->grant_size != sizeof(DtGrant))
+			return psprintf("its grants have %u bytes instead of %zu",
+							header->grant_size, sizeof(DtGrant));
+	}
+	if (header->entry_size != entry_size)
 		return psprintf("its entries have %u bytes instead of %zu",
-						header.entry_size, sizeof(DtDefinition));
-	body = size - sizeof(header) - sizeof(crc);
-	if (body % sizeof(DtDefinition) != 0 ||
-		body / sizeof(DtDefinition) != header.n_entries)
-		return psprintf("it has %zu bytes, which does not fit its %u entries",
-						size, header.n_entries);
+						header->entry_size, entry_size);
+	expected = header_size + (uint64) header->n_entries * entry_size +
+		(uint64) header->n_grants * sizeof(DtGrant) + sizeof(crc);
+	if (size != expected)
+		return psprintf("it has %zu bytes, which does not fit its %u entries and %u grants",
+						size, header->n_entries, header->n_grants);
 
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, image, size - sizeof(crc));
@@ -79,28 +108,92 @@ find_damage(const char *image, size_t size)
 }
 
 /*
+ * The definitions of a sound file image.
+ */
+static void
+unpack(const char *image, const StoreHeader *header, DtDefinitions *d)
+{
+	int			i;
+
+	d->n_groups = header->n_entries;
+	d->n_grants = header->n_grants;
+	d->groups = palloc0(Max(d->n_groups, 1) * sizeof(DtDefinition));
+	d->grants = palloc0(Max(d->n_grants, 1) * sizeof(DtGrant));
+	if (header->version == 1)
+	{
+		for (i = 0; i < d->n_groups; i++)
+		{
+			Entry1		entry;
+
+			memcpy(&entry, image + HEADER_SIZE_1 + i * sizeof(entry),
+				   sizeof(entry));
+			memcpy(d->groups[i].name, entry.name, NAMEDATALEN);
+			d->groups[i].rate[DT_DIRTY] = entry.rate;
+			d->groups[i].burst_us = DT_RATE_DEFAULT_BURST_US;
+		}
+		return;
+	}
+	image += sizeof(*header);
+	memcpy(d->groups, image, d->n_groups * sizeof(DtDefinition));
+	image += d->n_groups * sizeof(DtDefinition);
+	memcpy(d->grants, image, d->n_grants * sizeof(DtGrant));
+}
+
+static bool
+is_name(const char *name)
+{
+	return name[0] != '\0' && name[NAMEDATALEN - 1] == '\0';
+}
+
+static int
+find_group(const DtDefinitions *d, const char *name)
+{
+	int			i;
+
+	for (i = 0; i < d->n_groups; i++)
+		if (strcmp(d->groups[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+/*
  * Are these definitions that we could have written?  A checksum says that the
  * bytes are as they were, not that they were right.
  */
 static const char *
-find_nonsense(const DtDefinition *definitions, int n)
+find_nonsense(const DtDefinitions *definitions)
 {
 	int			i;
-	int			j;
+	int			r;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < definitions->n_groups; i++)
 	{
-		const DtDefinition *d = &definitions[i];
+		const DtDefinition *d = &definitions->groups[i];
 
-		if (d->name[0] == '\0' || d->name[NAMEDATALEN - 1] != '\0')
+		if (!is_name(d->name))
 			return psprintf("entry %d has no valid name", i + 1);
-		if (d->rate < 0 || d->rate > DT_RATE_MAX)
-			return psprintf("entry %d has a rate of " INT64_FORMAT " bytes/s",
-							i + 1, d->rate);
-		for (j = 0; j < i; j++)
-			if (strcmp(d->name, definitions[j].name) == 0)
-				return psprintf("entries %d and %d have the same name",
-								j + 1, i + 1);
+		for (r = 0; r < DT_RESOURCES; r++)
+			if (d->rate[r] < 0 || d->rate[r] > DT_RATE_MAX)
+				return psprintf("entry %d has a rate of " INT64_FORMAT " bytes/s",
+								i + 1, d->rate[r]);
+		if (d->burst_us < 0 || d->burst_us > DT_RATE_MAX_BURST_US)
+			return psprintf("entry %d has a burst of " INT64_FORMAT " us",
+							i + 1, d->burst_us);
+		if (d->observe != 0 && d->observe != 1)
+			return psprintf("entry %d has mode " INT64_FORMAT,
+							i + 1, d->observe);
+		if (find_group(definitions, d->name) < i)
+			return psprintf("entries %d and %d have the same name",
+							find_group(definitions, d->name) + 1, i + 1);
+	}
+	for (i = 0; i < definitions->n_grants; i++)
+	{
+		const DtGrant *grant = &definitions->grants[i];
+
+		if (!is_name(grant->group_name) ||
+			find_group(definitions, grant->group_name) < 0 ||
+			!OidIsValid(grant->role))
+			return psprintf("grant %d has no valid group or role", i + 1);
 	}
 	return NULL;
 }
@@ -139,33 +232,29 @@ slurp(size_t *size, const char **damage)
 	return image;
 }
 
-int
-dt_store_read(DtDefinition **definitions)
+void
+dt_store_read(DtDefinitions *definitions)
 {
 	const char *damage = NULL;
+	StoreHeader header;
 	size_t		size;
 	char	   *image;
-	int			n = 0;
 
-	*definitions = NULL;
+	memset(definitions, 0, sizeof(*definitions));
 	image = slurp(&size, &damage);
 	if (image == NULL && damage == NULL)
-		return 0;				/* no group was ever defined */
+		return;					/* no group was ever defined */
 
 	if (image != NULL && damage == NULL)
+		damage = find_damage(image, size, &header);
+	if (damage == NULL)
 	{
-		damage = find_damage(image, size);
-		if (damage == NULL)
-		{
-			n = ((StoreHeader *) image)->n_entries;
-			*definitions = palloc(Max(n, 1) * sizeof(DtDefinition));
-			memcpy(*definitions, image + sizeof(StoreHeader),
-				   n * sizeof(DtDefinition));
-			damage = find_nonsense(*definitions, n);
-		}
+		unpack(image, &header, definitions);
+		damage = find_nonsense(definitions);
 	}
 	if (damage == NULL)
-		return n;
+		return;
+	memset(definitions, 0, sizeof(*definitions));
 
 	/* Not an ERROR, which would keep the server from starting. */
 	ereport(WARNING,
@@ -187,7 +276,6 @@ dt_store_read(DtDefinition **definitions)
 				(errcode_for_file_access(),
 				 errmsg("could not rename file \"%s\" to \"%s\": %m",
 						DT_STORE_FILE, DT_STORE_DAMAGED_FILE)));
-	return 0;
 }
 
 /*
@@ -209,20 +297,26 @@ write_failed(int fd, const char *what)
 }
 
 void
-dt_store_write(const DtDefinition *definitions, int n)
+dt_store_write(const DtDefinitions *d)
 {
 	StoreHeader header;
 	pg_crc32c	crc;
-	size_t		size = sizeof(header) + n * sizeof(DtDefinition) + sizeof(crc);
+	size_t		groups_size = d->n_groups * sizeof(DtDefinition);
+	size_t		grants_size = d->n_grants * sizeof(DtGrant);
+	size_t		size = sizeof(header) + groups_size + grants_size +
+		sizeof(crc);
 	char	   *image = palloc(size);
 	int			fd;
 
 	header.magic = STORE_MAGIC;
 	header.version = STORE_VERSION;
-	header.n_entries = n;
+	header.n_entries = d->n_groups;
 	header.entry_size = sizeof(DtDefinition);
+	header.n_grants = d->n_grants;
+	header.grant_size = sizeof(DtGrant);
 	memcpy(image, &header, sizeof(header));
-	memcpy(image + sizeof(header), definitions, n * sizeof(DtDefinition));
+	memcpy(image + sizeof(header), d->groups, groups_size);
+	memcpy(image + sizeof(header) + groups_size, d->grants, grants_size);
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, image, size - sizeof(crc));
 	FIN_CRC32C(crc);

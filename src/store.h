@@ -8,6 +8,8 @@
 #ifndef DT_STORE_H
 #define DT_STORE_H
 
+#include "resource.h"
+
 /* Relative to the data directory, where a base backup picks it up. */
 #define DT_STORE_FILE			"dirty_throttle.groups"
 #define DT_STORE_DAMAGED_FILE	DT_STORE_FILE ".damaged"
@@ -16,19 +18,36 @@
 typedef struct DtDefinition
 {
 	char		name[NAMEDATALEN];	/* zero-padded */
-	int64		rate;			/* bytes/s, 0 = no limit */
+	int64		rate[DT_RESOURCES]; /* bytes/s, 0 = no limit */
+	int64		burst_us;
+	int64		observe;		/* 0 or 1: does its limit make nobody pause? */
 } DtDefinition;
 
+/* And of who may join it. */
+typedef struct DtGrant
+{
+	char		group_name[NAMEDATALEN];	/* zero-padded */
+	Oid			role;
+} DtGrant;
+
+typedef struct DtDefinitions
+{
+	int			n_groups;
+	int			n_grants;
+	DtDefinition *groups;
+	DtGrant    *grants;
+} DtDefinitions;
+
 /*
- * Read all definitions into palloc'd memory and return their number.  Never
- * fails: a damaged file is reported in the server log, put aside under
- * DT_STORE_DAMAGED_FILE and counts as empty.
+ * Read all definitions into palloc'd memory.  Never fails: a damaged file is
+ * reported in the server log, put aside under DT_STORE_DAMAGED_FILE and counts
+ * as empty.
  */
-extern int	dt_store_read(DtDefinition **definitions);
+extern void dt_store_read(DtDefinitions *definitions);
 
 /*
  * Replace the file.  ERROR when that fails; then the old file stands.
  */
-extern void dt_store_write(const DtDefinition *definitions, int n);
+extern void dt_store_write(const DtDefinitions *definitions);
 
 #endif							/* DT_STORE_H */

@@ -1,0 +1,19 @@
+/*-------------------------------------------------------------------------
+ *
+ * resource.h
+ *		What can be limited: each is a counter and a rate engine.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_RESOURCE_H
+#define DT_RESOURCE_H
+
+typedef enum DtResource
+{
+	DT_DIRTY,					/* shared buffers dirtied */
+	DT_WAL						/* WAL written */
+} DtResource;
+
+#define DT_RESOURCES	2
+
+#endif							/* DT_RESOURCE_H */
