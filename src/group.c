@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * group.c
- *		The registry of resource dt_groups in dt_shared memory.
+ *		The registry of resource groups in shared memory.
  *
  * A change is planned under the change lock, made durable, and only then
  * applied, by steps that cannot fail.  Locks: see registry.h.
@@ -22,7 +22,7 @@
 
 #include "compat.h"
 
-/* Roles that may join dt_groups, for each group that can be defined. */
+/* Roles that may join groups, for each group that can be defined. */
 #define GRANTS_PER_GROUP	16
 
 DtShared   *dt_shared = NULL;
@@ -133,7 +133,7 @@ init_group(DtGroup *g, const DtDefinition *d)
 }
 
 /*
- * The dt_groups of the definitions file.  More of them than max_groups allows is
+ * The groups of the definitions file.  More of them than max_groups allows is
  * a mistake of configuration that must not cost anybody a definition, so it
  * stops the start, as it does with replication slots.
  */
@@ -150,7 +150,7 @@ load_definitions(void)
 	if (needed > dt_shared->max_groups)
 		ereport(FATAL,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("%d resource dt_groups are defined, but dirty_throttle.max_groups is %d",
+				 errmsg("%d resource groups are defined, but dirty_throttle.max_groups is %d",
 						d.n_groups, dt_shared->max_groups),
 				 errhint("Set dirty_throttle.max_groups to %d or more and start the server again.",
 						 needed)));
@@ -383,7 +383,7 @@ dt_group_define(const char *name, DtProperty property, int64 value,
 	if (create && (g = find_free()) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d resource dt_groups are in use",
+				 errmsg("all %d resource groups are in use",
 						dt_shared->max_groups),
 				 errhint("Drop one with drop_resource_group(), or set dirty_throttle.max_groups to more than %d and restart the server.",
 						 dt_shared->max_groups)));
@@ -487,7 +487,7 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("resource group \"%s\" is in use", name),
 				 errdetail_plural("%d session is a member of it.",
-								  "%d sessions are dt_members of it.",
+								  "%d sessions are members of it.",
 								  in_use, in_use),
 				 errhint("SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s lists them; drop_resource_group(..., force => true) releases them.",
 						 quote_literal_cstr(name))));
@@ -549,7 +549,7 @@ dt_group_reset_stats(const char *name)
 }
 
 /*
- * Stop the dt_members of a group, or change how hard they are stopped.
+ * Stop the members of a group, or change how hard they are stopped.
  */
 void
 dt_group_stop(const char *name, bool hard)

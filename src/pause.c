@@ -108,11 +108,13 @@ server_is_stopping(void)
 static int64
 next_slice(bool first, bool in_flight, int64 left)
 {
-	int64		pause = dt_account_pause_left(first, in_flight);
+	bool		stopped = dt_account_is_stopped(in_flight);
+	int64		pause;
 
-	if (pause > 0 && dt_account_is_stopped(in_flight))
-		return server_is_stopping() ? 0 : pause;
-	return Min(pause, left);
+	if (stopped ? server_is_stopping() : left <= 0)
+		return 0;
+	pause = dt_account_pause_left(first, in_flight);
+	return stopped ? pause : Min(pause, left);
 }
 
 /*
