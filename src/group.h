@@ -118,7 +118,7 @@ extern void dt_group_reset_stats(const char *name);
 extern uint64 dt_group_lookup(const char *name);
 
 /* ERROR: there is no such group. */
-extern void dt_group_missing(const char *name) pg_attribute_noreturn();
+extern void dt_group_missing(const char *name);
 
 /* Changes with every change of the registry: time to look up again. */
 extern uint64 dt_group_registry_version(void);

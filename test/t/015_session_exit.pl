@@ -1,5 +1,8 @@
 # However a session ends, it is not a member any more, and what it owes is
 # repaid by its group.
+#
+# A session may end by itself before it is terminated:
+# expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL backend process
 
 use strict;
 use warnings FATAL => 'all';
