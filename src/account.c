@@ -228,25 +228,18 @@ dt_account_is_throttled(void)
 }
 
 int64
-dt_account_block_time(void)
+dt_account_block_time(DtResource resource)
 {
-	int64		longest = 0;
-	int			r;
+	int64		rate;
+	int64		debtors;
 
 	if (!is_known())
 		return 0;
 	if (stopped(true))
 		return STOP_SLICE_US;
-	for (r = 0; r < DT_RESOURCES; r++)
-	{
-		int64		rate = group->use[r].rate.rate;
-		int64		debtors = group->use[r].rate.debtor_weight;
-
-		if (rate > 0 && (r == DT_DIRTY || uses[r].owes))
-			longest = Max(longest, BLCKSZ * INT64CONST(1000000) / rate *
-						  Max(debtors, 1));
-	}
-	return longest;
+	rate = group->use[resource].rate.rate;
+	debtors = group->use[resource].rate.debtor_weight;
+	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate * Max(debtors, 1) : 0;
 }
 
 bool
@@ -351,8 +344,10 @@ count_would_be_pause(int64 now)
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		pause = Max(pause, dt_rate_forgive(&group->use[r].rate,
-										   &my->use[r].rate, now));
+		int64		due = dt_rate_forgive(&group->use[r].rate,
+										  &my->use[r].rate, now);
+
+		pause = Max(pause, due);
 		uses[r].carried = 0;
 	}
 	if (pause == 0)
@@ -478,12 +473,14 @@ dt_account_follow_limit(void)
 }
 
 int64
-dt_account_charge_live(int64 *blocks)
+dt_account_charge_live(int64 threshold[DT_RESOURCES])
 {
 	int64		pause;
 	DtGroup    *g;
+	int			r;
 
-	*blocks = UNLIMITED_CHARGE / BLCKSZ;
+	for (r = 0; r < DT_RESOURCES; r++)
+		threshold[r] = UNLIMITED_CHARGE;
 	if (busy)
 		return -1;
 
@@ -504,8 +501,8 @@ dt_account_charge_live(int64 *blocks)
 	if (group != g)
 		follow(g);
 	pause = charge_locked(dt_now_us(), 0, true);
-	*blocks = Min((uses[DT_DIRTY].next_charge - uses[DT_DIRTY].billed),
-				  (uses[DT_WAL].next_charge - uses[DT_WAL].billed)) / BLCKSZ;
+	for (r = 0; r < DT_RESOURCES; r++)
+		threshold[r] = uses[r].next_charge - uses[r].billed;
 	if (pause > 0)
 		charge_at_next_safe_point();
 	SpinLockRelease(&g->lock);

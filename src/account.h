@@ -58,10 +58,10 @@ extern bool dt_account_is_limited(DtResource resource);
 extern bool dt_account_is_stopped(bool in_flight);
 
 /*
- * How long a block takes at this member's share of the rate, us; 0: no limit.
- * A WAL limit counts when there is a debt, taking a block to cost its size.
+ * How long a block's size takes at this member's share of the rate, us; 0: no
+ * limit.
  */
-extern int64 dt_account_block_time(void);
+extern int64 dt_account_block_time(DtResource resource);
 
 /*
  * Charge what was used since the last charge, at a place that can be a safe
@@ -77,10 +77,10 @@ extern void dt_account_follow_limit(void);
 /*
  * Charge from a signal handler, while a command runs that has no safe points.
  * Never waits: -1 when the account is in use, try again.  Otherwise the pause
- * that is due, in us, and in *blocks how many may be dirtied before the next
- * charge.
+ * that is due, in us; and how many bytes of each resource may be used before
+ * the next charge.
  */
-extern int64 dt_account_charge_live(int64 *blocks);
+extern int64 dt_account_charge_live(int64 threshold[DT_RESOURCES]);
 
 /* Was anything charged since the transaction began? */
 extern bool dt_account_xact_has_used(void);

@@ -32,11 +32,11 @@ static volatile sig_atomic_t running = 0;	/* a statement that is charged */
 static void
 charge_live(void)
 {
-	int64		blocks;
+	int64		threshold[DT_RESOURCES];
 
 	if (!running)
 		return;
-	(void) dt_account_charge_live(&blocks);
+	(void) dt_account_charge_live(threshold);
 	enable_timeout_after(live_timeout, LIVE_CHARGE_MS);
 }
 

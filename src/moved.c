@@ -55,9 +55,9 @@ static void
 told(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
-	int64		blocks;
+	int64		threshold[DT_RESOURCES];
 
-	(void) dt_account_charge_live(&blocks);
+	(void) dt_account_charge_live(threshold);
 	if (dt_moved_running != NULL && dt_moved_running->planstate != NULL)
 		pace_tree(dt_moved_running->planstate);
 	SetLatch(MyLatch);

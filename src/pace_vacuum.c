@@ -62,8 +62,8 @@
 
 /*
  * A page that is only looked at can be changed, and make WAL, without turning
- * dirty.  With a WAL limit it counts for this part of one that does, as by the
- * core's default costs.
+ * dirty.  With a WAL limit it costs this part of one that does, as by the
+ * core's defaults; how much WAL that makes is seen from turn to turn.
  */
 #define VISITS_PER_DIRTIED	20
 
@@ -88,6 +88,8 @@ static bool full;				/* it is VACUUM FULL, which takes no naps */
 static CostSettings own;		/* what the user has set */
 static BufferUsage last_usage;	/* at the last turn */
 static double own_due_us;		/* nap still due by the user's settings */
+static uint64 last_wal;			/* WAL written up to the last turn, bytes */
+static double wal_per_cost;		/* WAL that a unit of cost makes, bytes */
 static int64 last_turn;			/* its time, us */
 
 static void
@@ -114,34 +116,48 @@ set_settings(const CostSettings *s)
 }
 
 /*
- * Settings that nap after so many dirtied pages, or when the user's would.
+ * Settings that nap after so many dirtied pages, or so much WAL, or when the
+ * user's would.
  */
 static void
-set_budget(int64 blocks)
+set_budget(int64 blocks, double wal)
 {
 	CostSettings s = own;
+	bool		wal_limited = dt_account_is_limited(DT_WAL);
+	double		limit;
 
 	s.delay = NAP_MS;
 	if (!full)
 		s.workers = 0;
 	if (own.delay > 0)
-	{
-		double		own_budget = own.limit * Max(OWN_TURN_MS / own.delay, 1);
-
 		s.page_dirty = Max(own.page_dirty, 1);
-		s.limit = (int) Min(own_budget, (double) blocks * s.page_dirty);
-	}
 	else
 	{
-		bool		visits = dt_account_is_limited(DT_WAL);
-
-		s.page_hit = s.page_miss = visits ? 1 : 0;
-		s.page_dirty = visits ? VISITS_PER_DIRTIED : 1;
-		s.limit = (int) Min(blocks * s.page_dirty, INT_MAX);
+		s.page_hit = s.page_miss = wal_limited ? 1 : 0;
+		s.page_dirty = wal_limited ? VISITS_PER_DIRTIED : 1;
 	}
-	s.limit = Max(s.limit, 1);
+	limit = (double) blocks * s.page_dirty;
+	if (own.delay > 0)
+		limit = Min(limit, own.limit * Max(OWN_TURN_MS / own.delay, 1));
+	if (wal_limited && wal < limit * wal_per_cost)
+		limit = wal / wal_per_cost;
+	s.limit = (int) Max(Min(limit, INT_MAX), 1);
 	set_settings(&s);
 	VacuumCostBalance = 0;
+}
+
+/*
+ * Learn how much WAL a unit of cost makes: more of it counts at once, less of
+ * it not before that has shown for a while.
+ */
+static void
+learn_wal(void)
+{
+	double		wal = pgWalUsage.wal_bytes - last_wal;
+
+	last_wal = pgWalUsage.wal_bytes;
+	if (VacuumCostBalance > 0)
+		wal_per_cost = Max(wal / VacuumCostBalance, wal_per_cost / 2);
 }
 
 /*
@@ -198,10 +214,11 @@ set_timer(int64 us)
 static void
 turn(void)
 {
-	int64		blocks;
-	int64		pause = dt_account_charge_live(&blocks);
+	int64		threshold[DT_RESOURCES];
+	int64		pause = dt_account_charge_live(threshold);
 	double		own_us;
 	int64		block_us;
+	int64		wal_us;
 	int64		longest;
 
 	if (pause < 0)
@@ -209,6 +226,7 @@ turn(void)
 		set_timer(RETRY_US);
 		return;
 	}
+	learn_wal();
 	if (!dt_account_is_throttled())
 	{
 		/* Each turn cuts one of the user's naps short, so take fewer. */
@@ -221,11 +239,17 @@ turn(void)
 	 * A turn lets one block through at least, whatever is owed.  That must not
 	 * be more than the share of the time until the next.
 	 */
-	block_us = Max(dt_account_block_time(), 1);
-	longest = Max(LONGEST_TURN_US, block_us);
+	block_us = Max(dt_account_block_time(DT_DIRTY), 1);
+	wal_us = Max(dt_account_block_time(DT_WAL), 1);
+	longest = Max(LONGEST_TURN_US, Max(block_us, wal_us));
 	own_us = own_pause(dt_now_us());
-	set_budget(pause > longest ? 1 :
-			   Max(Min(blocks * CHARGES_PER_TURN, longest / block_us), 1));
+	if (pause > longest)
+		set_budget(1, BLCKSZ);
+	else
+		set_budget(Max(Min(threshold[DT_DIRTY] / BLCKSZ * CHARGES_PER_TURN,
+						   longest / block_us), 1),
+				   Min((double) threshold[DT_WAL] * CHARGES_PER_TURN,
+					   (double) longest / wal_us * BLCKSZ));
 	pause = Max(pause, (int64) Min(own_us, longest));
 	set_timer(Min(Max(pause, SHORTEST_TURN_US), longest));
 }
@@ -238,17 +262,22 @@ turn(void)
 static void
 steer(void)
 {
-	int64		blocks;
-	int64		pause = dt_account_charge_live(&blocks);
+	int64		threshold[DT_RESOURCES];
+	int64		pause = dt_account_charge_live(threshold);
 
 	if (pause < 0 || !dt_account_is_throttled() || vacuum_cost_delay <= 0 ||
 		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND))
 		VacuumCostPageDirty = own.page_dirty;
 	else
 	{
-		double		cost = (double) dt_account_block_time() / 1000 /
-			vacuum_cost_delay * vacuum_cost_limit;
+		int64		block_us = dt_account_block_time(DT_DIRTY);
+		double		cost;
 
+		/* a dirtied page makes less WAL than its size, mostly */
+		if (pause > 0)
+			block_us = Max(block_us, dt_account_block_time(DT_WAL));
+		cost = (double) block_us / 1000 / vacuum_cost_delay *
+			vacuum_cost_limit;
 		cost *= 1 + (double) pause / LONGEST_TURN_US;
 		VacuumCostPageDirty = (int) Max(own.page_dirty,
 										Min(cost, 4.0 * vacuum_cost_limit));
@@ -316,11 +345,13 @@ pace_vacuum_utility(PlannedStmt *pstmt, const char *queryString,
 	last_usage = pgBufferUsage;
 	last_turn = dt_now_us();
 	own_due_us = 0;
+	last_wal = pgWalUsage.wal_bytes;
+	wal_per_cost = (double) BLCKSZ / VISITS_PER_DIRTIED;
 	pacing = true;
 	PG_TRY();
 	{
 		if (dt_account_is_throttled())
-			set_budget(1);
+			set_budget(1, BLCKSZ);
 		else
 			set_unlimited();
 		start_timer();

@@ -10,7 +10,6 @@
  */
 #include "profile.h"
 
-#include <math.h>
 #include <string.h>
 
 #define SECOND_US		INT64_C(1000000)
@@ -44,11 +43,14 @@ bucket_end(int bucket)
 	return ((INT64_C(17) + (bucket - 1) % 16) << octave) >> 4;
 }
 
-/* If the second under way is over, put it into the histogram. */
+/*
+ * If the second under way is over, put it into the histogram.  Callers read
+ * the clock before they take the lock, so "now" may be a little in the past.
+ */
 static void
 finish_second(DtProfile *p, int64_t now)
 {
-	if (now / SECOND_US == p->second)
+	if (now / SECOND_US <= p->second)
 		return;
 	if (p->bytes > 0)
 	{
@@ -83,7 +85,9 @@ dt_profile_quantile(DtProfile *p, double quantile, int64_t now)
 	int			bucket;
 
 	finish_second(p, now);
-	wanted = (int64_t) ceil(quantile * (double) p->seconds);
+	wanted = (int64_t) (quantile * p->seconds);
+	if (wanted < quantile * p->seconds)
+		wanted++;
 	for (bucket = 0; bucket < DT_PROFILE_BUCKETS; bucket++)
 	{
 		seen += p->count[bucket];

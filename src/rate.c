@@ -138,6 +138,8 @@ static void
 remove_debtor(DtRateGroup *g, DtRateMember *m)
 {
 	g->debtor_weight -= m->weight;
+	if (m->let_off)
+		g->let_off_weight += m->weight;
 	g->pool -= unpaid(g, m) * m->weight;
 	m->debtor = false;
 	flow(g);
@@ -154,7 +156,7 @@ remove_if_paid(DtRateGroup *g, DtRateMember *m)
 static void
 end_let_off(DtRateGroup *g, DtRateMember *m)
 {
-	if (m->let_off)
+	if (m->let_off && !m->debtor)
 		g->let_off_weight -= m->weight;
 	m->let_off = false;
 }
@@ -298,6 +300,8 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 		m->finish = g->vtime;
 		m->debtor = true;
 		g->debtor_weight += m->weight;
+		if (m->let_off)
+			g->let_off_weight -= m->weight;
 	}
 
 	m->finish = g->vtime +
@@ -554,14 +558,14 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 		return 0;
 	g->debtor_weight -= m->weight;
 	m->debtor = false;
-
-	/* Others that were let off would be in debt, too, and share the income. */
+	g->let_off_weight += m->weight;
 	if (!m->let_off)
 	{
 		m->let_off = true;
 		m->let_off_until = g->t_last;
-		g->let_off_weight += m->weight;
 	}
+
+	/* Others that were let off would be in debt, too, and share the income. */
 	us = (double) unpaid(g, m) *
 		(g->debtor_weight + g->let_off_weight) / g->rate;
 	if (us > 1e15)
@@ -664,7 +668,7 @@ dt_rate_check(const DtRateGroup *g)
 				problem = check_member(g, m);
 			if (m->debtor)
 				weight += m->weight;
-			if (m->let_off)
+			if (m->let_off && !m->debtor)
 				let_off += m->weight;
 			n++;
 			m = m->next;

@@ -36,7 +36,8 @@ typedef struct DtRateMember
 	int64_t		slack;			/* tokens of F left out of the last pause */
 	int32_t		weight;			/* share of the income while in debt, >= 1 */
 	bool		debtor;			/* counted in the group's debtor_weight */
-	bool		let_off;		/* counted in the group's let_off_weight */
+	bool		let_off;		/* counted in the group's let_off_weight,
+								 * unless it is a debtor again */
 	int64_t		let_off_until;	/* it would pause until then, had it to */
 	struct DtRateMember *next;	/* ring of the group's members; NULL: none */
 	struct DtRateMember *prev;
@@ -53,7 +54,8 @@ typedef struct DtRateGroup
 	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
 	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
 	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
-	int64_t		let_off_weight; /* the same of those that would pause now */
+	int64_t		let_off_weight; /* of those that would pause now, but owe
+								 * nothing any more */
 	DtRateMember ghost;			/* repays what members left behind */
 	DtRateMember *cursor;		/* next member to look at for eviction */
 	int32_t		n_members;
