@@ -256,8 +256,10 @@ SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
 FROM pg_catalog.pg_locks AS l
      JOIN pg_catalog.pg_database AS d
           ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+     CROSS JOIN LATERAL
+          (SELECT pg_catalog.pg_blocking_pids(l.pid) AS pids OFFSET 0) AS b
      JOIN dirty_throttle_sessions() AS s
-          ON s.pid OPERATOR(pg_catalog.=) ANY (pg_catalog.pg_blocking_pids(l.pid))
+          ON s.pid OPERATOR(pg_catalog.=) ANY (b.pids)
      LEFT JOIN pg_catalog.pg_stat_activity AS w
           ON w.pid OPERATOR(pg_catalog.=) l.pid
 WHERE NOT l.granted AND s.paused_since IS NOT NULL;

@@ -16,10 +16,9 @@
  * another one than ours, and lock_account() follows it.  What was not charged
  * by then is charged to the new group.
  *
- * A parallel worker uses its leader's slot: what it uses is charged to the
- * leader's account, and it pauses for it, too.  The leader later adds the
- * worker's counters to its own, so the worker leaves word of what is paid for
- * ("prepaid").
+ * A parallel worker uses its leader's slot, and pauses for what is charged
+ * there, too.  The leader later adds the worker's counters to its own, so the
+ * worker leaves word of what is paid for ("prepaid").
  *
  * A long command without safe points is charged from a timer's signal handler
  * (dt_account_charge_live), which may interrupt anything here; "busy" tells it
@@ -60,6 +59,7 @@ static DtMember *my = NULL;		/* our slot, or our leader's */
 static DtGroup *group = NULL;	/* NULL: no account, as far as we know */
 static Use	uses[DT_RESOURCES];
 static uint32 generation = 0;	/* group->generation at the last charge */
+static uint32 releases = 0;		/* my->releases at the last look */
 static bool owes = false;		/* the last look found a pause to make */
 static DtPauseCause cause = DT_BY_DIRTY;	/* of that pause */
 static bool asleep = false;		/* counted in my->sleepers */
@@ -67,6 +67,7 @@ static int64 xact_used = 0;		/* charged in this transaction, bytes */
 
 /* The account is being worked on: hands off, signal handler. */
 static volatile sig_atomic_t busy = 0;
+static volatile sig_atomic_t hands_off = 0; /* it was told so */
 
 static inline int64
 counter(int resource)
@@ -76,18 +77,10 @@ counter(int resource)
 		(int64) pgWalUsage.wal_bytes;
 }
 
-/* When is the next charge due, by whichever resource? */
-static inline void
-set_next_charge(int64 dirty, int64 wal)
-{
-	dt_account_next_dirty = dirty / BLCKSZ;
-	dt_account_next_wal = wal;
-}
-
 static inline void
 charge_at_next_safe_point(void)
 {
-	set_next_charge(uses[DT_DIRTY].billed, uses[DT_WAL].billed);
+	dt_account_next_dirty = dt_account_next_wal = 0;
 }
 
 /*
@@ -102,29 +95,50 @@ forget_account(void)
 	dt_account_next_dirty = dt_account_next_wal = PG_INT64_MAX;
 }
 
+/* Is our slot still the member of the group that it was? */
+static inline bool
+is_followed(void)
+{
+	return my->group == group && my->releases == releases;
+}
+
 /*
- * Our slot is a member of another group than we knew of.
+ * It is a member of another group than we knew of, or again.  What was used
+ * while it was in none is nobody's.
  */
 static void
 follow(DtGroup *g)
 {
+	bool		is_new = group == NULL || my->releases != releases;
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		if (group == NULL)
+		if (is_new)
 			uses[r].billed = counter(r);
 		uses[r].was_throttled = true;
 		uses[r].owes = false;
 		uses[r].carried = 0;
 	}
-	if (group == NULL)
+	if (is_new)
 		xact_used = 0;
 	group = g;
+	releases = my->releases;
 	owes = false;
 	asleep = false;
 	generation = pg_atomic_read_u32(&g->generation) - 1;
 	charge_at_next_safe_point();
+}
+
+static void
+release_busy(void)
+{
+	pg_compiler_barrier();
+	busy = 0;
+	pg_compiler_barrier();
+	if (hands_off)
+		charge_at_next_safe_point();
+	hands_off = 0;
 }
 
 /*
@@ -146,15 +160,14 @@ lock_account(int64 *now)
 		SpinLockAcquire(&g->lock);
 		if (my->group == g)
 		{
-			if (group != g)
+			if (!is_followed())
 				follow(g);
 			return true;
 		}
 		SpinLockRelease(&g->lock);
 	}
 	forget_account();
-	pg_compiler_barrier();
-	busy = 0;
+	release_busy();
 	return false;
 }
 
@@ -164,8 +177,7 @@ unlock_account(void)
 	DtGroup    *g = group;
 
 	SpinLockRelease(&g->lock);
-	pg_compiler_barrier();
-	busy = 0;
+	release_busy();
 }
 
 void
@@ -179,7 +191,7 @@ dt_account_is_open(void)
 {
 	int64		now;
 
-	if (my != NULL && my->group != group && lock_account(&now))
+	if (my != NULL && !is_followed() && lock_account(&now))
 		unlock_account();
 	return group != NULL;
 }
@@ -188,21 +200,7 @@ dt_account_is_open(void)
 static bool
 is_known(void)
 {
-	return group != NULL && my->group == group;
-}
-
-static bool
-stopped(bool in_flight)
-{
-	return group->stopped_since != 0 &&
-		(group->stopped_hard || !in_flight) && dt_group_throttling_enabled();
-}
-
-static bool
-limited(int resource)
-{
-	return group->use[resource].rate.rate > 0 && !group->observe &&
-		dt_group_throttling_enabled();
+	return group != NULL && is_followed();
 }
 
 /*
@@ -211,13 +209,13 @@ limited(int resource)
 bool
 dt_account_is_limited(DtResource resource)
 {
-	return is_known() && limited(resource);
+	return is_known() && dt_group_is_limited(group, resource);
 }
 
 bool
 dt_account_is_stopped(bool in_flight)
 {
-	return is_known() && stopped(in_flight);
+	return is_known() && dt_group_is_stopped(group, in_flight);
 }
 
 bool
@@ -235,7 +233,7 @@ dt_account_block_time(DtResource resource)
 
 	if (!is_known())
 		return 0;
-	if (stopped(true))
+	if (dt_group_is_stopped(group, true))
 		return STOP_SLICE_US;
 	rate = group->use[resource].rate.rate;
 	debtors = group->use[resource].rate.debtor_weight;
@@ -261,7 +259,7 @@ dt_account_is_settled(void)
 
 	if (my == NULL || my->group == NULL)
 		return true;
-	if (owes || my->group != group)
+	if (owes || !is_followed())
 		return false;
 	for (r = 0; r < DT_RESOURCES; r++)
 		if (counter(r) != uses[r].billed)
@@ -425,13 +423,14 @@ charge_locked(int64 now, double jitter, bool in_flight)
 			cause = (DtPauseCause) r;
 		}
 	}
-	if (stopped(in_flight))
+	if (dt_group_is_stopped(group, in_flight))
 	{
 		pause = STOP_SLICE_US;
 		cause = DT_BY_STOP;
 	}
 	owes = pause > 0;
-	set_next_charge(uses[DT_DIRTY].next_charge, uses[DT_WAL].next_charge);
+	dt_account_next_dirty = uses[DT_DIRTY].next_charge / BLCKSZ;
+	dt_account_next_wal = uses[DT_WAL].next_charge;
 	return pause;
 }
 
@@ -477,28 +476,36 @@ dt_account_charge_live(int64 threshold[DT_RESOURCES])
 {
 	int64		pause;
 	DtGroup    *g;
+	bool		locked;
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
 		threshold[r] = UNLIMITED_CHARGE;
 	if (busy)
+	{
+		hands_off = 1;
 		return -1;
+	}
 
 	/*
 	 * Asleep, we use nothing, and a charge would make us wake at the same time
 	 * as the others; see dt_rate_charge() about jitter.
 	 */
-	if (my == NULL || (g = my->group) == NULL || (asleep && g == group))
+	if (my == NULL || (g = my->group) == NULL || (asleep && is_followed()))
 		return 0;
 	/* The lock may be held by whom we interrupted: never wait for it. */
-	if (TAS(&g->lock))
-		return -1;
-	if (my->group != g)
+	locked = !TAS(&g->lock);
+	if (locked && my->group != g)
 	{
 		SpinLockRelease(&g->lock);
+		locked = false;
+	}
+	if (!locked)
+	{
+		charge_at_next_safe_point();
 		return -1;
 	}
-	if (group != g)
+	if (!is_followed())
 		follow(g);
 	pause = charge_locked(dt_now_us(), 0, true);
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -559,7 +566,7 @@ dt_account_pause_left(bool first, bool in_flight)
 			count_would_be_pause(now);
 		else
 			pause = left_to_pay(in_flight, now);
-		if (stopped(in_flight))
+		if (dt_group_is_stopped(group, in_flight))
 		{
 			pause = STOP_SLICE_US;
 			cause = DT_BY_STOP;

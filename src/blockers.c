@@ -6,13 +6,14 @@
  * A member that pauses in flight holds its locks.  It looks now and then
  * whether any process has waited for a heavyweight lock for as long as
  * dirty_throttle.release_blockers says, which is a look at a few variables in
- * shared memory for each process; only for one that has, the core is asked who
- * blocks it.
+ * shared memory for each process; only for one that has, and for something that
+ * we have locked, the core is asked who blocks it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "blockers.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -20,6 +21,7 @@
 #include "member.h"
 #include "miscadmin.h"
 #include "registry.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -42,16 +44,32 @@ dt_blockers_interval(void)
 }
 
 /*
- * Has this process waited for a lock since "since" or longer?  All is read
- * without a lock: what comes of it is only that the core is asked.
+ * Has this process waited since "since" or longer for a lock on something that
+ * we have locked, too?  All is read without a lock: what comes of it is only
+ * that the core is asked.  A parallel worker does not know what its leader has
+ * locked.
  */
 static bool
-has_waited(PGPROC *proc, TimestampTz since)
+may_wait_for_us(PGPROC *proc, TimestampTz since)
 {
 	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
+	LOCK	   *lock = proc->waitLock;
+	LOCKTAG		tag;
+	LOCKMODE	mode;
 
-	return proc->waitStatus == PROC_WAIT_STATUS_WAITING && proc->pid != 0 &&
-		started != 0 && started <= since;
+	if (proc->waitStatus != PROC_WAIT_STATUS_WAITING || proc->pid == 0 ||
+		lock == NULL || started == 0 || started > since)
+		return false;
+	if (IsParallelWorker())
+		return true;
+	tag = lock->tag;
+	if (tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
+		tag.locktag_lockmethodid != USER_LOCKMETHOD)
+		return false;
+	for (mode = AccessShareLock; mode <= AccessExclusiveLock; mode++)
+		if (LockHeldByMe(&tag, mode, false))
+			return true;
+	return false;
 }
 
 /*
@@ -99,7 +117,7 @@ dt_blockers_waiting(void)
 		PGPROC	   *its_leader = proc->lockGroupLeader;
 		int			member = its_leader ? GetNumberFromPGProc(its_leader) : i;
 
-		if (has_waited(proc, since) && dt_members[member].group != group)
+		if (dt_members[member].group != group && may_wait_for_us(proc, since))
 			result = is_blocked_by(proc->pid, pid);
 	}
 	MemoryContextSwitchTo(old);

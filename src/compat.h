@@ -62,6 +62,11 @@ object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
 #define WaitEventExtensionNew(name) PG_WAIT_EXTENSION
 #endif
 
+/* 17: LockHeldByMe has a third argument, "or a stronger one" */
+#if PG_VERSION_NUM < 170000
+#define LockHeldByMe(tag, mode, orstronger)	LockHeldByMe(tag, mode)
+#endif
+
 /* 17: MyProcNumber instead of MyProc->pgprocno, a macro for other processes */
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber	(MyProc->pgprocno)

@@ -224,10 +224,17 @@ forget_roles_after_commit(List *roles)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
+		/* each release lets interrupts go that the error has let go already */
 		if (LWLockHeldByMe(dt_shared->registry_lock))
+		{
+			HOLD_INTERRUPTS();
 			LWLockRelease(dt_shared->registry_lock);
+		}
 		if (LWLockHeldByMe(dt_shared->change_lock))
+		{
+			HOLD_INTERRUPTS();
 			LWLockRelease(dt_shared->change_lock);
+		}
 		InterruptHoldoffCount = interrupt_holdoff;
 		QueryCancelHoldoffCount = cancel_holdoff;
 		ereport(WARNING,

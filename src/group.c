@@ -90,6 +90,7 @@ reset_stats(DtGroup *g, int64 now, TimestampTz wall_clock)
 static void
 apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 {
+	bool		observe = (d->observe != 0);
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -98,10 +99,13 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 
 		if (rate->burst_us != d->burst_us)
 			dt_rate_set_burst(rate, d->burst_us, now);
+		/* nobody has to pay for what was only observed */
+		if (observe != g->observe)
+			dt_rate_set(rate, 0, now);
 		if (rate->rate != d->rate[r])
 			dt_rate_set(rate, d->rate[r], now);
 	}
-	g->observe = (d->observe != 0);
+	g->observe = observe;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
@@ -119,6 +123,7 @@ init_group(DtGroup *g, const DtDefinition *d)
 
 	strlcpy(g->name, d->name, NAMEDATALEN);
 	g->being_dropped = false;
+	g->observe = false;
 	g->stopped_since = 0;
 	g->stopped_hard = false;
 	g->paused = 0;

@@ -127,6 +127,24 @@ extern uint64 dt_group_registry_version(void);
 extern bool dt_group_throttling_enabled(void);
 extern void dt_group_publish_enabled(bool enabled);
 
+/*
+ * Is the group stopped, for who runs a transaction, or for who does not?  Does
+ * it have a limit that is enforced?
+ */
+static inline bool
+dt_group_is_stopped(const DtGroup *g, bool in_flight)
+{
+	return g->stopped_since != 0 && (g->stopped_hard || !in_flight) &&
+		dt_group_throttling_enabled();
+}
+
+static inline bool
+dt_group_is_limited(const DtGroup *g, DtResource resource)
+{
+	return g->use[resource].rate.rate > 0 && !g->observe &&
+		dt_group_throttling_enabled();
+}
+
 /* All definitions, palloc'd, by name, so that two servers can be compared. */
 extern void dt_group_definitions(DtDefinitions *definitions);
 

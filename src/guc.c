@@ -109,6 +109,7 @@ check_group(char **newval, void **extra, GucSource source)
 	wanted->id = id;
 	wanted->warned = warned;
 	wanted->joined = joining;
+	wanted->configured = (source == PGC_S_FILE);
 	*extra = wanted;
 	return true;
 }

@@ -114,32 +114,53 @@ dt_member_leave(DtMember *member, const int64 unbilled[DT_RESOURCES],
 		member->sleepers = 0;
 	}
 	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (g->observe)
+			(void) dt_rate_forgive(&g->use[r].rate, &member->use[r].rate, now);
 		dt_rate_leave(&g->use[r].rate, &member->use[r].rate, unbilled[r], now);
+	}
 	member->group = NULL;
 }
 
-DtGroup *
-dt_member_join(DtMember *member, uint64 *id, const char *name)
+void
+dt_member_lock(void)
 {
-	DtGroup    *g;
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+}
+
+void
+dt_member_unlock(void)
+{
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * Who is moved may have workers that have left word; who was in no group has
+ * none that count.
+ */
+static void
+forget_workers(DtMember *member)
+{
 	int			r;
 
-	/* who is moved may have workers that have left word; who joins has none */
 	for (r = 0; r < DT_RESOURCES; r++)
 		member->use[r].prepaid = 0;
+}
 
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_registry_find_id(*id);
+bool
+dt_member_join(DtMember *member, uint64 *id, const char *name)
+{
+	DtGroup    *g = dt_registry_find_id(*id);
+
+	Assert(member->group == NULL);
 	if (g == NULL)
 		g = dt_registry_find(name);
-	if (g != NULL)
-	{
-		*id = g->id;
-		leave(member);			/* should it have been moved meanwhile */
-		enter(member, g);
-	}
-	LWLockRelease(dt_shared->registry_lock);
-	return g;
+	if (g == NULL)
+		return false;
+	*id = g->id;
+	forget_workers(member);
+	enter(member, g);
+	return true;
 }
 
 /*
@@ -149,6 +170,7 @@ static DtMember *
 find_session(int pid)
 {
 	PGPROC	   *proc = BackendPidGetProc(pid);
+	PGPROC	   *leader = proc ? proc->lockGroupLeader : NULL;
 	DtMember   *member;
 
 	if (proc == NULL && AuxiliaryPidGetProc(pid) == NULL)
@@ -162,10 +184,9 @@ find_session(int pid)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("process %d is not a session that can be in a resource group",
 						pid),
-				 proc != NULL && proc->lockGroupLeader != NULL &&
-				 proc->lockGroupLeader != proc ?
+				 leader != NULL && leader != proc ?
 				 errhint("It is a parallel worker: move its leader, process %d.",
-						 proc->lockGroupLeader->pid) :
+						 leader->pid) :
 				 errhint("Client sessions and background workers with a database can be moved; for autovacuum and logical replication set dirty_throttle.autovacuum_group and dirty_throttle.apply_group.")));
 	return member;
 }
@@ -183,9 +204,13 @@ dt_member_move(int pid, const char *name)
 	member = find_session(pid);
 	if (member->group != g)
 	{
+		if (member->group == NULL)
+			forget_workers(member);
 		leave(member);
 		if (g != NULL)
 			enter(member, g);
+		else
+			member->releases++;
 	}
 	member->moved = true;
 
@@ -263,7 +288,10 @@ dt_member_release_all(DtGroup *g)
 			continue;
 		SpinLockAcquire(&g->lock);
 		if (member->group == g)
+		{
 			dt_member_leave(member, nothing, now);
+			member->releases++;
+		}
 		SpinLockRelease(&g->lock);
 		member->moved = false;	/* back to its own settings */
 	}
@@ -272,14 +300,7 @@ dt_member_release_all(DtGroup *g)
 uint64
 dt_member_group_id(DtMember *member)
 {
-	DtGroup    *g;
-	uint64		id;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = member->group;
-	id = g ? g->id : 0;
-	LWLockRelease(dt_shared->registry_lock);
-	return id;
+	return member->group ? member->group->id : 0;
 }
 
 bool

@@ -42,6 +42,7 @@ typedef struct DtMember
 	int			pid;			/* of a session that may be moved, or 0 */
 	bool		listens;		/* to DT_MOVED_SIGNAL */
 	bool		moved;			/* by set_session_group() */
+	uint32		releases;		/* how often others have put it in no group */
 
 	/* guarded by group->lock */
 	DtMemberUse use[DT_RESOURCES];
@@ -63,11 +64,16 @@ extern DtMember *dt_member_leader(void);
 extern void dt_member_publish(DtMember *member, bool listens);
 extern void dt_member_unpublish(DtMember *member);
 
+/* Between these two nobody else changes memberships, and groups stay. */
+extern void dt_member_lock(void);
+extern void dt_member_unlock(void);
+
 /*
- * Make this process a member of the group with that id or, when there is none
- * any more, with that name; *id is set to its id.  NULL when there is neither.
+ * Between them: make this process, which is in no group, a member of the one
+ * with that id or, when there is none any more, with that name; *id is set to
+ * its id.  False when there is neither.
  */
-extern DtGroup *dt_member_join(DtMember *member, uint64 *id, const char *name);
+extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
 
 /*
  * End a membership, under the group's lock; "unbilled" bytes are charged.  It
@@ -94,11 +100,10 @@ extern void dt_member_release_all(DtGroup *g);
  */
 extern void dt_member_wake_all(DtGroup *g);
 
-/*
- * Id, and name (NAMEDATALEN bytes), of member's group; 0 and false when it has
- * none.
- */
+/* Between lock and unlock: the id of member's group, 0 when it has none. */
 extern uint64 dt_member_group_id(DtMember *member);
+
+/* The name, NAMEDATALEN bytes, of member's group; false when it has none. */
 extern bool dt_member_group_name(DtMember *member, char *name);
 
 #endif							/* DT_MEMBER_H */

@@ -25,12 +25,14 @@
 #include "miscadmin.h"
 #include "moved.h"
 #include "pace.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 
 /* Nodes whose turn is still to come, in a tree that is deep on one side. */
 #define MAX_NODES		64
 
 QueryDesc  *dt_moved_running = NULL;
+volatile sig_atomic_t dt_moved_told = 0;
 
 static void
 pace_tree(PlanState *root)
@@ -58,8 +60,13 @@ told(SIGNAL_ARGS)
 	int64		threshold[DT_RESOURCES];
 
 	(void) dt_account_charge_live(threshold);
-	if (dt_moved_running != NULL && dt_moved_running->planstate != NULL)
+	/* who is terminated does not come back to forget what was running */
+	if (!proc_exit_inprogress && dt_moved_running != NULL &&
+		dt_moved_running->planstate != NULL)
+	{
 		pace_tree(dt_moved_running->planstate);
+		dt_moved_told = 1;
+	}
 	SetLatch(MyLatch);
 	errno = save_errno;
 }

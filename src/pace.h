@@ -8,6 +8,7 @@
 #ifndef DT_PACE_H
 #define DT_PACE_H
 
+#include "executor/execdesc.h"
 #include "nodes/execnodes.h"
 
 /* The function that pace_copy.c adds to a COPY, and its C symbol. */
@@ -20,6 +21,9 @@ extern void dt_pace_vacuum_init(void);	/* in the naps of VACUUM and ANALYZE */
 
 /* Make a plan node pace before each row; may be called in a signal handler. */
 extern void dt_pace_executor_wrap(PlanState *ps);
+
+/* A member's plan: make it pace, unless it does already. */
+extern void dt_pace_executor_wrap_plan(QueryDesc *queryDesc);
 
 /* This autovacuum worker has joined a group. */
 extern void dt_pace_vacuum_start_autovacuum(void);

@@ -133,6 +133,28 @@ wrap_sources(PlanState *ps, void *context)
 	return planstate_tree_walker(ps, wrap_sources, context);
 }
 
+void
+dt_pace_executor_wrap_plan(QueryDesc *queryDesc)
+{
+	PlanState  *root = queryDesc->planstate;
+	ListCell   *lc;
+
+	if (root == NULL || !dt_account_is_open() ||
+		root->ExecProcNode == pace_node_first ||
+		root->ExecProcNode == pace_node ||
+		root->ExecProcNode == pace_measured_node)
+		return;
+
+	/* the root, and the data-modifying WITH queries beside it */
+	dt_pace_executor_wrap(root);
+	(void) wrap_sources(root, NULL);
+	foreach(lc, queryDesc->estate->es_subplanstates)
+	{
+		if (lfirst(lc) != NULL)
+			(void) wrap_sources((PlanState *) lfirst(lc), NULL);
+	}
+}
+
 static void
 pace_executor_start(QueryDesc *queryDesc, int eflags)
 {
@@ -144,19 +166,7 @@ pace_executor_start(QueryDesc *queryDesc, int eflags)
 	if (!dt_session_active() || (eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		return;
 	dt_session_begin_statement();
-	if (dt_account_is_open() && queryDesc->planstate != NULL)
-	{
-		ListCell   *lc;
-
-		/* the root, and the data-modifying WITH queries beside it */
-		dt_pace_executor_wrap(queryDesc->planstate);
-		(void) wrap_sources(queryDesc->planstate, NULL);
-		foreach(lc, queryDesc->estate->es_subplanstates)
-		{
-			if (lfirst(lc) != NULL)
-				(void) wrap_sources((PlanState *) lfirst(lc), NULL);
-		}
-	}
+	dt_pace_executor_wrap_plan(queryDesc);
 }
 
 void

@@ -37,6 +37,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pace.h"
+#include "pause.h"
 #include "session.h"
 #include "statement.h"
 #include "tcop/utility.h"
@@ -227,7 +228,8 @@ turn(void)
 		return;
 	}
 	learn_wal();
-	if (!dt_account_is_throttled())
+	if (!dt_account_is_throttled() ||
+		(dt_account_is_stopped(true) && dt_pause_server_is_stopping()))
 	{
 		/* Each turn cuts one of the user's naps short, so take fewer. */
 		set_unlimited();

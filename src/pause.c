@@ -20,7 +20,9 @@
 #include "blockers.h"
 #include "group.h"
 #include "guc.h"
+#include "live.h"
 #include "miscadmin.h"
+#include "moved.h"
 #include "pause.h"
 #include "postmaster/interrupt.h"
 #include "replication/logicalworker.h"
@@ -77,13 +79,13 @@ sleep_slice(int64 pause_us, int on_postmaster_death)
 }
 
 /*
- * In a smart shutdown sessions are waited for, and nobody can connect any more
- * to resume a group.  The file is where the postmaster tells pg_ctl.
+ * In a smart shutdown nobody can connect any more to resume a group.  The file
+ * is where the postmaster tells pg_ctl.
  */
-static bool
-server_is_stopping(void)
+bool
+dt_pause_server_is_stopping(void)
 {
-	char		status[512];
+	char		status[BLCKSZ];
 	ssize_t		size;
 	int			fd = open(DIRECTORY_LOCK_FILE, O_RDONLY | PG_BINARY, 0);
 	char	   *line = status;
@@ -111,7 +113,7 @@ next_slice(bool first, bool in_flight, int64 left)
 	bool		stopped = dt_account_is_stopped(in_flight);
 	int64		pause;
 
-	if (stopped ? server_is_stopping() : left <= 0)
+	if (stopped ? dt_pause_server_is_stopping() : left <= 0)
 		return 0;
 	pause = dt_account_pause_left(first, in_flight);
 	return stopped ? pause : Min(pause, left);
@@ -172,7 +174,13 @@ dt_pause_in_flight(void)
 {
 	int64		xact_owed_us;
 
-	dt_pause_xact_begun = true; /* if it was put into a group just now */
+	if (dt_moved_told)
+	{
+		/* put into a group in the middle of this query */
+		dt_moved_told = 0;
+		dt_pause_xact_begun = true;
+		dt_live_start();
+	}
 	if (dt_account_charge(true, &xact_owed_us) == 0)
 		return;
 
@@ -208,7 +216,9 @@ dt_pause_before_transaction(void)
 	dt_pause_xact_begun = true;
 	if (!(pay_first || dt_account_is_stopped(true)) || !may_pause_here())
 		return;
+	xact_cancelled = true;		/* if it ends by an error */
 	pause_interruptibly(false, dt_max_commit_pause_ms * INT64CONST(1000));
+	xact_cancelled = false;
 	pay_first = dt_account_owes();
 	dt_account_carry();
 }
@@ -229,7 +239,9 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	int64		pause = 0;
 	bool		evaded;
 
-	bool		is_stopped = dt_account_is_stopped(false);
+	/* not at a login, which is a transaction without a statement */
+	bool		is_stopped = dt_pause_xact_begun &&
+		dt_account_is_stopped(false);
 
 	if (!dt_account_is_settled() || is_stopped)
 		pause = dt_account_charge(false, &xact_owed_us);
@@ -267,6 +279,13 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	return true;
 }
 
+static bool
+client_has_gone(void)
+{
+	return MyProcPort != NULL && WaitEventSetCanReportClosed() &&
+		!pq_check_connection();
+}
+
 /*
  * Is there an interrupt that cannot wait?  When it is only time to see whether
  * the client is still there, which may be configured to come often, see for
@@ -279,7 +298,7 @@ interrupted(void)
 		return false;
 	if (CheckClientConnectionPending && !QueryCancelPending &&
 		!ProcDiePending && !ProcSignalBarrierPending && MyProcPort != NULL)
-		return !pq_check_connection();
+		return client_has_gone();
 	return true;
 }
 
@@ -336,6 +355,8 @@ dt_pause_after_transaction(void)
 		if (dt_session_background_group() != NULL)
 			pause = Min(pause, left);
 		if (feedback && !dt_apply_feedback_send())
+			break;
+		if (!first && left <= 0 && client_has_gone())
 			break;
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||

@@ -43,6 +43,12 @@ dt_pace(void)
 extern void dt_pause_before_transaction(void);
 
 /*
+ * Is the server being shut down?  In a smart shutdown its sessions are waited
+ * for.  Reads a file; also in a signal handler.
+ */
+extern bool dt_pause_server_is_stopping(void);
+
+/*
  * An error goes through the executor or a utility command.  A cancel or a
  * timeout, which must not be followed by a pause, is remembered until the
  * transaction ends.  Only in a PG_CATCH block.

@@ -82,6 +82,7 @@ leave_at_exit(int code, Datum arg)
 {
 	dt_member_unpublish(dt_session_slot);
 	dt_account_close();
+	dt_account_attach(NULL);
 }
 
 void
@@ -119,19 +120,6 @@ dt_session_was_moved(void)
 	return dt_session_slot->moved;
 }
 
-static void
-join_group(uint64 id, const char *name)
-{
-	if (dt_member_join(dt_session_slot, &id, name) == NULL)
-		return;
-
-	(void) dt_account_is_open();	/* what is used from now on is charged */
-
-	/* from now on the value means this group, also when it is renamed */
-	wanted->id = id;
-	wanted->warned = false;
-}
-
 /*
  * Make the membership what dirty_throttle.group says.  Does not fail.
  */
@@ -142,15 +130,25 @@ apply_wanted_group(void)
 
 	wanted_changed = false;
 	dt_session_attach();
-	dt_member_settle(dt_session_slot);
 	looked_up_version = dt_group_registry_version();
 	if (id == 0 && wanted_name[0] != '\0')
 		id = dt_group_lookup(wanted_name);
-	if (id != 0 && id == dt_member_group_id(dt_session_slot))
-		return;					/* as it is */
-	dt_account_close();
-	if (wanted_name[0] != '\0')
-		join_group(id, wanted_name);
+
+	dt_member_lock();
+	dt_session_slot->moved = false;
+	if (id == 0 || id != dt_member_group_id(dt_session_slot))
+	{
+		dt_account_close();
+		if (wanted_name[0] != '\0' &&
+			dt_member_join(dt_session_slot, &id, wanted_name))
+		{
+			/* from now on the value means this group, also when renamed */
+			wanted->id = id;
+			wanted->warned = false;
+		}
+	}
+	dt_member_unlock();
+	(void) dt_account_is_open();	/* what is used from now on is charged */
 }
 
 /*
@@ -161,21 +159,28 @@ void
 dt_session_want_group(const char *name, DtWantedGroup *extra)
 {
 	bool		usable = strlen(name) < NAMEDATALEN;
-	bool		stay = wanted->joined && dt_session_slot->moved;
+	bool		stay;
 
 	if (dt_session_background_group() != NULL)
 		return;
+
+	/*
+	 * An assignment ends a move.  But anybody may take back his own
+	 * join_group(), say by DISCARD ALL, and not by that the move that came
+	 * after it; and a reload assigns what was in the file before, too.
+	 */
+	stay = dt_session_slot->moved &&
+		(wanted->joined ||
+		 (extra && extra->configured && strcmp(name, wanted_name) == 0));
+
 	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
 	wanted = extra ? extra : &no_extra;
 	looked_up_version = 0;
 	dt_session_wants_group = (wanted_name[0] != '\0');
-
-	/*
-	 * Anybody may take back his own join_group(), say by DISCARD ALL, but not
-	 * by that the move that came after it.
-	 */
 	if (stay)
 		return;
+
+	dt_member_settle(dt_session_slot);
 	wanted_changed = true;
 	if (dt_group_available() && MyProc != NULL && dt_session_may_join() &&
 		!changes_held)
@@ -192,8 +197,10 @@ void
 dt_session_release_changes(void)
 {
 	changes_held = false;
-	if (wanted_changed)
+	/* it may have been moved since: who acts last wins */
+	if (wanted_changed && !dt_session_slot->moved)
 		apply_wanted_group();
+	wanted_changed = false;
 }
 
 void

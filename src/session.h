@@ -19,6 +19,7 @@ typedef struct DtWantedGroup
 	uint64		id;				/* 0: looked up by name when needed */
 	bool		warned;			/* the user knows that it is missing */
 	bool		joined;			/* by join_group() */
+	bool		configured;		/* by the configuration file, at each reload */
 } DtWantedGroup;
 
 /* Does dirty_throttle.group name a group? */

@@ -38,14 +38,15 @@ static int	depth = 0;			/* of statements within statements */
  * What may fail comes first, while nothing has to be undone.
  */
 static void
-begin_statement(bool charge_live)
+begin_statement(bool may_pause, bool charge_live)
 {
 	if (depth == 0)
 	{
 		dt_session_begin_statement();
 		if (dt_account_is_open())
 		{
-			dt_pause_before_transaction();
+			if (may_pause)
+				dt_pause_before_transaction();
 			dt_account_begin_worker_run();
 			if (charge_live)
 				dt_live_start();
@@ -91,7 +92,10 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 	QueryDesc  *outer_running = dt_moved_running;
 
 	if (active)
-		begin_statement(true);
+	{
+		begin_statement(true, true);
+		dt_pace_executor_wrap_plan(queryDesc);	/* should it be older */
+	}
 	PG_TRY();
 	{
 		dt_moved_running = queryDesc;
@@ -101,16 +105,15 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 	PG_CATCH();
 	{
 		dt_moved_running = outer_running;
-		if (active)
+		if (active || dt_session_active())
 			fail_statement(outer_depth);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (active)
-	{
 		dt_account_settle_workers();
+	if (active || dt_session_active())
 		end_statement(outer_depth);
-	}
 }
 
 static void
@@ -132,7 +135,7 @@ statement_executor_finish(QueryDesc *queryDesc)
 		finish(queryDesc);
 		return;
 	}
-	begin_statement(true);
+	begin_statement(true, true);
 	PG_TRY();
 	{
 		finish(queryDesc);
@@ -190,9 +193,11 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 						   readOnlyTree, context, params, queryEnv, dest, qc);
 		return;
 	}
-	/* VACUUM is charged by pace_vacuum.c */
+	/* who is stopped may leave; VACUUM is charged by pace_vacuum.c */
 	if (active)
-		begin_statement(!IsA(pstmt->utilityStmt, VacuumStmt));
+		begin_statement(!IsA(pstmt->utilityStmt, VariableSetStmt) &&
+						!IsA(pstmt->utilityStmt, DiscardStmt),
+						!IsA(pstmt->utilityStmt, VacuumStmt));
 
 	/* who is no member now may be made one while the command runs */
 	if (hold)

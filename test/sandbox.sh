@@ -232,7 +232,8 @@ sb_install()
 sb_user()
 {
 	"${SB_AS[@]}" env -i PATH="${SB_BINDIR:+$SB_BINDIR:}/usr/local/bin:/usr/bin:/bin" \
-		HOME="$SB_DIR" TMPDIR="$SB_DIR/tmp" LANG="$SB_LOCALE" "$@"
+		HOME="$SB_DIR" TMPDIR="$SB_DIR/tmp" LANG="$SB_LOCALE" \
+		${DT_TEST_DISABLED:+DT_TEST_DISABLED="$DT_TEST_DISABLED"} "$@"
 }
 
 # Copy files from one place to another; the ordinary user may be unable to

@@ -40,8 +40,8 @@ ORDER BY proname COLLATE "C";
 -- The columns of the views are a contract.
 SELECT attrelid::regclass AS view, attname, format_type(atttypid, atttypmod)
 FROM pg_attribute
-WHERE attrelid IN ('dirty_throttle_groups'::regclass,
-                   'dirty_throttle_sessions'::regclass) AND attnum > 0
+WHERE attrelid IN (SELECT objid FROM members
+                   WHERE classid = 'pg_class'::regclass) AND attnum > 0
 ORDER BY attrelid::regclass::text COLLATE "C", attnum;
 
 --
@@ -54,9 +54,24 @@ SELECT set_group_dirty_limit('it''s "quoted" \ and %s', 0.001);
 SELECT set_group_dirty_limit('Größe 🐘', 16777216);
 SELECT set_group_dirty_limit('select', 1234.567);
 SELECT set_group_dirty_limit(E'two\nlines', 0);
+SELECT set_group_wal_limit('grp_a', 1000.5);
+SELECT set_group_wal_limit('it''s "quoted" \ and %s', 16777216);
+SELECT set_group_burst('it''s "quoted" \ and %s', 3600000);
+SELECT set_group_mode('it''s "quoted" \ and %s', 'observe');
+SELECT set_group_burst('select', 0.001);
+SELECT set_group_burst('grp_a', 5);
+SELECT set_group_burst('grp_a', 20);	-- the default again
+SELECT set_group_mode('grp_a', 'observe');
+SELECT set_group_mode('grp_a', 'enforce');
+CREATE ROLE "regress_dt ""it's"" \ one";
+SELECT grant_group_use('it''s "quoted" \ and %s', 'regress_dt "it''s" \ one');
+SELECT grant_group_use('grp_a', 'regress_dt "it''s" \ one');
+CREATE VIEW all_groups AS
+SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode
+FROM dirty_throttle_groups;
 CREATE TABLE saved_ddl AS SELECT sql FROM dirty_throttle_ddl() AS sql;
-CREATE TABLE saved_groups AS
-SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups;
+CREATE TABLE saved_groups AS TABLE all_groups;
+CREATE TABLE saved_grants AS TABLE dirty_throttle_grants;
 SELECT sql FROM saved_ddl ORDER BY sql COLLATE "C";
 
 DO $$
@@ -68,6 +83,7 @@ BEGIN
 		PERFORM drop_resource_group(name);
 	END LOOP;
 	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_groups);
+	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_grants);
 	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_ddl());
 	FOR command IN SELECT sql FROM saved_ddl LOOP
 		EXECUTE command;
@@ -79,11 +95,13 @@ RESET client_min_messages;
 (TABLE saved_ddl EXCEPT ALL SELECT dirty_throttle_ddl())
 UNION ALL
 (SELECT dirty_throttle_ddl() EXCEPT ALL TABLE saved_ddl);
-(TABLE saved_groups
- EXCEPT ALL SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups)
+(TABLE saved_groups EXCEPT ALL TABLE all_groups)
 UNION ALL
-(SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups
- EXCEPT ALL TABLE saved_groups);
+(TABLE all_groups EXCEPT ALL TABLE saved_groups);
+(TABLE saved_grants EXCEPT ALL TABLE dirty_throttle_grants)
+UNION ALL
+(TABLE dirty_throttle_grants EXCEPT ALL TABLE saved_grants);
+DROP VIEW all_groups;
 
 --
 -- Groups belong to the server, not to the extension: they outlive it, and so
@@ -92,7 +110,7 @@ UNION ALL
 SET dirty_throttle."group" = 'grp_a';
 DROP EXTENSION dirty_throttle;
 SELECT proname FROM pg_proc
-WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit';
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits)|(pause|resume|session|join)_group|joined_group';
 SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
 SHOW dirty_throttle."group";
 CREATE TABLE copied (line text);
@@ -142,5 +160,6 @@ RESET search_path;
 DROP EXTENSION dirty_throttle;
 DROP SCHEMA moved;
 DROP SCHEMA "Throttle it";
-DROP TABLE saved_ddl, saved_groups, copied;
+DROP TABLE saved_ddl, saved_groups, saved_grants, copied;
+DROP ROLE "regress_dt ""it's"" \ one";
 DROP VIEW members;

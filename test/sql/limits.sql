@@ -27,7 +27,7 @@ END $$;
 
 CREATE VIEW definitions AS
 SELECT group_name, dirty_rate_limit, active_processes,
-       per_process_dirty_rate_limit
+       per_process_dirty_rate_limit, wal_rate_limit, burst, mode
 FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 --
@@ -41,6 +41,9 @@ SELECT create_resource_group(dirty_rate_limit => 16777216, group_name => 'GRP_A'
 TABLE definitions;
 SELECT paused_processes, dirty_rate, blocks_dirtied, pauses, paused_time,
        debt_kb, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
+FROM dirty_throttle_groups;
+SELECT wal_rate, wal_bytes, wal_debt_kb, wal_pauses, would_pauses,
+       would_pause_time, paused_since, paused_hard
 FROM dirty_throttle_groups;
 SELECT reset_group_dirty_limit('grp_c');
 SELECT rename_resource_group('grp_b', 'grp_d');
@@ -64,11 +67,45 @@ SELECT set_group_dirty_limit('grp_c', 8.192); :show
 SELECT set_group_dirty_limit('grp_c', 16777215.999); :show
 SELECT set_group_dirty_limit('grp_c', 16777216); :show
 
+-- The WAL limit, which also creates a group.
+\set show 'SELECT wal_rate_limit, dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+SELECT set_group_wal_limit('grp_w', 12288); :show
+SELECT set_group_wal_limit('grp_w', 6144.5); :show
+SELECT set_group_wal_limit('grp_w', 1e-300); :show
+SELECT set_group_wal_limit('grp_w', 16777216); :show
+SELECT set_group_dirty_limit('grp_w', 5); :show
+SELECT reset_group_dirty_limit('grp_w'); :show
+SELECT reset_group_wal_limit('grp_w'); :show
+SELECT set_group_wal_limit('grp_w', -0.0); :show
+
+-- Burst and mode
+\set show 'SELECT burst, mode FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+:show
+SELECT set_group_burst('grp_w', 0); :show
+SELECT set_group_burst('grp_w', 0.001); :show
+SELECT set_group_burst('grp_w', 1234.5); :show
+SELECT set_group_burst('grp_w', 3600000); :show
+SELECT set_group_mode('grp_w', 'observe'); :show
+SELECT set_group_mode('grp_w', 'observe'); :show
+SELECT set_group_mode('grp_w', 'enforce'); :show
+
+-- Pausing
+\set show 'SELECT paused_since IS NOT NULL AS paused, paused_hard FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+SELECT pause_group('grp_w'); :show
+SELECT pause_group(hard => true, group_name => 'grp_w'); :show
+SELECT pause_group('grp_w', false); :show
+SELECT resume_group('grp_w'); :show
+SELECT resume_group('grp_w'); :show
+SELECT drop_resource_group('grp_w');
+
 -- Definitions are not transactional.
 BEGIN;
 SELECT set_group_dirty_limit('grp_a', 1000);
 SELECT create_resource_group('grp_e', 1);
 SELECT drop_resource_group('grp_c');
+SELECT set_group_wal_limit('grp_a', 500);
+SELECT set_group_burst('grp_a', 30);
+SELECT set_group_mode('grp_a', 'observe');
 ROLLBACK;
 TABLE definitions;
 
@@ -81,11 +118,21 @@ CREATE TABLE before AS SELECT * FROM dirty_throttle_ddl() AS sql;
 SELECT value, f, try(format(f, value))
 FROM (VALUES ('SELECT set_group_dirty_limit(''grp_a'', %s::float8)'),
              ('SELECT set_group_dirty_limit(''new'', %s::float8)'),
-             ('SELECT create_resource_group(''new'', %s::float8)')) AS c(f),
+             ('SELECT create_resource_group(''new'', %s::float8)'),
+             ('SELECT set_group_wal_limit(''new'', %s::float8)')) AS c(f),
      unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-0.0001',
                   '-1e-300', '16777216.001', '16777217', '1e300',
                   'NULL']) WITH ORDINALITY AS v(value, n)
 ORDER BY f COLLATE "C", n;
+
+SELECT value, try(format('SELECT set_group_burst(''grp_a'', %s::float8)', value))
+FROM unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-1e-300',
+                  '3600000.001', '1e300', 'NULL']) WITH ORDINALITY AS v(value, n)
+ORDER BY n;
+SELECT mode, try(format('SELECT set_group_mode(''grp_a'', %L)', mode))
+FROM unnest(ARRAY['', 'off', 'Observe', ' enforce', 'observed', NULL])
+     WITH ORDINALITY AS v(mode, n)
+ORDER BY n;
 
 -- Every function and every argument: NULL, empty, too long.
 SELECT try($$SELECT set_group_dirty_limit(NULL, 1)$$);
@@ -107,6 +154,34 @@ SELECT try($$SELECT dirty_throttle_reset('')$$);
 SELECT try($$SELECT create_resource_group(repeat('x', 64))$$);
 SELECT try($$SELECT rename_resource_group('grp_a', repeat('x', 64))$$);
 SELECT try($$SELECT drop_resource_group(repeat('x', 64), true)$$);
+SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
+       try('SELECT ' || replace(call, '$1', '''''')),
+       try('SELECT ' || replace(call, '$1', 'repeat(''x'', 64)')),
+       try('SELECT ' || replace(call, '$1', '''nobody'''))
+FROM (VALUES (1, 'reset_group_wal_limit($1)'),
+             (2, 'set_group_burst($1, 0)'),
+             (3, 'set_group_mode($1, ''observe'')'),
+             (4, 'pause_group($1)'),
+             (5, 'pause_group($1, true)'),
+             (6, 'resume_group($1)'),
+             (7, 'grant_group_use($1, current_user)'),
+             (8, 'revoke_group_use($1, current_user)'),
+             (9, 'join_group($1)')) AS v(n, call)
+ORDER BY n;
+SELECT try($$SELECT set_group_wal_limit(NULL, 0)$$);
+SELECT try($$SELECT set_group_wal_limit('', 0)$$);
+SELECT try($$SELECT set_group_wal_limit(repeat('x', 64), 0)$$);
+SELECT try($$SELECT pause_group('grp_a', NULL)$$);
+SELECT try($$SELECT set_session_group(NULL, 'grp_a')$$);
+SELECT try($$SELECT set_session_group(0, 'grp_a')$$);
+SELECT try($$SELECT set_session_group(pg_backend_pid(), 'nobody')$$);
+SELECT try($$SELECT set_session_group(pg_backend_pid(), repeat('x', 64))$$);
+SELECT try($$SELECT grant_group_use('grp_a', NULL)$$);
+SELECT try($$SELECT grant_group_use('grp_a', '')$$);
+SELECT try($$SELECT grant_group_use('grp_a', 'regress_dt_nobody')$$);
+SELECT try($$SELECT revoke_group_use('grp_a', NULL)$$);
+SELECT try($$SELECT revoke_group_use('grp_a', 'regress_dt_nobody')$$);
+SELECT try($$SELECT leave_joined_group()$$);
 
 -- There already, or not there.
 SELECT try($$SELECT create_resource_group('grp_a', 1)$$);
@@ -138,10 +213,12 @@ SELECT count(*) FROM dirty_throttle_groups;
 SELECT i, try(format('SELECT create_resource_group(%L, %s)', 'more_' || i, i))
 FROM generate_series(1, 6) AS i;
 SELECT try($$SELECT set_group_dirty_limit('one_too_many', 1)$$);
+SELECT try($$SELECT set_group_wal_limit('one_too_many', 1)$$);
 SELECT count(*) FROM dirty_throttle_groups;
 -- what exists can still be altered and renamed
 SELECT try($$SELECT set_group_dirty_limit('more_1', 111)$$);
 SELECT try($$SELECT rename_resource_group('more_1', 'more_one')$$);
+SELECT try($$SELECT set_group_wal_limit('more_one', 222)$$);
 -- and a slot that is freed is free
 SELECT try($$SELECT drop_resource_group('more_2')$$);
 SELECT try($$SELECT set_group_dirty_limit('just_right', 1)$$);

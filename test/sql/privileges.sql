@@ -44,7 +44,19 @@ INSERT INTO changes VALUES
 	('SELECT drop_resource_group(''nobody'', true)'),
 	('SELECT drop_resource_group(''grp_b'', false, true)'),
 	('SELECT dirty_throttle_reset()'),
-	('SELECT dirty_throttle_reset(''grp_a'')');
+	('SELECT dirty_throttle_reset(''grp_a'')'),
+	('SELECT set_group_wal_limit(''grp_a'', 2000)'),
+	('SELECT set_group_wal_limit(''new'', 1)'),
+	('SELECT reset_group_wal_limit(''grp_a'')'),
+	('SELECT set_group_burst(''grp_a'', 0)'),
+	('SELECT set_group_mode(''grp_a'', ''observe'')'),
+	('SELECT pause_group(''grp_a'')'),
+	('SELECT pause_group(''grp_a'', true)'),
+	('SELECT resume_group(''grp_a'')'),
+	('SELECT set_session_group(pg_backend_pid(), NULL)'),
+	('SELECT set_session_group(pg_backend_pid(), ''grp_b'')'),
+	('SELECT grant_group_use(''grp_a'', current_user)'),
+	('SELECT revoke_group_use(''grp_a'', current_user)');
 GRANT SELECT ON changes TO PUBLIC;
 CREATE TABLE joins (command text);
 INSERT INTO joins VALUES
@@ -61,20 +73,28 @@ INSERT INTO joins VALUES
 	('ALTER ROLE CURRENT_USER SET dirty_throttle."group" = '''''),
 	('ALTER ROLE CURRENT_USER RESET dirty_throttle."group"'),
 	('CREATE FUNCTION pg_temp.f() RETURNS void LANGUAGE sql SET dirty_throttle."group" = '''' AS '''''),
-	('SET dirty_throttle.enabled = off');
+	('SET dirty_throttle.enabled = off'),
+	('SET dirty_throttle.release_blockers = 1'),
+	('SELECT join_group(''grp_b'')'),
+	('SELECT join_group(''grp_a'')'),
+	('SELECT leave_joined_group()');
 GRANT SELECT ON joins TO PUBLIC;
 
 -- None of the functions that change anything is for everybody.
 SET ROLE regress_dt_user;
 SELECT command, try(command) FROM changes;
 SELECT try('SELECT set_group_dirty_limit(NULL, NULL)');	-- not even asked
-SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups
-ORDER BY group_name COLLATE "C";
+SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, paused_since
+FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 -- Reading is.
 SELECT count(*) FROM dirty_throttle_sessions;
 SELECT * FROM dirty_throttle_ddl() AS sql ORDER BY sql COLLATE "C";
 SELECT dirty_throttle_pace();
+SELECT group_name, mode FROM suggest_group_limits()
+ORDER BY group_name COLLATE "C";
+TABLE dirty_throttle_grants;
+TABLE dirty_throttle_blocking;
 SHOW dirty_throttle."group";
 
 -- Joining is not, nor is leaving.
@@ -122,11 +142,31 @@ ALTER SYSTEM SET dirty_throttle."group" = 'grp_b';
 REVOKE SET ON PARAMETER dirty_throttle."group" FROM regress_dt_user;
 SELECT wait_until_alone();
 
+-- Groups can be opened to him, as in the README.
+SELECT grant_group_use('grp_b', 'regress_dt_user');
+SET ROLE regress_dt_user;
+TABLE dirty_throttle_grants;
+RESET ROLE;
+\c - regress_dt_user
+SHOW dirty_throttle."group";
+SELECT join_group('grp_b');
+SHOW dirty_throttle."group";
+SELECT try('SELECT join_group(''grp_a'')');
+SELECT command, try(command) FROM joins WHERE command !~ 'join' AND
+	try(command) NOT LIKE '42501%';
+SELECT leave_joined_group();
+SHOW dirty_throttle."group";
+SELECT try('SELECT leave_joined_group()');
+\c - :superuser
+SELECT revoke_group_use('grp_b', 'regress_dt_user');
+SELECT wait_until_alone();
+
 -- EXECUTE can be granted, function by function.
 GRANT EXECUTE ON FUNCTION set_group_dirty_limit TO regress_dt_user;
 \c - regress_dt_user
 SELECT set_group_dirty_limit('grp_b', 4321);
-SELECT command, left(try(command), 5) FROM changes WHERE command !~ 'set_group';
+SELECT command, left(try(command), 5) FROM changes
+WHERE command !~ 'set_group_dirty';
 SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 \c - :superuser
@@ -191,6 +231,21 @@ CREATE TABLE pg_database (oid oid, datname name);
 CREATE TABLE pg_stat_activity (pid int, application_name text);
 CREATE FUNCTION set_group_dirty_limit(text, float8) RETURNS void LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil()';
+CREATE FUNCTION dirty_throttle_grants() RETURNS SETOF int LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT 1';
+CREATE FUNCTION pg_blocking_pids(int) RETURNS int[] LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT ARRAY[1]';
+CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT ''now''::timestamptz';
+CREATE FUNCTION evil_eq(name, name) RETURNS boolean LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT true';
+CREATE OPERATOR = (LEFTARG = name, RIGHTARG = name, FUNCTION = evil_eq);
+CREATE FUNCTION evil_minus(timestamptz, timestamptz) RETURNS interval LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT ''1 s''::interval';
+CREATE OPERATOR - (LEFTARG = timestamptz, RIGHTARG = timestamptz,
+	FUNCTION = evil_minus);
+CREATE TABLE pg_locks (pid int);
+CREATE TABLE pg_roles (oid oid, rolname name);
 RESET ROLE;
 SET search_path = regress_dt_evil, pg_catalog, public;
 SELECT public.try('SELECT set_group_dirty_limit(''grp_a'', 1)');	-- it is found
@@ -200,6 +255,9 @@ ORDER BY group_name COLLATE "C";
 SELECT usename OPERATOR(pg_catalog.=) current_user,
        datname OPERATOR(pg_catalog.=) current_database(), group_name
 FROM public.dirty_throttle_sessions;
+SELECT public.grant_group_use('grp_b', 'regress_dt_other');
+TABLE public.dirty_throttle_grants;
+TABLE public.dirty_throttle_blocking;
 SELECT * FROM public.dirty_throttle_ddl() AS sql ORDER BY sql COLLATE "C";
 CREATE TABLE public.copied (a int);
 COPY public.copied FROM stdin;
@@ -215,6 +273,13 @@ SELECT group_name FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT usename OPERATOR(pg_catalog.=) current_user, group_name
 FROM public.dirty_throttle_sessions;
+DROP EXTENSION dirty_throttle;
+CREATE EXTENSION dirty_throttle SCHEMA public VERSION '1.0';
+ALTER EXTENSION dirty_throttle UPDATE;
+SELECT group_name, wal_rate_limit FROM public.dirty_throttle_groups
+ORDER BY group_name COLLATE "C";
+TABLE public.dirty_throttle_grants;
+TABLE public.dirty_throttle_blocking;
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA regress_dt_evil CASCADE;

@@ -20,21 +20,40 @@ my $node = $dt->node;
 my $dir = $node->data_dir;
 my $file = "$dir/dirty_throttle.groups";
 
+# Everything that the file holds, as SQL; dirty_throttle_ddl() is by name.
+sub ddl
+{
+	return $dt->sql('SELECT dirty_throttle_ddl()');
+}
+
 my $expected = 'grp_a=12288.5 grp_b=0 grp_c=3072';
+$dt->sql('CREATE ROLE app');
+my $app = $dt->sql("SELECT 'app'::regrole::oid");
 $dt->sql(
 	q{SELECT set_group_dirty_limit('grp_a', 12288.5),
 	         create_resource_group('grp_b'),
-	         set_group_dirty_limit('grp_c', 3072)});
+	         set_group_dirty_limit('grp_c', 3072),
+	         set_group_wal_limit('grp_a', 2000.25),
+	         set_group_burst('grp_b', 1500.5),
+	         set_group_mode('grp_c', 'observe'),
+	         grant_group_use('grp_a', 'app')});
 is($dt->definitions, $expected, 'groups as defined');
+my $expected_ddl = ddl();
+like($expected_ddl, $_, "$_")
+  foreach qr/set_group_wal_limit\('grp_a', 2000.25\)/,
+  qr/set_group_burst\('grp_b', 1500.5\)/,
+  qr/set_group_mode\('grp_c', 'observe'\)/,
+  qr/grant_group_use\('grp_a', 'app'\)/;
 ok(-f $file, 'the definitions file is there');
 is((stat $file)[2] & 0777, (stat "$dir/PG_VERSION")[2] & 0777,
 	'with the permissions of the other files there');
 my $good = slurp_file($file);
 
-# The format, see store.c: header, entries, checksum.
-my $header = 16;
-my $entry = 64 + 8;
-is(length $good, $header + 3 * $entry + 4, 'its size');
+# The format, see store.c: header, entries, grants, checksum.
+my $header = 6 * 4;
+my $entry = 64 + 4 * 8;
+my $grant = 64 + 4;
+is(length $good, $header + 3 * $entry + $grant + 4, 'its size');
 
 sub crc32c
 {
@@ -48,18 +67,36 @@ sub crc32c
 	return $crc ^ 0xffffffff;
 }
 
-# A file with a checksum that fits.
+# A file with a checksum that fits: of entries (name, limits, burst, mode) and
+# grants (name, role).
 sub image
 {
-	my ($header, @entries) = @_;
-	my $body = pack('L4', @$header) . join '', map { pack 'a64q', @$_ } @entries;
+	my ($header, @records) = @_;
+	my $body = pack('L*', @$header) . join '',
+	  map { pack @$_ == 2 ? 'a64L' : 'a64q4', @$_ } @records;
+
 	return $body . pack 'L', crc32c($body);
 }
 
-my @good_header = unpack 'L4', $good;
-my @abc = ([ 'grp_a', 12288500 ], [ 'grp_b', 0 ], [ 'grp_c', 3072000 ]);
-is(unpack('H*', image(\@good_header, @abc)),
+# The same in format version 1, whose entries were name and limit.
+sub image_1
+{
+	my ($header, @entries) = @_;
+	my $body = pack('L4', @$header) . join '', map { pack 'a64q', @$_ } @entries;
+
+	return $body . pack 'L', crc32c($body);
+}
+
+my @good_header = unpack 'L6', $good;
+my @abc = (
+	[ 'grp_a', 12288500, 2000250, 20000, 0 ],
+	[ 'grp_b', 0, 0, 1500500, 0 ],
+	[ 'grp_c', 3072000, 0, 20000, 1 ]);
+my $grant_a = [ 'grp_a', $app ];
+is(unpack('H*', image(\@good_header, @abc, $grant_a)),
 	unpack('H*', $good), 'the format is known to this test');
+my @header_1 = ($good_header[0], 1, 3, 64 + 8);
+my $good_1 = image_1(\@header_1, map { [ @$_[ 0, 1 ] ] } @abc);
 
 sub write_file
 {
@@ -98,31 +135,38 @@ sub check_damage
 $dt->stop;
 
 # truncated: nothing, within and after the header, within and after an entry,
-# without its checksum, a byte short
+# after the entries, without its checksum, a byte short
 check_damage("truncated to $_ bytes",
 	substr($good, 0, $_),
 	qr/it has $_ bytes, less than the smallest possible file/)
-  foreach 0, 1, 4, $header, $header + 3;
+  foreach 0, 1, 4, 16, 20, $header, $header + 3;
 check_damage("truncated to $_ bytes",
 	substr($good, 0, $_),
-	qr/it has $_ bytes, which does not fit its 3 entries/)
+	qr/it has $_ bytes, which does not fit its 3 entries and 1 grants/)
   foreach $header + 4, $header + $entry, $header + $entry + 4,
+  $header + 3 * $entry, $header + 3 * $entry + 4,
   length($good) - 4, length($good) - 1;
 check_damage('a byte more', "$good\0",
-	qr/it has \d+ bytes, which does not fit its 3 entries/);
+	qr/it has \d+ bytes, which does not fit its 3 entries and 1 grants/);
 
-# one bit flipped: magic, version, number and size of the entries, the first
-# name, its padding, the last rate, the checksum
+# one bit flipped: magic, version, number and size of the entries, the same of
+# the grants, the first name, its padding, the last mode, the name and the role
+# of the grant, the checksum
 foreach my $flip (
 	[ 0,                 qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/ ],
 	[ 3,                 qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/ ],
-	[ 4,                 qr/its format version is \d+, this library reads version 1/ ],
-	[ 8,                 qr/it has \d+ bytes, which does not fit its \d+ entries/ ],
-	[ 11,                qr/it has \d+ bytes, which does not fit its \d+ entries/ ],
+	[ 4,                 qr/its format version is \d+, this library reads versions 1 to 2/ ],
+	[ 8,                 qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
+	[ 11,                qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
 	[ 12,                qr/its entries have \d+ bytes instead of $entry/ ],
+	[ 16,                qr/it has \d+ bytes, which does not fit its 3 entries and 3 grants/ ],
+	[ 19,                qr/it has \d+ bytes, which does not fit its 3 entries and \d+ grants/ ],
+	[ 20,                qr/its grants have \d+ bytes instead of $grant/ ],
 	[ $header,           qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
 	[ $header + 60,      qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ length($good) - 9, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
+	[ $header + 3 * $entry - 1, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
+	[ $header + 3 * $entry, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
+	[ length($good) - 5, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
 	[ length($good) - 1, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ])
 {
 	my ($offset, $detail) = @$flip;
@@ -134,36 +178,109 @@ foreach my $flip (
 
 # sound to the checksum, but not written by this library
 {
-	my ($magic, $version, $n, $size) = @good_header;
+	my ($magic, $version, $n, $size, $n_grants, $grant_size) = @good_header;
+
+	# with so many entries and grants
+	my $nonsense = sub {
+		my ($what, $detail, @records) = @_;
+		my $grants = grep { @$_ == 2 } @records;
+
+		check_damage(
+			$what,
+			image(
+				[ $magic, $version, @records - $grants, $size, $grants,
+					$grant_size ],
+				@records),
+			$detail);
+	};
 
 	check_damage(
-		'a newer version',
-		image([ $magic, 2, $n, $size ], @abc),
-		qr/its format version is 2, this library reads version 1/);
+		"format version $_",
+		image([ $magic, $_, $n, $size, $n_grants, $grant_size ],
+			@abc, $grant_a),
+		qr/its format version is $_, this library reads versions 1 to 2/)
+	  foreach 0, 3;
+	check_damage(
+		'this version under the number of the first',
+		image([ $magic, 1, $n, $size, $n_grants, $grant_size ],
+			@abc, $grant_a),
+		qr/its entries have $size bytes instead of 72/);
 	check_damage(
 		'longer entries',
-		image([ $magic, $version, $n, $size + 8 ], @abc),
+		image([ $magic, $version, $n, $size + 8, $n_grants, $grant_size ],
+			@abc, $grant_a),
 		qr/its entries have @{[$size + 8]} bytes instead of $size/);
 	check_damage(
-		'an empty name',
-		image([ $magic, $version, 1, $size ], [ '', 1 ]),
-		qr/entry 1 has no valid name/);
+		'longer grants',
+		image([ $magic, $version, $n, $size, $n_grants, $grant_size + 4 ],
+			@abc, $grant_a),
+		qr/its grants have @{[$grant_size + 4]} bytes instead of $grant_size/);
 	check_damage(
-		'a name without end',
-		image([ $magic, $version, 2, $size ], $abc[0], [ 'x' x 64, 1 ]),
-		qr/entry 2 has no valid name/);
+		'more entries than there could be',
+		image([ $magic, $version, 0xffffffff, $size, 0, $grant_size ], @abc),
+		qr/it has \d+ bytes, which does not fit its 4294967295 entries and 0 grants/);
 	check_damage(
-		'a negative rate',
-		image([ $magic, $version, 1, $size ], [ 'a', -1 ]),
+		'more grants than there could be',
+		image([ $magic, $version, 0, $size, 0xffffffff, $grant_size ],
+			$grant_a),
+		qr/it has \d+ bytes, which does not fit its 0 entries and 4294967295 grants/);
+
+	$nonsense->('an empty name', qr/entry 1 has no valid name/,
+		[ '', 1, 0, 0, 0 ]);
+	$nonsense->('a name without end', qr/entry 2 has no valid name/,
+		$abc[0], [ 'x' x 64, 1, 0, 0, 0 ]);
+	$nonsense->('a negative rate',
+		qr/entry 1 has a rate of -1 bytes\/s/, [ 'a', -1, 0, 0, 0 ]);
+	$nonsense->('a negative WAL rate',
+		qr/entry 1 has a rate of -1 bytes\/s/, [ 'a', 0, -1, 0, 0 ]);
+	$nonsense->('too high a rate',
+		qr/entry 1 has a rate of 16777216001 bytes\/s/,
+		[ 'a', 16777216001, 0, 0, 0 ]);
+	$nonsense->('too high a WAL rate',
+		qr/entry 1 has a rate of 16777216001 bytes\/s/,
+		[ 'a', 0, 16777216001, 0, 0 ]);
+	$nonsense->('a negative burst',
+		qr/entry 1 has a burst of -1 us/, [ 'a', 0, 0, -1, 0 ]);
+	$nonsense->('too long a burst',
+		qr/entry 1 has a burst of 3600000001 us/,
+		[ 'a', 0, 0, 3600000001, 0 ]);
+	$nonsense->('no mode that there is',
+		qr/entry 3 has mode 2/, @abc[ 0, 1 ], [ 'a', 0, 0, 0, 2 ]);
+	$nonsense->('a name twice',
+		qr/entries 1 and 3 have the same name/,
+		@abc[ 0, 1 ], [ 'grp_a', 7, 0, 0, 0 ]);
+	$nonsense->('a grant for no group',
+		qr/grant 2 has no valid group or role/,
+		@abc, $grant_a, [ 'nobody', $app ]);
+	$nonsense->('a grant without a name',
+		qr/grant 1 has no valid group or role/, @abc, [ '', $app ]);
+	$nonsense->('a grant whose name has no end',
+		qr/grant 1 has no valid group or role/, @abc, [ 'x' x 64, $app ]);
+	$nonsense->('a grant to nobody',
+		qr/grant 1 has no valid group or role/, @abc, [ 'grp_a', 0 ]);
+
+	# the same of the first version
+	check_damage(
+		'version 1, a byte short',
+		substr($good_1, 0, -1),
+		qr/it has \d+ bytes, which does not fit its 3 entries and 0 grants/);
+	check_damage(
+		'version 1, header only',
+		substr($good_1, 0, 16),
+		qr/it has 16 bytes, less than the smallest possible file/);
+	check_damage(
+		'version 1, a bit flipped',
+		$good_1 ^ ("\0" x 70 . "\1"),
+		qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/);
+	check_damage(
+		'version 1, longer entries',
+		image_1([ @header_1[ 0 .. 2 ], $size ],
+			map { [ @$_[ 0, 1 ] ] } @abc),
+		qr/its entries have $size bytes instead of 72/);
+	check_damage(
+		'version 1, a negative rate',
+		image_1([ @header_1[ 0, 1 ], 1, 72 ], [ 'a', -1 ]),
 		qr/entry 1 has a rate of -1 bytes\/s/);
-	check_damage(
-		'too high a rate',
-		image([ $magic, $version, 1, $size ], [ 'a', 16777216001 ]),
-		qr/entry 1 has a rate of 16777216001 bytes\/s/);
-	check_damage(
-		'a name twice',
-		image([ $magic, $version, 3, $size ], @abc[ 0, 1 ], [ 'grp_a', 7 ]),
-		qr/entries 1 and 3 have the same name/);
 }
 check_damage('text', "group_name,limit\ngrp_a,12288\n" x 20,
 	qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/);
@@ -178,6 +295,7 @@ check_damage('text', "group_name,limit\ngrp_a,12288\n" x 20,
 write_file($file, $good);
 $node->start;
 is($dt->definitions, $expected, 'a good copy brings the groups back');
+is(ddl(), $expected_ddl, 'and all the rest');
 $dt->stop;
 
 # Something that is not readable: the same, and what was in its place is kept.
@@ -252,7 +370,14 @@ sub check_unchanged
 		"reset_group_dirty_limit('grp_a')",
 		"rename_resource_group('grp_a', 'renamed')",
 		"drop_resource_group('grp_a')",
-		"drop_resource_group('grp_b', force => true)")
+		"drop_resource_group('grp_b', force => true)",
+		"set_group_wal_limit('new', 1)",
+		"set_group_wal_limit('grp_a', 1)",
+		"reset_group_wal_limit('grp_a')",
+		"set_group_burst('grp_a', 1)",
+		"set_group_mode('grp_a', 'observe')",
+		"grant_group_use('grp_b', 'app')",
+		"revoke_group_use('grp_a', 'app')")
 	{
 		my $result = $s->run("SELECT $call");
 		like($result->{err}, $message, "$what: $call is an error");
@@ -261,6 +386,7 @@ sub check_unchanged
 			qr/DETAIL:  The resource groups are unchanged\./,
 			"$what: and says that nothing has changed");
 		is($dt->definitions, $expected, "$what: $call has changed nothing");
+		is(ddl(), $expected_ddl, "$what: nor anything else");
 	}
 	is($member->query('SHOW dirty_throttle."group"'),
 		'grp_b', "$what: a member is still one");
@@ -286,7 +412,8 @@ sub check_works_again
 	is($dt->definitions, 'grp_a=12288.5 grp_c=3072 new=1',
 		"$what: and it lasts");
 	$dt->sql(
-		q{SELECT drop_resource_group('new'), create_resource_group('grp_b')});
+		q{SELECT drop_resource_group('new'), create_resource_group('grp_b'),
+		         set_group_burst('grp_b', 1500.5)});
 	is($dt->definitions, $expected, "$what: as before");
 }
 

@@ -24,6 +24,7 @@
 
 #define MEMBERS		6
 #define DEBT_MAX	(INT64_MAX / 4 / 1000000)	/* bytes */
+#define FORGIVEN_MAX	INT64_C(1000000000000001)	/* us, some 30 years */
 
 typedef struct Input
 {
@@ -74,6 +75,16 @@ check_pause(int64_t pause)
 }
 
 static void
+check_forgiven(DtRateGroup *g, DtRateMember *m, int64_t pause, int64_t now)
+{
+	if (pause < 0 || pause > FORGIVEN_MAX)
+		fail("a forgiven pause is out of range");
+	if (dt_rate_debt(g, m, now) != 0 || dt_rate_wake(g, m, 0, now) != 0 ||
+		dt_rate_forgive(g, m, now) != 0)
+		fail("a debt outlives that it was forgiven");
+}
+
+static void
 check(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
 	const char *problem = dt_rate_check(g);
@@ -99,6 +110,8 @@ check(DtRateGroup *g, DtRateMember *m, int64_t now)
 			threshold % g->granule != 0)
 			fail("a threshold is out of range");
 	}
+	if (g->burst_us < 0 || g->burst_us > DT_RATE_MAX_BURST_US)
+		fail("the burst is out of range");
 	all = dt_rate_group_debt(g, now);
 	if (all < sum || (g->rate == 0 && all != 0))
 		fail("the group owes less than its members");
@@ -137,7 +150,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 								 (op & 0x3F) * (op & 0x3F));
 		}
 
-		switch (op % 8)
+		switch (op % 11)
 		{
 			case 0:
 				if (m->next != NULL)
@@ -154,6 +167,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 4:
 				if (m->next != NULL)
 					check_pause(dt_rate_wake(&g, m, 0, now));
+				break;
+			case 5:
+				dt_rate_set_burst(&g, next_number(&in), now);
+				break;
+			case 6:
+				if (m->next != NULL)
+					check_forgiven(&g, m, dt_rate_forgive(&g, m, now), now);
 				break;
 			default:
 				if (m->next == NULL)

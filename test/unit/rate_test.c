@@ -31,6 +31,7 @@
 #define CREDIT_US	(100 * MS)
 #define LAG_US		(200 * MS)
 #define DEBT_MAX	(INT64_MAX / 4 / TOKENS)
+#define POOL_MAX	(INT64_MAX / 16 / TOKENS)	/* 576 GB, the most saved up */
 
 typedef __int128 int128;
 
@@ -256,6 +257,224 @@ test_basics(void)
 	   b.next == &b && b.prev == &b && g.cursor == &b,
 	   "leaving unlinks and zeroes");
 	ok_intact(&g, "basics");
+}
+
+/* Saved up while idle, or not fully used; used at once. */
+static void
+test_burst(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		now = HOUR;
+	int			i;
+
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	now += 10 * SEC;
+	dt_rate_set_burst(&g, 2 * SEC, now);
+	ok(dt_rate_charge(&g, &a, 520 * KB, now, 0) == 500 * MS,
+	   "a longer burst gives nothing for the time before");
+	ok(dt_rate_debt(&g, &a, now) == 500 * KB, "and pays no debt");
+	now += 500 * MS;
+	ok(dt_rate_wake(&g, &a, 0, now) == 0, "which is paid as ever");
+	now += 700 * MS;
+	ok(dt_rate_charge(&g, &a, 700 * KB, now, 0) == 0 &&
+	   dt_rate_group_debt(&g, now) == 0 &&
+	   dt_rate_charge(&g, &a, 200 * KB, now, 0) == 200 * MS,
+	   "from then on, all that is not used is saved up");
+	now += 10 * SEC;
+	ok(dt_rate_charge(&g, &a, 1500 * KB, now, 0) == 0 &&
+	   dt_rate_charge(&g, &b, 500 * KB, now, 0) == 0 &&
+	   dt_rate_group_debt(&g, now) == 0 &&
+	   dt_rate_charge(&g, &b, 300 * KB, now, 0) == 300 * MS,
+	   "up to the burst, which is the group's");
+	now += 5 * SEC;
+	for (i = 0; i < 100; i++)
+		dt_rate_charge(&g, &a, 30 * KB, now += 100 * MS, 0);
+	now += 100 * MS;
+	ok(dt_rate_charge(&g, &a, 2100 * KB, now, 0) == 100 * MS,
+	   "a third of the rate leaves the rest");
+	now += 10 * SEC;
+	for (i = 0; i < 1000; i++)
+		dt_rate_group_debt(&g, now += 20 * MS);
+	ok(dt_rate_charge(&g, &a, 2100 * KB, now, 0) == 100 * MS,
+	   "to look at it changes nothing");
+	ok_intact(&g, "burst");
+
+	/* a shorter one */
+	now += 10 * SEC;
+	dt_rate_set_burst(&g, 300 * MS, now);
+	ok(dt_rate_charge(&g, &a, 500 * KB, now, 0) == 200 * MS,
+	   "a shorter burst cuts at once what was saved up");
+	dt_rate_set_burst(&g, HOUR, now);
+	dt_rate_set_burst(&g, 0, now);
+	ok(dt_rate_debt(&g, &a, now) == 200 * KB &&
+	   dt_rate_wake(&g, &a, 0, now) == 200 * MS,
+	   "but no debt, and no pause");
+	now += 10 * SEC;
+	ok(dt_rate_charge(&g, &a, 10 * KB, now, 0) == 10 * MS,
+	   "none at all: who was idle pays for the first byte");
+	for (i = 0; i < 20; i++)
+		dt_rate_charge(&g, &a, KB, now += 300 * MS, 0);
+	now += 300 * MS;
+	ok(dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
+	   "but 100 ms of credit while in use, for the sake of the rate");
+	now += 10 * SEC;
+	dt_rate_set_burst(&g, 150 * MS, now);
+	dt_rate_charge(&g, &a, KB, now, 0);
+	now += 400 * MS;
+	ok(dt_rate_charge(&g, &a, 250 * KB, now, 0) == 100 * MS,
+	   "one that is longer than that: while in use, too");
+	now += 10 * SEC;
+	ok(dt_rate_charge(&g, &a, 250 * KB, now, 0) == 100 * MS,
+	   "as when idle");
+	ok_intact(&g, "shorter bursts");
+
+	/* the rate changes */
+	dt_rate_init(&g, 0, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_set_burst(&g, 10 * SEC, now);
+	ok_intact(&g, "a burst without a limit");
+	now += HOUR;
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_charge(&g, &a, 120 * KB, now, 0) == 100 * MS,
+	   "a first limit does not come with a full burst");
+	now += 20 * SEC;
+	dt_rate_set(&g, 100 * KB, now);
+	ok(dt_rate_charge(&g, &a, 1001 * KB, now, 0) == 10 * MS,
+	   "a lower limit: what is saved up is worth as many seconds");
+	now += 20 * SEC;
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_charge(&g, &a, 1100 * KB, now, 0) == 100 * MS,
+	   "a higher one: as many bytes");
+	dt_rate_set(&g, 0, now);
+	dt_rate_set_burst(&g, 5 * MS, now);
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_charge(&g, &a, 55 * KB, now, 0) == 50 * MS,
+	   "a first limit with a short burst");
+	ok_intact(&g, "bursts and limits");
+
+	/* bounds */
+	now += 1000 * HOUR;
+	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_set_burst(&g, INT64_MAX, now);
+	ok(g.burst_us == DT_RATE_MAX_BURST_US, "the longest burst");
+	now += YEAR;
+	ok(dt_rate_charge(&g, &a, POOL_MAX, now, 0) == 0 &&
+	   dt_rate_charge(&g, &a, DT_RATE_MAX, now, 0) >= 999 * MS,
+	   "at the highest rate: 576 GB");
+	ok_intact(&g, "the longest burst at the highest rate");
+	dt_rate_set_burst(&g, INT64_MIN, now);
+	ok(g.burst_us == 0, "the shortest burst");
+	ok_intact(&g, "the shortest burst");
+	dt_rate_init(&g, 1, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_set_burst(&g, HOUR, now);
+	now += 2 * HOUR;
+	ok(dt_rate_charge(&g, &a, 3600, now, 0) == 0 &&
+	   dt_rate_charge(&g, &a, 1, now, 0) == SEC,
+	   "at the lowest rate: a byte for each second of an hour");
+	ok_intact(&g, "the longest burst at the lowest rate");
+}
+
+/* Debts that are forgiven: how long would the pauses have been? */
+static void
+test_forgive(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember c;
+	int64_t		now = HOUR;
+	int64_t		us;
+
+	dt_rate_init(&g, 0, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, GB, now, 0);
+	ok(dt_rate_forgive(&g, &a, now) == 0, "no limit: nothing to forgive");
+	dt_rate_set(&g, MB, now);
+	ok(dt_rate_forgive(&g, &a, now) == 0, "nor without a debt");
+	dt_rate_charge(&g, &a, 520 * KB, now, 0);
+	us = dt_rate_forgive(&g, &a, now);
+	ok_range((double) us, 500 * MS, 500 * MS + 1, "alone: the pause, in us");
+	ok(dt_rate_debt(&g, &a, now) == 0 && dt_rate_group_debt(&g, now) == 0 &&
+	   dt_rate_wake(&g, &a, 0, now) == 0 && dt_rate_forgive(&g, &a, now) == 0,
+	   "and nothing is owed any more");
+	dt_rate_charge(&g, &a, 300 * KB, now, 0);
+	us = dt_rate_forgive(&g, &a, now);
+	ok_range((double) us, 300 * MS, 300 * MS + 1, "again at once: the same");
+
+	/* it would still be asleep, until 800 ms from here */
+	dt_rate_charge(&g, &b, 100 * KB, now, 0);
+	us = dt_rate_forgive(&g, &b, now);
+	ok_range((double) us, 200 * MS, 200 * MS + 1, "one of two: twice as long");
+	dt_rate_charge(&g, &a, 100 * KB, now, 0);
+	us = dt_rate_forgive(&g, &a, now);
+	ok_range((double) us, 200 * MS, 200 * MS + 1, "and so is the other one's");
+	ok_intact(&g, "two let off");
+
+	/* b's 200 ms are over, a's 1000 ms are not */
+	now += 300 * MS;
+	dt_rate_charge(&g, &b, 100 * KB + CREDIT_US * MB / SEC, now, 0);
+	us = dt_rate_forgive(&g, &b, now);
+	ok_range((double) us, 200 * MS, 200 * MS + 1, "beside one who would sleep");
+	now += 5 * SEC;
+	dt_rate_charge(&g, &b, 120 * KB, now, 0);
+	us = dt_rate_forgive(&g, &b, now);
+	ok_range((double) us, 100 * MS, 100 * MS + 1, "when it would be awake");
+
+	/* beside real debtors, and a ghost */
+	now += 5 * SEC;
+	dt_rate_join(&g, &c, 2, now);
+	dt_rate_charge(&g, &a, 20 * KB + 10 * MB, now, 0);
+	dt_rate_charge(&g, &c, 200 * KB, now, 0);
+	us = dt_rate_forgive(&g, &c, now);
+	ok_range((double) us, 300 * MS, 300 * MS + 1, "beside a debtor");
+	ok(dt_rate_debt(&g, &a, now) == 10 * MB, "whose debt stays");
+	dt_rate_leave(&g, &a, 0, now);
+	dt_rate_charge(&g, &b, 100 * KB, now, 0);
+	us = dt_rate_forgive(&g, &b, now);
+	ok_range((double) us, 400 * MS, 400 * MS + 1, "beside its ghost, and c");
+	ok(dt_rate_group_debt(&g, now) == 10 * MB, "which goes on owing");
+	ok_intact(&g, "let off beside a ghost");
+
+	/* who leaves, would not pause any more */
+	dt_rate_leave(&g, &c, 0, now);
+	dt_rate_leave(&g, &b, 0, now);
+	ok(g.let_off_weight == 0, "who has left is not counted");
+	ok_intact(&g, "let off, and gone");
+
+	/* without a limit nobody would pause */
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 3, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, HOUR, now, 0);
+	dt_rate_forgive(&g, &a, now);
+	dt_rate_set(&g, 0, now);
+	ok(g.let_off_weight == 0, "nor with the limit taken away");
+	dt_rate_set(&g, MB, now);
+	dt_rate_charge(&g, &b, 120 * KB, now, 0);
+	us = dt_rate_forgive(&g, &b, now);
+	ok_range((double) us, 100 * MS, 100 * MS + 1, "so the next one is alone");
+	ok_intact(&g, "let off, and a limit set again");
+
+	/* beyond all measure */
+	dt_rate_init(&g, 1, BLOCK, now);
+	dt_rate_join(&g, &a, INT32_MAX, now);
+	dt_rate_join(&g, &b, INT32_MAX, now);
+	for (us = 0; us < 20; us++)
+	{
+		dt_rate_charge(&g, &a, INT64_MAX, now, 0);
+		dt_rate_charge(&g, &b, INT64_MAX, now, 0);
+		dt_rate_forgive(&g, &a, now);
+		dt_rate_forgive(&g, &b, now);
+	}
+	ok(dt_rate_group_debt(&g, now) == 0, "boundless debts are forgiven, too");
+	ok_intact(&g, "boundless debts forgiven");
 }
 
 static void
@@ -798,6 +1017,19 @@ least(int128 a, int128 b)
 	return a < b ? a : b;
 }
 
+/* How many tokens the pool may keep at this rate. */
+static int64_t
+pool_cap(const DtRateGroup *g, int64_t rate)
+{
+	int64_t		us = g->burst_us;
+
+	if (us < CREDIT_US && g->t_last - g->busy_until <= SEC)
+		us = CREDIT_US;
+	if (rate > 0 && us > INT64_MAX / 16 / rate)
+		us = INT64_MAX / 16 / rate;
+	return rate * us;
+}
+
 /*
  * Random operations on up to 12 members; after each, the invariants and the
  * books: they grow by the income and shrink by the charges, to rounding, and
@@ -853,8 +1085,7 @@ test_random(uint64_t seed, int steps)
 			dt = DT_RATE_MAX * 500 * SEC / g.rate;
 		income = dt * g.rate;
 		dt_rate_group_debt(&g, now);
-		cap = g.rate * (g.t_last - g.busy_until > SEC ?
-						DT_RATE_DEFAULT_BURST_US : CREDIT_US);
+		cap = pool_cap(&g, g.rate);
 		after = books(&g);
 		if (g.debtor_weight == 0 ? after != least(before + income, cap) :
 			after != before + income)
@@ -880,13 +1111,23 @@ test_random(uint64_t seed, int steps)
 			if (rate == 0)
 				before = 0;
 			else if (old_rate == 0)
-				before = rate * DT_RATE_DEFAULT_BURST_US;
-			else if (g.debtor_weight == 0 && old_pool > cap / old_rate * rate)
-				before = cap / old_rate * rate;
+				before = rate * (g.burst_us < DT_RATE_DEFAULT_BURST_US ?
+								 g.burst_us : DT_RATE_DEFAULT_BURST_US);
+			else if (g.debtor_weight == 0 && old_pool > pool_cap(&g, rate))
+				before = pool_cap(&g, rate);
 			else if (old_pool < -rate * LAG_US)
 				before += -rate * LAG_US - old_pool;
 			if (after != before)
 				failed = "a changed rate changes the books";
+		}
+		else if (rng() % 400 == 0)
+		{
+			dt_rate_set_burst(&g, rng() % 4 ? rng_log(33) :
+							  DT_RATE_DEFAULT_BURST_US, now);
+			if (g.debtor_weight == 0)
+				before = least(before, pool_cap(&g, g.rate));
+			if (books(&g) != before)
+				failed = "a changed burst changes the books";
 		}
 		else if (who->next == NULL)
 		{
@@ -900,8 +1141,18 @@ test_random(uint64_t seed, int steps)
 		else
 		{
 			rounding = who->weight;
-			switch (rng() % 20)
+			switch (rng() % 21)
 			{
+				case 20:
+					bytes = dt_rate_debt(&g, who, now);
+					if (who->debtor && (int64_t) (who->finish - g.vtime) > 0)
+						before += (int128) (int64_t) (who->finish - g.vtime) *
+							who->weight;
+					if ((dt_rate_forgive(&g, who, now) > 0) != (bytes > 0) ||
+						who->debtor)
+						failed = "not forgiven";
+					bytes = 0;
+					break;
 				case 0:
 					dt_rate_leave(&g, who, bytes, now);
 					rounding += g.ghost.weight;
@@ -981,7 +1232,10 @@ typedef struct Sim
 	int64_t		now;
 	int64_t		oversleep;		/* at most, us */
 	bool		jitter;
+	bool		observe;		/* nobody sleeps */
 	int64_t		total;			/* used, by all */
+	int64_t		slept;			/* by all, us */
+	int64_t		would_sleep;	/* the same where nobody does */
 	int64_t		charges;
 	int64_t		wakes;
 	/* the most that any window used beyond its income */
@@ -1052,8 +1306,13 @@ sim_window_reset(Sim *sim)
 static double
 sim_window_bound(const Sim *sim)
 {
-	double		bound = (double) sim->g.rate * (CREDIT_US + LAG_US) / SEC;
+	int64_t		credit = sim->g.burst_us;
+	double		bound;
 	int			i;
+
+	if (credit < CREDIT_US)
+		credit = CREDIT_US;
+	bound = (double) sim->g.rate * (credit + LAG_US) / SEC;
 
 	for (i = 0; i < sim->n; i++)
 	{
@@ -1096,10 +1355,18 @@ sim_step(Sim *sim, SimSession *s)
 	if (sim->problem == NULL && (sim->charges + sim->wakes) % 16 == 0)
 		sim->problem = dt_rate_check(&sim->g);
 
+	if (pause > 0 && sim->observe)
+	{
+		sim->would_sleep += dt_rate_forgive(&sim->g, &s->m, sim->now);
+		pause = 0;
+	}
 	s->sleeping = pause > 0;
 	if (s->sleeping)
+	{
 		s->next = sim->now + (pause + MS - 1) / MS * MS +
 			rng_range(0, sim->oversleep);
+		sim->slept += s->next - sim->now;
+	}
 	else if (s->limit > 0 && s->total >= s->limit)
 	{
 		s->active = false;
@@ -1357,6 +1624,86 @@ test_big_debt(void)
 	sim_ok(sim, "...");
 }
 
+/* A burst after a break, and the rate from then on. */
+static void
+test_burst_use(void)
+{
+	static const int ns[] = {1, 8, 64};
+	int			i;
+	int			k;
+
+	for (i = 0; i < 3; i++)
+	{
+		Sim		   *sim = sim_new(20 * MB);
+		char		name[100];
+
+		dt_rate_set_burst(&sim->g, 5 * SEC, sim->now);
+		sim->now += 20 * SEC;
+		sim_window_reset(sim);
+		for (k = 0; k < ns[i]; k++)
+			sim_add(sim, 1, 1, 0);
+		/* 20 us a block each: 100 MB in 0.25 s, but for the income */
+		sim_run(sim, 300 * MS);
+		snprintf(name, sizeof(name), "%d use a burst of 5 s: seconds' worth",
+				 ns[i]);
+		ok_range((double) sim->total / (20 * MB), 5.25, 5.5, name);
+		sim_run(sim, 299700 * MS);
+		ok_range((double) sim->total / (20 * MB), 305 * 0.995, 305 * 1.005,
+				 "... and the rate");
+		ok_range(sim->excess_max / sim_window_bound(sim), 0.9, 1,
+				 "... worst window");
+		sim_ok(sim, "...");
+	}
+}
+
+/*
+ * The same work with and without pauses: what the sessions would have slept is
+ * what they do sleep.
+ */
+static void
+test_observe(void)
+{
+	static const int ns[] = {1, 2, 3, 8, 64};
+	static const int batches[] = {1, 50};
+	int			i;
+	int			b;
+	int			k;
+	int			observe;
+
+	for (b = 0; b < 2; b++)
+	{
+		for (i = 0; i < 5; i++)
+		{
+			int64_t		us[2];
+			char		name[100];
+
+			for (observe = 0; observe < 2; observe++)
+			{
+				Sim		   *sim = sim_new(ns[i] * MB);
+
+				sim->observe = observe;
+				for (k = 0; k < ns[i]; k++)
+				{
+					sim_add(sim, 1, batches[b], 0);
+					sim->s[k].limit = 10000 * BLOCK;
+				}
+				sim_run(sim, 1000 * SEC);
+				us[observe] = observe ? sim->would_sleep : sim->slept;
+				if (observe)
+				{
+					ok(sim->slept == 0 && sim->s[0].ended - YEAR < SEC,
+					   "observed: nobody sleeps");
+					sim_ok(sim, "...");
+				}
+			}
+			snprintf(name, sizeof(name),
+					 "... %d, batches of %d: would sleep %.1f s, do sleep",
+					 ns[i], batches[b], us[1] / 1e6);
+			ok_range((double) us[1] / us[0], 0.9, 1.1, name);
+		}
+	}
+}
+
 /*
  * The reference manual's test: each session dirties 10 000 blocks in batches
  * of one, in a group that was idle before.
@@ -1526,6 +1873,8 @@ main(void)
 
 	test_unlimited();
 	test_basics();
+	test_burst();
+	test_forgive();
 	test_threshold();
 	test_huge();
 	test_idle_debtors();
@@ -1540,6 +1889,8 @@ main(void)
 	test_idle_members();
 	test_fairness();
 	test_big_debt();
+	test_burst_use();
+	test_observe();
 	test_manual();
 	test_extremes();
 	test_changing_limits();

@@ -1,0 +1,808 @@
+# set_session_group(): a session is in another group when the function
+# returns, whatever it does at that moment.  It is slowed down or let go at
+# once, every block is charged to one of the two groups, the old one keeps the
+# debt, and only who may set dirty_throttle."group" can undo it.
+#
+# expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my ($fast, $slow) = (20000, 4000);    # KB/s
+my $n = 2500;                         # blocks: about a second at the first
+
+# With wal_level minimal a commit dirties buffers that EXPLAIN does not see.
+my $dt = DirtyThrottle->new(
+	'move',
+	init => [ allows_streaming => 1 ],
+	conf => q{
+max_worker_processes = 16
+max_parallel_workers = 8
+parallel_setup_cost = 0
+parallel_tuple_cost = 0
+min_parallel_table_scan_size = 0
+});
+$dt->limit(fast => $fast);
+$dt->limit(slow => $slow);
+$dt->limit(free => 0);
+$dt->limit(sleepy => 1);
+$dt->create_sleep_tables;
+my $columns = '(id int, filler text) WITH (fillfactor = 10, parallel_workers = 2)';
+my $filler = "repeat('x', 800)";
+
+sub move
+{
+	my ($session, $group) = @_;
+	my $to = defined $group ? "'$group'" : 'NULL';
+
+	$dt->sql('SELECT set_session_group(' . $session->pid . ", $to)");
+}
+
+# The group that everybody sees a session in, and whether it was moved there.
+sub place
+{
+	my ($session) = @_;
+	my $row = $dt->session_row($session);
+
+	return 'none' unless $row;
+	return $row->{group_name} . ($row->{moved} eq 'true' ? ', moved' : '');
+}
+
+# The view is asked first: a statement of the session itself could mend what
+# the move has left undone.
+sub check_place
+{
+	my ($name, $session, $expected) = @_;
+	my ($group) = $expected =~ /^(\w+)/;
+
+	is(place($session), $expected, "$name: the view");
+	is($session->query('SHOW dirty_throttle."group"'),
+		$group eq 'none' ? '' : $group, "$name: SHOW");
+	is(place($session), $expected, "$name: after that, too");
+}
+
+sub group_blocks
+{
+	my ($group) = @_;
+	return $dt->group_row($group)->{blocks_dirtied};
+}
+
+# The rate of a group over so many seconds, KB/s.
+sub rate
+{
+	my ($group, $seconds) = @_;
+	my ($start, $before) = (time, group_blocks($group));
+
+	sleep $seconds;
+	return (group_blocks($group) - $before) * $dt->block_kb / (time - $start);
+}
+
+# Forget what was owed and credited so far.
+sub fresh_limit
+{
+	my ($group, $kb) = @_;
+
+	$dt->limit($group => 0);
+	$dt->limit($group => $kb);
+}
+
+# An empty table, one with rows that nobody has looked at, and catalogs in
+# which nothing is left to be done: what a statement dirties then is what
+# EXPLAIN says.
+sub create_tables
+{
+	$dt->sql("DROP TABLE IF EXISTS t, fresh; CREATE TABLE t $columns;
+		CREATE TABLE fresh $columns");
+	$dt->sql('VACUUM (FREEZE)');
+	$dt->sql("INSERT INTO fresh SELECT i, $filler FROM generate_series(1, $n) i");
+	$dt->sql('VACUUM (FREEZE) pg_class; SELECT count(*) FROM pg_class');
+	$dt->sql('CHECKPOINT');
+}
+
+sub explained_blocks
+{
+	my ($out) = @_;
+	my ($execution) = $out =~ /"Shared Dirtied Blocks": (\d+)/;
+	my ($planning) =
+	  $out =~ /"Planning": \{[^}]*"Shared Dirtied Blocks": (\d+)/;
+
+	return $execution + ($planning // 0);
+}
+
+my $copied = PostgreSQL::Test::Utils::tempdir() . '/copy.data';
+append_to_file($copied,
+	join('', map { "$_\t" . 'x' x 800 . "\n" } 1 .. $n));
+
+my $explain = 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)';
+my @statements = (
+	[ INSERT => "$explain INSERT INTO t
+		SELECT i, $filler FROM generate_series(1, $n) i" ],
+	[ COPY => "COPY t FROM '$copied'" ],
+	[ 'parallel query' => "$explain SELECT count(*) FROM fresh" ],
+	[ VACUUM => 'VACUUM fresh' ]);
+
+my $s = $dt->session;
+$s->query('SET max_parallel_workers_per_gather = 2');
+
+# ------------------------------------------- in the middle of a statement
+
+# In the first group it runs until so many blocks are left, and then in the
+# second one at that one's rate.
+sub check_move
+{
+	my ($name, $sql, $from, $to, $limit, $left) = @_;
+	my $out;
+
+	at_limit(
+		sub {
+			create_tables();
+			$s->query("SET dirty_throttle.\"group\" = '$from'");
+			$s->query('EXPLAIN SELECT * FROM t, fresh');
+			fresh_limit(fast => $fast);
+			fresh_limit(slow => $slow);
+			my $first = group_blocks($from);
+			my $second = group_blocks($to);
+
+			$s->send($sql);
+			poll_until(
+				sub {
+					$s->finished || group_blocks($from) - $first >= $n - $left;
+				},
+				10);
+			ok(!$s->finished, "$name: it runs");
+			move($s, $to);
+			my $start = time;
+			is(place($s), "$to, moved", "$name: it is moved at once");
+			my $at_move = group_blocks($from);
+
+			my $r = $s->wait;
+			my $seconds = time - $start;
+			is($r->{sqlstate}, undef, "$name: no error") or diag $r->{err};
+			my $blocks = group_blocks($to) - $second;
+			is(group_blocks($from), $at_move,
+				"$name: the old group is charged no more");
+			between($blocks, $left / 3, 1.2 * $left + 60,
+				"$name: blocks of the new group");
+			is( $at_move - $first + $blocks,
+				explained_blocks($r->{out}),
+				"$name: blocks of both groups")
+			  if $sql =~ /EXPLAIN/;
+			return 100 * $blocks * $dt->block_kb / $seconds / $limit;
+		},
+		$name);
+	is($dt->group_row($_)->{paused_processes}, 0, "$name: nobody pauses in $_")
+	  foreach $from, $to;
+	is($dt->group_row($from)->{active_processes}, 0, "$name: the old group");
+	is($dt->group_row($to)->{active_processes}, 1, "$name: the new one");
+}
+
+foreach my $statement (@statements)
+{
+	my ($name, $sql) = @$statement;
+
+	check_move("$name, slow to fast", $sql, 'slow', 'fast', $fast, $n - 40);
+	check_move("$name, fast to slow", $sql, 'fast', 'slow', $slow, 800);
+}
+
+# To and fro: no block is lost, and none is charged twice.
+foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
+{
+	my ($name, $sql) = @$statement;
+	my ($here, $there) = ('fast', 'fast_too');
+	my $moves = 0;
+
+	create_tables();
+	$dt->limit(fast_too => $fast);
+	$s->query("SET dirty_throttle.\"group\" = '$here'");
+	$s->query('EXPLAIN SELECT * FROM t, fresh');
+	my %before = map { $_ => group_blocks($_) } $here, $there;
+	$s->send($sql);
+	while (!$s->finished(0.01))
+	{
+		($here, $there) = ($there, $here);
+		move($s, $here);
+		$moves++;
+	}
+	my $r = $s->wait;
+	my @blocks = map { group_blocks($_) - $before{$_} } sort keys %before;
+	note "$name: $moves moves, blocks: @blocks";
+	ok($moves >= 20, "$name, to and fro: moved often");
+	ok($blocks[$_] > 100, "$name, to and fro: both are charged") foreach 0, 1;
+	is($blocks[0] + $blocks[1], explained_blocks($r->{out}),
+		"$name, to and fro: blocks");
+	ok( poll_until(
+			sub {
+				$dt->sql("SELECT count(*) FROM dirty_throttle_groups
+					WHERE group_name ~ '^fast'
+					  AND (debt_kb > 0 OR paused_processes > 0)") == 0;
+			},
+			3),
+		"$name, to and fro: all is paid");
+	is( $dt->sql("SELECT sum(active_processes) FROM dirty_throttle_groups"),
+		1, "$name, to and fro: it is one member");
+}
+
+# -------------------------------------------------------- from no group
+
+# So slow by themselves that they last, and much faster than the limit.
+my $limit = 1000;
+foreach my $case (
+	[ 'INSERT ... SELECT', "INSERT INTO t SELECT i, $filler
+		FROM (SELECT i, pg_sleep(0.001)
+			FROM generate_series(1, 50000) i OFFSET 0) q" ],
+	[ 'a DO loop', "DO \$\$ BEGIN FOR i IN 1..50000 LOOP
+		INSERT INTO t VALUES (i, $filler);
+		PERFORM pg_sleep(0.001); END LOOP; END \$\$" ])
+{
+	my ($name, $sql) = @$case;
+
+	$dt->sql("DROP TABLE t; CREATE TABLE t $columns");
+	my $size = sub { $dt->sql("SELECT pg_relation_size('t') / 1000.0") };
+	my $outsider = $dt->session;
+
+	fresh_limit(slow => $limit);
+	$outsider->send($sql);
+	poll_until(sub { $size->() > 0 });
+	my ($start, $before) = (time, $size->());
+	sleep 0.4;
+	ok( ($size->() - $before) / (time - $start) > 2 * $limit,
+		"$name in no group: nothing limits it");
+	move($outsider, 'slow');
+	is(place($outsider), 'slow, moved', "$name in no group: is moved at once");
+	ok($dt->wait_paused($outsider, 'in flight', 1),
+		"$name in no group: and pauses");
+	sleep 0.2;
+	at_limit(sub { 100 * rate('slow', 1) / $limit }, "$name in no group");
+
+	# and out of it again
+	move($outsider, undef);
+	is(place($outsider), 'none', "$name: it is released at once");
+	my $blocks = group_blocks('slow');
+	($start, $before) = (time, $size->());
+	sleep 0.4;
+	ok(($size->() - $before) / (time - $start) > 2 * $limit,
+		"$name: and nothing limits it");
+	is(group_blocks('slow'), $blocks, "$name: nor is it charged");
+	between($dt->cancel_ms($outsider), 0, 1000, "$name: a cancel: ms");
+	$outsider->quit;
+}
+
+# COPY gets no safe points when it is under way: it comes to its end, and
+# what follows is throttled.
+{
+	my $outsider = $dt->session;
+
+	fresh_limit(slow => $limit);
+	$outsider->send("COPY sleep (id) FROM PROGRAM 'seq 1 500; sleep 1; seq 1 500'");
+	poll_until(
+		sub {
+			$dt->sql('SELECT count(*) FROM pg_stat_progress_copy
+				WHERE tuples_processed = 500') eq '1';
+		},
+		5);
+	move($outsider, 'slow');
+	is(place($outsider), 'slow, moved', 'COPY in no group: is moved at once');
+	is($outsider->wait->{sqlstate}, undef, 'COPY in no group: no error');
+	is($outsider->query('SELECT count(*) FROM sleep'),
+		1000, 'COPY in no group: all rows');
+	check_place('COPY in no group', $outsider, 'slow, moved');
+	$outsider->send("INSERT INTO sleep
+		SELECT i, $filler FROM generate_series(1, 50000) i");
+	ok($dt->wait_paused($outsider, 'in flight'),
+		'COPY in no group: then it is throttled');
+	$dt->cancel_ms($outsider);
+	$outsider->quit;
+}
+$dt->limit(slow => $slow);
+
+# ------------------------------------------------------------- who sleeps
+
+my @wake_ms;
+
+# A new member of the group of the lowest limit, which sleeps in this way,
+# and has a debt.
+sub sleeper
+{
+	my ($kind) = @_;
+	my $sleeper = $dt->session(group => 'sleepy');
+
+	$dt->put_to_sleep($sleeper, 'sleepy', $kind);
+	return $sleeper;
+}
+
+# It is moved, and goes on.  What it owes stays behind.
+sub check_wake
+{
+	my ($name, $sleeper, $to) = @_;
+	my $expected = defined $to && $to ne '' ? "$to, moved" : 'none';
+	my $debt = $dt->group_row('sleepy')->{debt_kb};
+	my $r;
+
+	push @wake_ms, elapsed_ms(
+		sub {
+			move($sleeper, $to);
+			$r = $sleeper->wait;
+		});
+	is($r->{sqlstate}, undef, "$name: no error");
+	between($wake_ms[-1], 0, 1000, "$name: ms");
+	between($dt->group_row('sleepy')->{debt_kb},
+		$debt - 10, $debt, "$name: the old group keeps the debt: KB");
+	is($dt->group_row('sleepy')->{paused_processes},
+		0, "$name: nobody pauses in the old group");
+	is($dt->group_row('sleepy')->{active_processes},
+		0, "$name: nobody is in the old group");
+	is($dt->session_row($sleeper)->{debt_kb}, 0, "$name: it owes nothing")
+	  if $expected ne 'none';
+	check_place($name, $sleeper, $expected);
+	between(elapsed_ms(sub { $sleeper->query('INSERT INTO rewrite VALUES (0)') }),
+		0, 500, "$name: its next statement does not pay: ms");
+	$dt->sql('DELETE FROM rewrite WHERE id = 0');
+}
+
+foreach my $kind (sort keys %DirtyThrottle::KINDS)
+{
+	foreach my $to ('free', undef, '')
+	{
+		my $name = "asleep $kind, moved to "
+		  . (defined $to ? "'$to'" : 'NULL');
+		my $sleeper = sleeper($kind);
+
+		check_wake($name, $sleeper, $to);
+		$sleeper->quit;
+	}
+}
+
+# The pause that was evaded, before a transaction
+{
+	my $sleeper = sleeper('after commit');
+
+	$dt->cancel_ms($sleeper);
+	$sleeper->send('SELECT 1');
+	ok($dt->wait_paused($sleeper, 'in flight'), 'asleep before a transaction');
+	check_wake('asleep before a transaction', $sleeper, 'free');
+	$sleeper->quit;
+}
+between(median(@wake_ms), 0, 100, 'from the move to the end of the pause: ms');
+diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
+		median(@wake_ms), (sort { $b <=> $a } @wake_ms)[0]));
+
+# Into another group in which there is something to pay for, it goes on, and
+# pays there what it dirties there.
+{
+	my $sleeper = sleeper('in flight');
+
+	$dt->limit(sleepy_too => 1);
+	move($sleeper, 'sleepy_too');
+	ok( poll_until(
+			sub {
+				my $row = $dt->session_row($sleeper);
+				$row->{group_name} eq 'sleepy_too'
+				  && defined $row->{paused_since}
+				  && $row->{blocks_dirtied} > 0;
+			},
+			5),
+		'moved from limit to limit: it goes on, and sleeps there');
+	is($dt->group_row('sleepy')->{paused_processes},
+		0, 'moved from limit to limit: nobody pauses in the old group');
+	is($dt->group_row('sleepy_too')->{paused_processes},
+		1, 'moved from limit to limit: but in the new one');
+	between($dt->cancel_ms($sleeper), 0, 1000,
+		'moved from limit to limit: a cancel: ms');
+	$sleeper->quit;
+}
+
+# The old group repays at its own rate.
+{
+	my $sleeper = sleeper('after commit');
+	my $repaid = 200;    # KB/s, for a debt of 400 KB and more
+
+	$dt->limit(sleepy => $repaid);
+	move($sleeper, undef);
+	is($sleeper->wait->{sqlstate}, undef, 'a debt is left');
+	my ($start, $before) = (time, $dt->group_row('sleepy')->{debt_kb});
+	sleep 1;
+	my ($end, $after) = (time, $dt->group_row('sleepy')->{debt_kb});
+	between(100 * ($before - $after) / ($end - $start) / $repaid,
+		85, 115, 'the old group repays: % of the limit');
+	ok( poll_until(sub { $dt->group_row('sleepy')->{debt_kb} == 0 }, 5),
+		'to the end');
+	$sleeper->quit;
+}
+
+# ---------------------------------------------------- what ends a move
+
+# The session itself, when it may set the parameter.
+$s->query(q{SET dirty_throttle."group" = 'fast'});
+check_place('SET', $s, 'fast');
+move($s, 'free');
+check_place('moved', $s, 'free, moved');
+is($dt->session_row($s)->{blocks_dirtied}, 0,
+	'moved: counters begin in the new group');
+$s->query(q{SET dirty_throttle."group" = 'fast'});
+check_place('SET to what it was', $s, 'fast');
+move($s, 'free');
+$s->query(q{SET dirty_throttle."group" = 'free'});
+check_place('SET to where it is', $s, 'free');
+move($s, undef);
+check_place('released', $s, 'none');
+$s->query(q{SET dirty_throttle."group" = 'slow'});
+check_place('SET after it was released', $s, 'slow');
+move($s, 'free');
+$s->query('RESET dirty_throttle."group"');
+check_place('RESET', $s, 'none');
+move($s, 'free');
+check_place('moved from no group', $s, 'free, moved');
+$s->query(q{SET dirty_throttle."group" = ''});
+check_place(q{SET ''}, $s, 'none');
+
+$s->query(q{SET dirty_throttle."group" = 'slow'});
+move($s, 'free');
+$s->query(q{BEGIN; SET LOCAL dirty_throttle."group" = 'fast'});
+is(place($s), 'fast', 'SET LOCAL ends a move');
+$s->query('COMMIT');
+check_place('after the transaction', $s, 'slow');
+$s->query(q{BEGIN; SET LOCAL dirty_throttle."group" = 'fast'});
+move($s, 'free');
+is(place($s), 'free, moved', 'moved while SET LOCAL is in force');
+$s->query('COMMIT');
+check_place('the end of SET LOCAL ends a move', $s, 'slow');
+$s->query(q{BEGIN; SET dirty_throttle."group" = 'fast'});
+move($s, 'free');
+$s->query('ROLLBACK');
+check_place('a SET that is rolled back ends a move', $s, 'slow');
+
+# The transaction has ended, its pause has not: the move came last.
+$dt->limit(sleepy => 0);
+$dt->limit(sleepy => 1);
+$s->send('BEGIN; SET LOCAL dirty_throttle."group" = \'sleepy\';
+	ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT');
+ok($dt->wait_paused($s, 'after transaction'), 'SET LOCAL, and a pause');
+is(place($s), 'sleepy', 'SET LOCAL: it pays to that group');
+move($s, 'free');
+is($s->wait->{sqlstate}, undef, 'moved in the pause after SET LOCAL: no error');
+check_place('moved in the pause after SET LOCAL', $s, 'free, moved');
+
+# Nothing else does.
+move($s, 'free');
+$s->query('BEGIN; SELECT 1; ROLLBACK');
+is($s->run('SELECT 1/0')->{sqlstate}, '22012', 'an error');
+$s->query("SET work_mem = '1MB'");
+$dt->sql('SELECT pg_reload_conf()');
+sleep 0.1;
+check_place('transactions, errors, a reload', $s, 'free, moved');
+$dt->sql("SELECT rename_resource_group('free', 'freed')");
+check_place('the group is renamed', $s, 'freed, moved');
+$dt->sql("SELECT rename_resource_group('freed', 'free')");
+move($s, 'free');
+check_place('moved to where it is', $s, 'free, moved');
+move($s, 'fast');
+check_place('moved again', $s, 'fast, moved');
+
+# Its own process ID
+$s->query("SELECT set_session_group(pg_backend_pid(), 'slow')");
+check_place('moves itself', $s, 'slow, moved');
+$s->query("SELECT set_session_group(pg_backend_pid(), NULL)");
+check_place('releases itself', $s, 'none');
+$s->query("SELECT set_session_group(pg_backend_pid(), 'sleepy')");
+$s->send("INSERT INTO sleep SELECT i, $filler FROM generate_series(1, 50) i");
+ok($dt->wait_paused($s, 'in flight'), 'moves itself: and is throttled');
+move($s, undef);
+is($s->wait->{sqlstate}, undef, 'until it is released');
+
+# Not even a reload of the configuration does where the group is the server's
+# default.
+$dt->sql(q{ALTER SYSTEM SET dirty_throttle."group" = 'free'});
+$dt->sql('SELECT pg_reload_conf()');
+{
+	my $member = $dt->session;
+
+	poll_until(sub { place($member) eq 'free' }, 5);
+	check_place("the server's default", $member, 'free');
+	move($member, 'fast');
+	foreach my $to ('free', 'slow')
+	{
+		$dt->sql(qq{ALTER SYSTEM SET dirty_throttle."group" = '$to'});
+		$dt->sql('SELECT pg_reload_conf()');
+		sleep 0.2;
+		check_place("moved from the server's default, which is $to now",
+			$member, 'fast, moved');
+	}
+	$member->query('RESET dirty_throttle."group"');
+	check_place("RESET to the server's default", $member, 'slow');
+	$member->quit;
+}
+$dt->sql(q{ALTER SYSTEM RESET dirty_throttle."group"});
+$dt->sql('SELECT pg_reload_conf()');
+
+# The group goes, so does the membership.  What the session itself has set is
+# in force again, from its next statement on.
+$s->query(q{SET dirty_throttle."group" = 'slow'});
+$dt->limit(doomed => 1);
+move($s, 'doomed');
+$dt->limit(doomed => 0);
+$dt->limit(doomed => 1);
+$s->send("INSERT INTO sleep SELECT i, $filler FROM generate_series(1, 50) i");
+ok($dt->wait_paused($s, 'in flight'), 'the group of a moved session');
+is($dt->session->run("SELECT drop_resource_group('doomed')")->{sqlstate},
+	'55006', 'it is in use');
+between(
+	elapsed_ms(
+		sub {
+			$dt->sql("SELECT drop_resource_group('doomed', force => true)");
+			is($s->wait->{sqlstate}, undef, 'dropped by force: no error');
+		}),
+	0, 1000, 'dropped by force: ms');
+isnt(place($s), 'doomed, moved', 'dropped by force: the view');
+is($s->run('INSERT INTO rewrite VALUES (0)')->{err}, '',
+	'dropped by force: it works on');
+check_place('dropped by force', $s, 'slow');
+move($s, undef);
+
+# ------------------------------------------------ who cannot end it
+
+$dt->sql(q{CREATE ROLE app LOGIN; CREATE ROLE free_app LOGIN;
+	ALTER ROLE free_app SET dirty_throttle."group" = 'free';
+	SELECT grant_group_use('free', 'app'), grant_group_use('free', 'free_app')});
+foreach my $user ('app', 'free_app')
+{
+	my $member = $dt->session(user => $user);
+	my $name = "$user, moved";
+
+	move($member, 'slow');
+	check_place($name, $member, 'slow, moved');
+	foreach my $sql ('DISCARD ALL', 'RESET ALL', 'DISCARD ALL',
+		'RESET SESSION AUTHORIZATION')
+	{
+		$member->run($sql);
+		check_place("$name, $sql", $member, 'slow, moved');
+	}
+	foreach my $sql (
+		'RESET dirty_throttle."group"',
+		q{SET dirty_throttle."group" = ''},
+		q{BEGIN; SET LOCAL dirty_throttle."group" = 'free'; COMMIT},
+		q{SELECT set_config('dirty_throttle.group', 'free', false)},
+		'SELECT set_session_group(pg_backend_pid(), NULL)')
+	{
+		is($member->run($sql)->{sqlstate}, '42501', "$name, $sql: not allowed");
+	}
+	is($member->run("SELECT join_group('free')")->{sqlstate},
+		'55000', "$name: it cannot join");
+	is($member->run('SELECT leave_joined_group()')->{sqlstate},
+		'55000', "$name: nor leave");
+	check_place("$name, after all of this", $member, 'slow, moved');
+
+	# which are the means, once it is let go
+	move($member, undef);
+	check_place("$user, released", $member, 'none');
+	$member->quit;
+}
+
+# What it has joined before it was moved is not a way out either.
+{
+	my $member = $dt->session(user => 'app');
+
+	$member->query("SELECT join_group('free')");
+	check_place('joined', $member, 'free');
+	move($member, 'slow');
+	check_place('joined, then moved', $member, 'slow, moved');
+	foreach my $sql ('DISCARD ALL', 'RESET ALL')
+	{
+		$member->query($sql);
+		check_place("joined, then moved, $sql", $member, 'slow, moved');
+	}
+	$member->quit;
+
+	$member = $dt->session(user => 'app');
+	$member->query("BEGIN; SELECT join_group('free')");
+	move($member, 'slow');
+	$member->query('ROLLBACK');
+	check_place('joined, then moved, ROLLBACK', $member, 'slow, moved');
+	$member->quit;
+}
+
+# Who may set the parameter ends a move that came after a join, too.
+$s->query('RESET dirty_throttle."group"');
+$s->query("SELECT join_group('free')");
+move($s, 'slow');
+check_place('a superuser, joined, then moved', $s, 'slow, moved');
+$s->query(q{SET dirty_throttle."group" = 'fast'});
+check_place('a superuser, joined, then moved, SET', $s, 'fast');
+
+# ------------------------------------------------------------------ errors
+
+sub check_error
+{
+	my ($name, $session, $pid, $group, $sqlstate) = @_;
+	my $r = $session->run("SELECT set_session_group($pid, $group)");
+
+	is($r->{sqlstate}, $sqlstate, "$name: the error") or diag $r->{err};
+}
+
+my $me = $dt->session;
+my $pid = $s->pid;
+foreach my $unknown (0, -1, 2147483647, -2147483648)
+{
+	check_error("process ID $unknown", $me, "'$unknown'", "'slow'", '42704');
+}
+my $gone = $dt->session;
+$gone->quit;
+poll_until(
+	sub {
+		$dt->sql('SELECT count(*) FROM pg_stat_activity WHERE pid = '
+			  . $gone->pid) == 0;
+	});
+check_error('a session that has gone', $me, $gone->pid, "'slow'", '42704');
+check_error('no such group', $me, $pid, "'nobody'", '42704');
+check_error('a name too long', $me, $pid, "repeat('x', 64)", '22023');
+check_error('no process ID', $me, 'NULL', "'slow'", '22004');
+foreach my $type ('checkpointer', 'background writer', 'walwriter',
+	'logical replication launcher')
+{
+	check_error($type, $me,
+		"(SELECT pid FROM pg_stat_activity WHERE backend_type = '$type')",
+		"'slow'", '55000');
+}
+
+create_tables();
+$s->query(q{SET dirty_throttle."group" = 'slow'});
+fresh_limit(slow => 100);
+$s->send('SELECT count(*) FROM fresh');
+my $worker;
+ok( poll_until(
+		sub {
+			$worker = $dt->sql("SELECT pid FROM pg_stat_activity
+				WHERE backend_type = 'parallel worker' LIMIT 1");
+		},
+		5),
+	'a parallel worker');
+check_error('a parallel worker', $me, $worker, "'free'", '55000');
+is(place($s), 'slow', 'a parallel worker: its leader is not moved');
+move($s, undef);
+is($s->wait->{out}, $n, 'its leader, released, comes to its end');
+$dt->limit(slow => $slow);
+
+# Who may EXECUTE it may move anybody.
+$dt->sql('CREATE ROLE mover LOGIN; CREATE ROLE boss SUPERUSER LOGIN');
+my $mover = $dt->session(user => 'mover');
+my $app = $dt->session(user => 'app');
+check_error('not granted', $mover, $app->pid, "'slow'", '42501');
+$dt->sql('GRANT EXECUTE ON FUNCTION set_session_group TO mover');
+check_error('granted', $mover, $app->pid, "'slow'", undef);
+check_place('moved by another role', $app, 'slow, moved');
+my $boss = $dt->session(user => 'boss');
+check_error("granted, a superuser's session", $mover, $boss->pid, "'slow'", undef);
+check_place('a superuser', $boss, 'slow, moved');
+check_error('granted, his own', $mover, 'pg_backend_pid()', "'slow'", undef);
+check_error('by a superuser', $boss, $mover->pid, 'NULL', undef);
+check_place('released by another', $mover, 'none');
+$_->quit foreach $mover, $app, $boss;
+
+# --------------------------------------------------- they come and go
+
+$dt->limit("race_$_" => $fast) foreach 'a', 'b';
+$dt->sql("CREATE TABLE race $columns");
+$dt->sql(
+	q{CREATE FUNCTION move_all(OUT moved int, OUT gone int) LANGUAGE plpgsql AS $$
+	DECLARE
+		one int;
+		place text;
+	BEGIN
+		moved := 0;
+		gone := 0;
+		FOR one IN SELECT pid FROM pg_stat_activity
+			WHERE application_name = 'race' OR
+				  (backend_type = 'client backend' AND application_name = '')
+		LOOP
+			place := (ARRAY['race_a', 'race_b', NULL, ''])[1 + floor(random() * 4)];
+			BEGIN
+				PERFORM set_session_group(one, place);
+				moved := moved + 1;
+			EXCEPTION
+				-- not there any more, or not quite there yet
+				WHEN undefined_object OR object_not_in_prerequisite_state THEN
+					gone := gone + 1;
+			END;
+		END LOOP;
+	END $$});
+
+my $connection = $dt->node->connstr('postgres') . ' application_name=race';
+my $insert = "INSERT INTO race SELECT i, $filler FROM generate_series(1, 20) i";
+my @loops;
+foreach my $group ('', 'race_a')
+{
+	my $loop = fork // die "fork: $!";
+	if ($loop == 0)
+	{
+		$ENV{PGOPTIONS} = "-c dirty_throttle.group=$group";
+		exec 'sh', '-c', 'i=0; while [ $i -lt 100 ]; do
+			psql -Xq -d "$1" -c "$2" >/dev/null 2>&1; i=$((i + 1)); done',
+		  'sh', $connection, $insert;
+	}
+	push @loops, $loop;
+}
+my ($moved, $not_there) = (0, 0);
+while (@loops)
+{
+	my ($m, $g) = split /\|/, $dt->sql('SELECT * FROM move_all()');
+
+	$moved += $m;
+	$not_there += $g;
+	@loops = grep { waitpid($_, 1) == 0 } @loops;    # WNOHANG
+}
+note "200 sessions: $moved moves, $not_there had gone";
+ok($moved >= 100, 'sessions that come and go are moved');
+is($dt->sql('SELECT count(*) FROM race'), 4000, 'none of them has failed');
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT count(*) FROM pg_stat_activity
+				WHERE application_name IN ('race', '')
+				  AND backend_type = 'client backend'") == 0;
+		},
+		10),
+	'all have gone');
+foreach my $group ('race_a', 'race_b')
+{
+	my $row = $dt->group_row($group);
+
+	is("$row->{active_processes} $row->{paused_processes}",
+		'0 0', "$group: no member is left, nor a pause");
+	ok($row->{blocks_dirtied} > 0, "$group: it had some");
+	is($dt->session->run("SELECT drop_resource_group('$group')")->{sqlstate},
+		undef, "$group: not in use");
+}
+is( $dt->sql("SELECT count(*) FROM dirty_throttle_sessions s
+		WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = s.pid)"),
+	0, 'no phantoms');
+
+# A process ID, or a place in shared memory, that was moved is nothing to who
+# has it next.
+$s->quit;
+foreach (1 .. 20)
+{
+	my $next = $dt->session;
+
+	die 'a new session is in group ' . place($next)
+	  unless place($next) eq 'none';
+	move($next, 'free');
+	$next->quit;
+}
+pass('new sessions are in no group');
+
+# How long it takes
+{
+	my $member = $dt->session(group => 'free');
+	my %ms;
+
+	foreach my $i (1 .. 50)
+	{
+		push @{ $ms{idle} },
+		  elapsed_ms(sub { move($member, $i % 2 ? 'fast' : 'free') });
+	}
+	$member->query(q{SET dirty_throttle."group" = 'fast'});
+	$member->send("INSERT INTO sleep
+		SELECT i, $filler FROM generate_series(1, 100000) i");
+	$dt->wait_paused($member, 'in flight');
+	$dt->limit(fast_too => $fast);
+	foreach my $i (1 .. 50)
+	{
+		push @{ $ms{running} },
+		  elapsed_ms(sub { move($member, $i % 2 ? 'fast_too' : 'fast') });
+	}
+	$dt->cancel_ms($member);
+	foreach my $what (sort keys %ms)
+	{
+		between(median(@{ $ms{$what} }), 0, 50, "to move a session, $what: ms");
+		diag(sprintf('to move a session, %s: %.2f ms (median of 50)',
+				$what, median(@{ $ms{$what} })));
+	}
+}
+
+$dt->finish;

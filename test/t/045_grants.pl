@@ -1,0 +1,456 @@
+# grant_group_use(): a role that may not set dirty_throttle."group" may join
+# the groups that were opened to it, and leave them again, and nothing else.
+# Grants follow their role and their group when these are renamed, go with
+# them when they are dropped, and last over restarts.
+#
+# expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use Test::More;
+
+my $limit = 20000;    # KB/s
+
+my $dt = DirtyThrottle::Life->new('grants');
+my $version = $dt->sql("SELECT current_setting('server_version_num')");
+$dt->limit(grp_a => $limit);
+$dt->limit(grp_b => 0);
+$dt->limit(home => 0);
+$dt->table('t');
+$dt->sql(
+	q{CREATE ROLE team; CREATE ROLE club;
+	CREATE ROLE app LOGIN;
+	CREATE ROLE child LOGIN IN ROLE team;
+	CREATE ROLE grandchild LOGIN IN ROLE child;
+	CREATE ROLE outcast LOGIN NOINHERIT IN ROLE team;
+	CREATE ROLE stranger LOGIN;
+	CREATE ROLE boss SUPERUSER LOGIN;
+	CREATE ROLE resident LOGIN;
+	ALTER ROLE resident SET dirty_throttle."group" = 'home';
+	GRANT ALL ON t TO PUBLIC});
+
+# All grants: 'grp_a:app grp_b:team'.
+sub grants
+{
+	return $dt->sql(
+		q{SELECT coalesce(string_agg(group_name || ':' || role_name, ' '
+			ORDER BY group_name COLLATE "C", role_name COLLATE "C"), '')
+		FROM dirty_throttle_grants});
+}
+
+sub ddl
+{
+	return $dt->sql('SELECT dirty_throttle_ddl()');
+}
+
+sub allow
+{
+	my ($group, $role) = @_;
+	$dt->sql("SELECT grant_group_use('$group', '$role')");
+}
+
+# The group a session is in: what it says, and what the view says of it.
+sub check_place
+{
+	my ($name, $s, $group) = @_;
+	my $row = $dt->session_row($s);
+
+	is($row ? $row->{group_name} : '', $group, "$name: the view");
+	is($s->query('SHOW dirty_throttle."group"'), $group, "$name: SHOW");
+}
+
+# A call ends with this SQLSTATE, or undef.
+sub check_call
+{
+	my ($name, $s, $call, $sqlstate) = @_;
+	my $r = $s->run("SELECT $call");
+
+	is($r->{sqlstate}, $sqlstate, "$name: $call") or diag $r->{err};
+	return $r;
+}
+
+# ------------------------------------------------------------ join and leave
+
+my $app = $dt->session(user => 'app');
+check_call('not granted', $app, "join_group('grp_a')", '42501');
+check_call('not granted', $app, 'leave_joined_group()', '55000');
+check_place('not granted', $app, '');
+
+allow('grp_a', 'app');
+is(grants(), 'grp_a:app', 'the view of grants');
+check_call('granted', $app, "join_group('grp_a')", undef);
+check_place('granted', $app, 'grp_a');
+is($dt->session_row($app)->{moved}, 'false', 'a session that has joined was not moved');
+is($dt->group_row('grp_a')->{active_processes}, 1, 'one member');
+at_limit(
+	sub {
+		$dt->limit(grp_a => 0);
+		$dt->limit(grp_a => $limit);
+		return $dt->measure($app, insert_sql('t', 2500))->{kb_per_s} / $limit * 100;
+	},
+	'a session that has joined');
+
+# the group it has, and no other one
+check_call('another group', $app, "join_group('grp_b')", '42501');
+check_call('no group of that name', $app, "join_group('nobody')", '42704');
+check_call('no name', $app, 'join_group(NULL)', '22004');
+check_call('an empty name', $app, "join_group('')", '22023');
+check_call('a long name', $app, "join_group(repeat('x', 64))", '22023');
+foreach my $sql (
+	q{SET dirty_throttle."group" = 'grp_a'},
+	q{SET dirty_throttle."group" = ''},
+	'RESET dirty_throttle."group"',
+	q{BEGIN; SET LOCAL dirty_throttle."group" = 'grp_a'; COMMIT},
+	q{SELECT set_config('dirty_throttle.group', 'grp_a', false)},
+	q{ALTER ROLE app SET dirty_throttle."group" = 'grp_a'})
+{
+	is($app->run($sql)->{sqlstate}, '42501', "a grant is not the privilege to: $sql");
+}
+check_place('after all of this', $app, 'grp_a');
+check_call('joined', $app, "join_group('grp_a')", undef);
+check_place('joined twice', $app, 'grp_a');
+check_call('joined', $app, 'leave_joined_group()', undef);
+check_place('left', $app, '');
+check_call('left', $app, 'leave_joined_group()', '55000');
+
+# from group to group
+allow('grp_b', 'app');
+check_call('granted', $app, "join_group('grp_a')", undef);
+check_call('granted', $app, "join_group('grp_b')", undef);
+check_place('joined the second', $app, 'grp_b');
+check_call('joined', $app, 'leave_joined_group()', undef);
+check_place('left the second', $app, '');
+$app->query("SELECT join_group('grp_a'), join_group('grp_b')");
+check_place('both in one statement', $app, 'grp_b');
+$app->query('SELECT leave_joined_group()');
+
+# back to what his role's setting says
+allow('grp_a', 'resident');
+my $resident = $dt->session(user => 'resident');
+check_place('a setting of the role', $resident, 'home');
+check_call('in the group of his setting', $resident,
+	'leave_joined_group()', '55000');
+foreach my $leave ('SELECT leave_joined_group()', 'DISCARD ALL', 'RESET ALL')
+{
+	check_call('a setting of the role', $resident, "join_group('grp_a')", undef);
+	check_place('joined from there', $resident, 'grp_a');
+	$resident->query($leave);
+	check_place($leave, $resident, 'home');
+	check_call($leave, $resident, 'leave_joined_group()', '55000');
+}
+
+# ---------------------------------------------------------- transactional
+
+$app->query("BEGIN; SELECT join_group('grp_a')");
+check_place('in the transaction', $app, 'grp_a');
+$app->query('ROLLBACK');
+check_place('ROLLBACK of a join', $app, '');
+check_call('ROLLBACK of a join', $app, 'leave_joined_group()', '55000');
+$app->query("BEGIN; SELECT join_group('grp_a'); COMMIT");
+check_place('COMMIT of a join', $app, 'grp_a');
+$app->query('BEGIN; SELECT leave_joined_group()');
+check_place('left in the transaction', $app, '');
+$app->query('ROLLBACK');
+check_place('ROLLBACK of a leave', $app, 'grp_a');
+$app->query("BEGIN; SAVEPOINT a; SELECT join_group('grp_b'); ROLLBACK TO a; COMMIT");
+check_place('ROLLBACK TO of a join', $app, 'grp_a');
+is($app->run("BEGIN; SELECT join_group('grp_b'); SELECT 1/0; COMMIT")->{sqlstate},
+	'22012', 'an error after a join');
+check_place('an error after a join', $app, 'grp_a');
+$app->query('SELECT leave_joined_group()');
+check_place('left', $app, '');
+
+# -------------------------------------------------------- whose privileges
+
+$dt->sql(q{SELECT revoke_group_use('grp_b', 'app')});
+is(grants(), 'grp_a:app grp_a:resident', 'taken back');
+check_call('taken back', $app, "join_group('grp_b')", '42501');
+check_call('the other one is still there', $app, "join_group('grp_a')", undef);
+my $r = $dt->session->run("SELECT revoke_group_use('grp_b', 'app')");
+is($r->{sqlstate}, undef, 'taken back twice: no error');
+like($r->{err}, qr/NOTICE/, 'taken back twice: a notice');
+$dt->sql(q{SELECT grant_group_use('grp_a', 'app')});
+is(grants(), 'grp_a:app grp_a:resident', 'granted twice: once');
+
+# who has joined stays
+$dt->sql(q{SELECT revoke_group_use('grp_a', 'app')});
+check_place('taken back from a member', $app, 'grp_a');
+is($app->query('SELECT 1'), '1', 'taken back from a member: it works on');
+check_call('taken back from a member', $app, 'leave_joined_group()', undef);
+check_call('taken back from a member', $app, "join_group('grp_a')", '42501');
+
+# roles that have the privileges of the role
+allow('grp_b', 'team');
+foreach my $case (
+	[ child => undef ],
+	[ grandchild => undef ],
+	[ boss => undef ],
+	[ outcast => '42501' ],
+	[ stranger => '42501' ])
+{
+	my ($user, $sqlstate) = @$case;
+	my $s = $dt->session(user => $user);
+
+	check_call("$user, granted to team", $s, "join_group('grp_b')", $sqlstate);
+	check_place("$user, granted to team", $s, defined $sqlstate ? '' : 'grp_b');
+	$s->quit;
+}
+
+# the role that counts is the current one
+{
+	my $s = $dt->session(user => 'outcast');
+
+	$s->query('SET ROLE team');
+	check_call('SET ROLE', $s, "join_group('grp_b')", undef);
+	$s->query('RESET ROLE');
+	check_place('RESET ROLE', $s, 'grp_b');
+	check_call('RESET ROLE', $s, 'leave_joined_group()', undef);
+	$s->quit;
+
+	$s = $dt->session(user => 'boss');
+	check_call('a superuser, nothing granted', $s, "join_group('grp_a')", undef);
+	check_place('a superuser, nothing granted', $s, 'grp_a');
+	$s->query('SELECT leave_joined_group()');
+	$s->query('SET ROLE stranger');
+	check_call('a superuser as another', $s, "join_group('grp_a')", '42501');
+	$s->quit;
+}
+
+# a membership that ends
+{
+	my $s = $dt->session(user => 'child');
+
+	check_call('a member of the role', $s, "join_group('grp_b')", undef);
+	$s->query('SELECT leave_joined_group()');
+	$dt->sql('REVOKE team FROM child');
+	check_call('not any more', $s, "join_group('grp_b')", '42501');
+	$dt->sql('GRANT team TO child');
+	check_call('and again', $s, "join_group('grp_b')", undef);
+	$s->quit;
+}
+
+# a session that was moved
+{
+	my $s = $dt->session(user => 'child');
+
+	$dt->sql('SELECT set_session_group(' . $s->pid . ", 'home')");
+	check_call('moved', $s, "join_group('grp_b')", '55000');
+	check_call('moved', $s, 'leave_joined_group()', '55000');
+	check_place('moved', $s, 'home');
+	$s->quit;
+}
+
+# ------------------------------------------------------------------ errors
+
+my $dba = $dt->session;
+foreach my $function ('grant_group_use', 'revoke_group_use')
+{
+	check_call('no such group', $dba, "$function('nobody', 'app')", '42704');
+	check_call('no such role', $dba, "$function('grp_a', 'nobody')", '42704');
+	check_call('no group', $dba, "$function(NULL, 'app')", '22004');
+	check_call('no role', $dba, "$function('grp_a', NULL)", '22004');
+	check_call('an empty name', $dba, "$function('', 'app')", '22023');
+	check_call('a long name', $dba, "$function(repeat('x', 64), 'app')", '22023');
+}
+is(grants(), 'grp_a:resident grp_b:team', 'nothing has changed');
+
+# a definition takes effect at once, and is not undone
+$dt->sql("BEGIN; SELECT grant_group_use('grp_a', 'club'); ROLLBACK");
+is(grants(), 'grp_a:club grp_a:resident grp_b:team', 'a grant is not undone by ROLLBACK');
+$dt->sql("BEGIN; SELECT revoke_group_use('grp_a', 'club'); ROLLBACK");
+is(grants(), 'grp_a:resident grp_b:team', 'nor is a revoke');
+
+# everybody may see them
+my $stranger = $dt->session(user => 'stranger');
+is($stranger->query('SELECT count(*) FROM dirty_throttle_grants'),
+	2, 'grants are for everybody to see');
+
+# ----------------------------------------------------------------- durable
+
+allow('grp_a', 'app');
+my $all = grants();
+$_->quit foreach $app, $resident, $stranger, $dba;
+foreach my $mode ('fast', 'immediate')
+{
+	$dt->stop($mode);
+	$dt->node->start;
+	is(grants(), $all, "grants after a restart, $mode");
+}
+$app = $dt->session(user => 'app');
+check_call('after a restart', $app, "join_group('grp_a')", undef);
+
+# ------------------------------------------------------- roles and groups
+
+# renamed
+$app->quit;
+$dt->sql('ALTER ROLE app RENAME TO "App 2"');
+is(grants(), 'grp_a:App 2 grp_a:resident grp_b:team', 'a role is renamed');
+like(ddl(), qr/grant_group_use\('grp_a', 'App 2'\);/, 'in the DDL, too');
+$dt->sql('BEGIN; ALTER ROLE "App 2" RENAME TO apple; ROLLBACK');
+is(grants(), 'grp_a:App 2 grp_a:resident grp_b:team', 'or not');
+$dt->sql('ALTER ROLE "App 2" RENAME TO app');
+$dt->sql("SELECT rename_resource_group('grp_a', 'grp_z')");
+is(grants(), 'grp_b:team grp_z:app grp_z:resident', 'a group is renamed');
+$app = $dt->session(user => 'app');
+check_call('a group is renamed', $app, "join_group('grp_z')", undef);
+$app->quit;
+$dt->stop;
+$dt->node->start;
+is(grants(), 'grp_b:team grp_z:app grp_z:resident', 'also after a restart');
+$dt->sql("SELECT rename_resource_group('grp_z', 'grp_a')");
+
+# a dropped group takes its grants with it
+$dt->limit(brief => 0);
+allow('brief', 'app');
+allow('brief', 'team');
+like(grants(), qr/brief:app brief:team/, 'grants of a group');
+$dt->sql("SELECT drop_resource_group('brief')");
+unlike(grants(), qr/brief/, 'a dropped group has none');
+$dt->limit(brief => 0);
+unlike(grants(), qr/brief/, 'nor has another one of that name');
+$dt->stop;
+$dt->node->start;
+unlike(grants(), qr/brief/, 'also after a restart');
+$dt->sql("SELECT drop_resource_group('brief')");
+
+# a dropped role as well, once that is committed
+$dt->sql('CREATE ROLE temp LOGIN');
+allow('grp_a', 'temp');
+allow('grp_b', 'temp');
+my $with = grants();
+like($with, qr/grp_a:temp.*grp_b:temp/, 'grants of a role');
+my $without = $with =~ s/ ?grp_.:temp//gr;
+foreach my $sql (
+	'BEGIN; DROP ROLE temp; ROLLBACK',
+	'BEGIN; SAVEPOINT a; DROP ROLE temp; ROLLBACK TO a; COMMIT',
+	'BEGIN; DROP ROLE temp; SELECT 1/0; COMMIT',
+	q{DO $$ BEGIN DROP ROLE temp; RAISE EXCEPTION 'no';
+		EXCEPTION WHEN raise_exception THEN END $$})
+{
+	$dt->session->run($sql);
+	is(grants(), $with, "kept: $sql");
+}
+{
+	my $s = $dt->session;
+
+	$s->query('BEGIN; DROP ROLE temp');
+	is(grants(), $with, 'DROP ROLE, not yet committed: kept, for others');
+	$s->query('COMMIT');
+	is(grants(), $without, 'DROP ROLE: gone with the role');
+}
+unlike(ddl(), qr/temp/, 'DROP ROLE: also in the DDL');
+$dt->sql('CREATE ROLE temp LOGIN');
+is(grants(), $without, 'another role of that name has none');
+$dt->stop('immediate');
+$dt->node->start;
+is(grants(), $without, 'DROP ROLE: also after a restart');
+my $temp = $dt->session(user => 'temp');
+check_call('another role of that name', $temp, "join_group('grp_a')", '42501');
+$temp->quit;
+
+allow('grp_a', 'temp');
+allow('grp_a', 'club');
+$dt->sql('BEGIN; SAVEPOINT a; DROP ROLE club; ROLLBACK TO a; DROP ROLE temp; COMMIT');
+like(grants(), qr/grp_a:club/, 'two roles, one drop is rolled back: kept');
+unlike(grants(), qr/temp/, 'two roles, the other one is not: gone');
+$dt->sql('CREATE ROLE temp LOGIN; CREATE ROLE temp_too');
+allow('grp_a', $_) foreach 'temp', 'temp_too';
+$dt->sql('DROP ROLE temp, temp_too');
+unlike(grants(), qr/temp/, 'two roles in one command');
+$dt->sql('CREATE ROLE temp; DROP ROLE temp');    # without a grant
+is($dt->sql('SELECT 1'), '1', 'a role without a grant is dropped');
+like(grants(), qr/grp_a:club/, 'others are as they were');
+
+# ------------------------------------------------------------------- DDL
+
+my $odd = q{Odd "role", it's \\one};
+$dt->sql('CREATE ROLE ' . '"' . $odd =~ s/"/""/gr . '"');
+$dt->sql(
+	q{SELECT set_group_dirty_limit('it''s \ "odd"', 12.5),
+		set_group_wal_limit('it''s \ "odd"', 345.678),
+		set_group_burst('it''s \ "odd"', 0),
+		set_group_mode('it''s \ "odd"', 'observe'),
+		set_group_wal_limit('wal_only', 5),
+		set_group_burst('wal_only', 1234.5)});
+$dt->sql(qq{SELECT grant_group_use('wal_only', rolname)
+	FROM pg_roles WHERE rolname ~ '^Odd'});
+my $ddl = ddl();
+my $full = q{SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode
+	FROM dirty_throttle_groups ORDER BY group_name COLLATE "C"};
+my $before = $dt->sql($full);
+$all = grants();
+like($ddl, qr/^SELECT public\.grant_group_use\('wal_only', E?'Odd "role"/m,
+	'the DDL has the grants');
+like($ddl, qr/^SELECT public\.set_group_wal_limit\('wal_only', 5\);/m,
+	'and WAL limits');
+unlike($ddl, qr/set_group_burst\('grp_a'|set_group_mode\('grp_a'/,
+	'but no defaults');
+$dt->sql('SELECT drop_resource_group(group_name, force => true)
+	FROM dirty_throttle_groups');
+is(ddl() . grants(), '', 'all groups are dropped');
+$dt->sql($ddl);
+is(ddl(), $ddl, 'the DDL recreates itself');
+is($dt->sql($full), $before, 'and the groups');
+is(grants(), $all, 'and the grants');
+$dt->stop;
+$dt->node->start;
+is(ddl(), $ddl, 'the same after a restart');
+
+# ----------------------------------------- privileges of all new functions
+
+my %calls = (
+	set_group_wal_limit => "'grp_a', 1000",
+	reset_group_wal_limit => "'grp_a'",
+	set_group_burst => "'grp_a', 20",
+	set_group_mode => "'grp_a', 'enforce'",
+	pause_group => "'grp_a', false",
+	resume_group => "'grp_a'",
+	set_session_group => 'pg_backend_pid(), NULL',
+	grant_group_use => "'grp_a', 'stranger'",
+	revoke_group_use => "'grp_a', 'stranger'");
+my $definitions = ddl();
+$stranger = $dt->session(user => 'stranger');
+foreach my $function (sort keys %calls)
+{
+	my $call = "$function($calls{$function})";
+
+	check_call('an unprivileged role', $stranger, $call, '42501');
+	# not even its arguments are looked at
+	check_call('an unprivileged role', $stranger,
+		"$function(" . join(', ', map { 'NULL' } split /, /, $calls{$function})
+		  . ')', '42501');
+}
+is(ddl(), $definitions, 'an unprivileged role has changed nothing');
+is($dt->sql("SELECT count(paused_since) FROM dirty_throttle_groups"),
+	0, 'nor has it paused anything');
+foreach my $function (sort keys %calls)
+{
+	my $call = "$function($calls{$function})";
+
+	$dt->sql("GRANT EXECUTE ON FUNCTION $function TO stranger");
+	check_call('EXECUTE is granted', $stranger, $call, undef);
+	$dt->sql('SELECT resume_group($$grp_a$$)');
+	$dt->sql("REVOKE EXECUTE ON FUNCTION $function FROM stranger");
+	check_call('and taken back', $stranger, $call, '42501');
+}
+foreach my $query (
+	'SELECT count(*) FROM suggest_group_limits()',
+	'SELECT count(*) FROM dirty_throttle_grants()',
+	'SELECT count(*) FROM dirty_throttle_blocking')
+{
+	is($stranger->run($query)->{sqlstate}, undef, "an unprivileged role: $query");
+}
+
+# who may revoke all from PUBLIC can close joining for everybody
+$dt->sql('REVOKE EXECUTE ON FUNCTION join_group FROM PUBLIC');
+$app = $dt->session(user => 'app');
+check_call('joining is closed', $app, "join_group('grp_a')", '42501');
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;

@@ -1,0 +1,692 @@
+# docs/monitoring.md and monitoring/: every query runs, as a superuser and as
+# the role that the document creates, and says of members that pause for each
+# of the reasons, and of those whom they block, what the views say.  Both
+# exporters have the same metrics, their columns are the queries', and
+# dashboard and alerts use these metrics and no others.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $top = "$FindBin::RealBin/../..";
+
+# ------------------------------------------------------------------ the files
+
+# The SQL statements of a Markdown file, by the heading that they are under.
+sub doc_statements
+{
+	my ($text) = @_;
+	my ($heading, $language, %statements) = ('');
+
+	foreach my $line (split /\n/, $text)
+	{
+		if ($line =~ /^```(\w*)/)
+		{
+			$language = defined $language ? undef : $1;
+			push @{ $statements{$heading} }, '' if ($language // '') eq 'sql';
+		}
+		elsif (!defined $language)
+		{
+			$heading = $1 if $line =~ /^#+ (.*)/;
+		}
+		elsif ($language eq 'sql')
+		{
+			my $ended = $line =~ s/(?:;| \\watch \d+)$//;
+			$statements{$heading}[-1] .= "$line\n";
+			push @{ $statements{$heading} }, '' if $ended;
+		}
+	}
+	@$_ = grep { /\S/ } @$_ foreach values %statements;
+	return \%statements;
+}
+
+# The lines of a block with so many spaces before them.
+sub block
+{
+	my ($lines, $indent) = @_;
+	my $text = '';
+
+	while (@$lines && $lines->[0] =~ /^(?: {$indent}(.*)|\s*)$/)
+	{
+		$text .= ($1 // '') . "\n";
+		shift @$lines;
+	}
+	$text =~ s/\s+\z/\n/;
+	return $text;
+}
+
+sub lines_of
+{
+	my ($text) = @_;
+	return [ grep { !/^(?:#.*|\s*)$/ } split /\n/, $text ];
+}
+
+# The two files are YAML, but nothing of it is used that these cannot read.
+# Each returns the queries by name, with text and columns, and the metrics by
+# name, with type, help, labels, query and column.
+sub postgres_exporter
+{
+	my ($lines) = @_;
+	my (%queries, %metrics);
+
+	while (defined(my $line = shift @$lines))
+	{
+		my ($name) = $line =~ /^(\w+):$/ or die "unexpected: $line";
+		my %q = (columns => []);
+		my @labels;
+
+		while (@$lines && $lines->[0] =~ /^  \S/)
+		{
+			$line = shift @$lines;
+			if ($line eq '  master: true') { $q{master} = 1; next }
+			if ($line eq '  query: |') { $q{text} = block($lines, 4); next }
+			die "unexpected: $line" if $line ne '  metrics:';
+
+			while (@$lines && $lines->[0] =~ /^    - (\w+):$/)
+			{
+				my $column = $1;
+				my ($usage) = $lines->[1] =~ /^        usage: "(\w+)"$/
+				  or die "unexpected: $lines->[1]";
+				my ($help) = $lines->[2] =~ /^        description: "([^"\\]+)"$/
+				  or die "unexpected: $lines->[2]";
+
+				splice @$lines, 0, 3;
+				push @{ $q{columns} }, $column;
+				push @labels, $column if $usage eq 'LABEL';
+				next if $usage eq 'LABEL';
+				die "two metrics ${name}_$column" if $metrics{"${name}_$column"};
+				$metrics{"${name}_$column"} = {
+					type => lc $usage,
+					help => $help,
+					labels => \@labels,
+					query => $name,
+					column => $column
+				};
+			}
+		}
+		$queries{$name} = \%q;
+	}
+	return { queries => \%queries, metrics => \%metrics };
+}
+
+sub sql_exporter
+{
+	my ($lines) = @_;
+	my (%queries, %metrics, $part);
+
+	while (defined(my $line = shift @$lines))
+	{
+		if ($line =~ /^(\w+):(?: (\w+))?$/)
+		{
+			$part = $1;
+			die "unexpected: $line"
+			  unless $line =~ /^(?:collector_name: dirty_throttle|metrics:|queries:)$/;
+		}
+		elsif ($part eq 'metrics' && $line =~ /^  - metric_name: (\w+)$/)
+		{
+			my $name = $1;
+			my %m = (labels => []);
+
+			while (@$lines && $lines->[0] =~ /^    (\w+): (.*)$/)
+			{
+				my ($key, $value) = ($1, $2);
+				my ($list) = $value =~ /^\[(.*)\]$/;
+
+				if ($key eq 'type') { $m{type} = $value }
+				elsif ($key eq 'help') { ($m{help}) = $value =~ /^"([^"\\]+)"$/ }
+				elsif ($key eq 'query_ref') { $m{query} = $value }
+				elsif ($key eq 'values') { $m{column} = $list }
+				elsif ($key eq 'key_labels') { $m{labels} = [ split /, /, $list ] }
+				else { die "unexpected: $lines->[0]" }
+				shift @$lines;
+			}
+			die "two metrics $name" if $metrics{$name};
+			$metrics{$name} = \%m;
+		}
+		elsif ($part eq 'queries'
+			&& $line =~ /^  - query_name: (\w+)$/
+			&& shift @$lines eq '    query: |')
+		{
+			$line =~ /(\w+)$/;
+			$queries{$1} = { text => block($lines, 6) };
+		}
+		else
+		{
+			die "unexpected: $line";
+		}
+	}
+	return { queries => \%queries, metrics => \%metrics };
+}
+
+my $doc_text = slurp_file("$top/docs/monitoring.md");
+my $doc = doc_statements($doc_text);
+my $exporter = postgres_exporter(
+	lines_of(slurp_file("$top/monitoring/postgres_exporter_queries.yaml")));
+my $other = sql_exporter(
+	lines_of(slurp_file(
+		"$top/monitoring/sql_exporter_dirty_throttle.collector.yml")));
+my $metrics = $exporter->{metrics};
+
+# ------------------------------------------------------- exporters, dashboard
+
+is_deeply($other->{metrics}, $metrics, 'both exporters have the same metrics');
+is_deeply(
+	{ map { $_ => $other->{queries}{$_}{text} } keys %{ $other->{queries} } },
+	{ map { $_ => $exporter->{queries}{$_}{text} }
+		  keys %{ $exporter->{queries} } },
+	'and the same queries');
+is( scalar(grep { !$_->{master} } values %{ $exporter->{queries} }),
+	0, 'which run in one database only');
+is_deeply(
+	[ grep { ($metrics->{$_}{type} eq 'counter') ne /_total$/ } keys %$metrics ],
+	[], 'counters, and no others, are named so');
+
+# What an expression uses are metrics; rate() takes counters, and nothing else
+# does.  Returns them.
+sub check_expression
+{
+	my ($expr, $name) = @_;
+	my @used = $expr =~ /\b(dirty_throttle\w*)/g;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(@used > 0, "$name: has metrics");
+	is_deeply([ grep { !$metrics->{$_} } @used ],
+		[], "$name: an exporter produces them");
+	my @rates = $expr =~ /\brate\((dirty_throttle\w*)/g;
+	is_deeply(
+		[ sort @rates ],
+		[ sort grep { ($metrics->{$_}{type} // '') eq 'counter' } @used ],
+		"$name: rate() of counters");
+	return @used;
+}
+
+my $dashboard =
+  decode_json(slurp_file("$top/monitoring/grafana-dashboard.json"));
+my %variables = map { $_->{name} => $_ } @{ $dashboard->{templating}{list} };
+my (%ids, %shown, @area);
+
+ok($dashboard->{schemaVersion} >= 36, 'dashboard: a recent schema');
+is_deeply(
+	[ map { $variables{datasource}{$_} } qw(type query) ],
+	[ 'datasource', 'prometheus' ],
+	'dashboard: the data source is a variable');
+foreach my $name (qw(instance group))
+{
+	check_expression($variables{$name}{query}{query}, "variable $name");
+}
+foreach my $panel (@{ $dashboard->{panels} })
+{
+	my $name = "panel $panel->{title}";
+	my $pos = $panel->{gridPos};
+	my $overlaps = 0;
+
+	ok(!$ids{ $panel->{id} }++, "$name: its own id");
+	foreach my $x ($pos->{x} .. $pos->{x} + $pos->{w} - 1)
+	{
+		$overlaps += $area[$x][$_]++ || $x >= 24
+		  foreach $pos->{y} .. $pos->{y} + $pos->{h} - 1;
+	}
+	is($overlaps, 0, "$name: its own place");
+	next if $panel->{type} eq 'row';
+
+	foreach my $target (@{ $panel->{targets} })
+	{
+		my $expr = $target->{expr};
+
+		is_deeply(
+			[ map { $_->{datasource}{uid} } $panel, $target ],
+			[ ('${datasource}') x 2 ],
+			"$name: data source");
+		$shown{$_} = 1 foreach check_expression($expr, $name);
+		is_deeply(
+			[ grep { !$variables{$_} && $_ ne '__rate_interval' }
+				  $expr =~ /\$\{?(\w+)/g ],
+			[], "$name: variables");
+		is_deeply(
+			[ grep { !/^(?:instance|group_name)$/ } $expr =~ /(\w+)=~?"/g ],
+			[], "$name: labels");
+		is(() = $expr =~ /\(/g, () = $expr =~ /\)/g, "$name: parentheses");
+	}
+}
+is_deeply([ grep { !$shown{$_} } sort keys %$metrics ],
+	[], 'dashboard: shows all metrics');
+
+my ($alerts) = $doc_text =~ /^## Alerts$(.*)/ms;
+my @alerts = grep { /dirty_throttle/ } $alerts =~ /^\| `(.*?)` \|/mg;
+ok(@alerts >= 5, 'alerts');
+check_expression($_, "alert $_") foreach @alerts;
+
+# The document names columns and functions in its text, too; its links.
+foreach my $link ($doc_text =~ /\]\((?!http)(.*?)\)/g)
+{
+	my ($file, $anchor) = split /#/, $link;
+	my $text = $file ? slurp_file("$top/docs/$file") : $doc_text;
+
+	next unless defined $anchor;
+	my @anchors = map { s/[^\w -]//gr =~ tr/ A-Z/-a-z/r } $text =~ /^#+ (.*)/mg;
+	ok((grep { $_ eq $anchor } @anchors), "the document links to $link");
+}
+
+# ------------------------------------------------------- a night on the server
+
+my $dt = DirtyThrottle->new('monitoring',
+	conf => 'dirty_throttle.max_commit_pause = 10min');
+
+$dt->create_sleep_tables;
+$dt->sql($_) foreach @{ $doc->{Privileges} };
+$dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
+	INSERT INTO hot VALUES (1, 0), (2, 0);
+	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	CREATE ROLE etl LOGIN;
+	CREATE ROLE app LOGIN;
+	CREATE ROLE forgotten;
+	GRANT ALL ON ALL TABLES IN SCHEMA public TO etl, app;
+	SELECT set_group_dirty_limit('batch', 0);
+	SELECT set_group_dirty_limit('nightly', 0);
+	SELECT set_group_wal_limit('archive', 0);
+	SELECT set_group_dirty_limit('trial', 100);
+	SELECT set_group_mode('trial', 'observe');
+	SELECT set_group_dirty_limit('stopped', 5000);
+	SELECT set_group_dirty_limit('guests', 0);
+	SELECT set_group_dirty_limit('busy', 8000);
+	SELECT set_group_wal_limit('busy', 100000);
+	ALTER ROLE etl SET dirty_throttle."group" = 'batch';
+	ALTER ROLE forgotten SET dirty_throttle."group" = 'renamed';
+	VACUUM (FREEZE)});
+
+my %user = (
+	superuser => $dt->session,
+	exporter => $dt->session(user => 'exporter'));
+my $stranger = $dt->session(user => 'app');
+
+sub rows
+{
+	my ($session, $query) = @_;
+	return decode_json(
+		$session->query("SELECT coalesce(json_agg(q), '[]') FROM (\n$query\n) AS q"));
+}
+
+# The rows of a query of the document, the n-th under its heading.
+sub doc_rows
+{
+	my ($session, $heading, $n) = @_;
+	my $query = $doc->{$heading}[ $n // 0 ];
+
+	die "no query $heading" unless defined $query;
+	return rows($session, $query);
+}
+
+# The rows of a query of the exporters by their label.
+sub metric_rows
+{
+	my ($session, $name) = @_;
+	return { map { ($_->{group_name} // '') => $_ }
+		  @{ rows($session, $exporter->{queries}{$name}{text}) } };
+}
+
+sub waits_for_lock
+{
+	my ($session) = @_;
+	return poll_until(
+		sub {
+			$dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = '
+				  . $session->pid);
+		},
+		10);
+}
+
+# Every query runs before anything has happened, and has a column for each
+# metric and no other, in this order; labels are text, the others numbers.
+foreach my $who (sort keys %user)
+{
+	foreach my $heading (sort grep { $_ ne 'Privileges' } keys %$doc)
+	{
+		foreach my $query (@{ $doc->{$heading} })
+		{
+			is($user{$who}->run($query)->{sqlstate},
+				undef, "$who: $heading: no error");
+		}
+	}
+	foreach my $name (sort keys %{ $exporter->{queries} })
+	{
+		my %q = %{ $exporter->{queries}{$name} };
+		my @columns = map { [ split /\|/ ] } split /\n/,
+		  $user{$who}->query("$q{text}\\gdesc");
+
+		is_deeply([ map { $_->[0] } @columns ],
+			$q{columns}, "$who: $name: columns");
+		is_deeply(
+			[ grep {
+					my ($column, $type) = @$_;
+					$type !~ ($metrics->{"${name}_$column"}
+						? qr/^(?:integer|bigint|double precision)$/
+						: qr/^(?:name|text)$/)
+				} @columns ],
+			[], "$who: $name: types");
+	}
+}
+# A member pauses in a transaction that holds two rows.  A member of the same
+# group waits for the one, an outsider for the other, a second one behind him.
+my $batch = $dt->session(user => 'etl');
+my $insider = $dt->session(user => 'etl');
+$batch->query('BEGIN; UPDATE hot SET n = 1');
+$insider->send('UPDATE hot SET n = 2 WHERE id = 2');
+ok(waits_for_lock($insider), 'a member waits for a member');
+$dt->put_to_sleep($batch, 'batch', 'in flight');
+$dt->limit(batch => 0.01);    # lest it pays for a row meanwhile
+my @outsiders = map { $dt->session(user => 'app') } 1, 2;
+foreach my $outsider (@outsiders)
+{
+	$outsider->send('UPDATE hot SET n = 3 WHERE id = 1');
+	ok(waits_for_lock($outsider), 'an outsider waits for a member');
+}
+
+# Others pause after a transaction, for their WAL, and because of pause_group();
+# one would have paused, and one was moved.
+my $nightly = $dt->session(group => 'nightly');
+$dt->put_to_sleep($nightly, 'nightly', 'after commit');
+my $archive = $dt->session(group => 'archive');
+$dt->sql("SELECT set_group_wal_limit('archive', 0.01)");
+$archive->send(
+	"INSERT INTO sleep SELECT generate_series(1, 200), repeat('x', 800)");
+ok($dt->wait_paused($archive, 'in flight'), 'a member pauses for its WAL');
+my $stopped = $dt->session(group => 'stopped');
+$dt->sql("SELECT pause_group('stopped')");
+$stopped->send('SELECT 1');
+ok($dt->wait_paused($stopped, 'after transaction'), 'a member is stopped');
+my $trial = $dt->session(group => 'trial');
+$trial->query("INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 100) i");
+my $moved = $dt->session;
+$dt->sql('SELECT set_session_group(' . $moved->pid . ", 'guests')");
+my $busy = $dt->session(group => 'busy');
+$busy->send(
+	"INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 25000) i");
+my $busy_since = time;
+
+my %sleepers = (
+	$batch->pid => [ 'batch', 'dirty', 'in a transaction' ],
+	$nightly->pid => [ 'nightly', 'dirty', 'after its transaction' ],
+	$archive->pid => [ 'archive', 'wal', 'in a transaction' ],
+	$stopped->pid => [ 'stopped', 'pause_group', 'after its transaction' ]);
+my $insider_pid = $insider->pid;
+my @outsider_pids = map { $_->pid } @outsiders;
+my $event =
+  $dt->sql("SELECT current_setting('server_version_num')::int >= 170000") eq 't'
+  ? 'DirtyThrottle'
+  : 'Extension';
+
+foreach my $who (sort keys %user)
+{
+	my $session = $user{$who};
+	my $rows;
+	my %by_group;
+
+	# Who pauses, and why; the busy one does now and then.
+	$rows = doc_rows($session, 'Who pauses, and why');
+	is_deeply(
+		{ map { $_->{pid} => [ @$_{qw(group_name paused_by pausing)} ] }
+			  grep { $_->{group_name} ne 'busy' } @$rows },
+		\%sleepers,
+		"$who: who pauses, and why");
+	my ($owes) = grep { $_->{pid} == $nightly->pid } @$rows;
+	between($owes->{dirty_debt_kb}, 300, 500, "$who: what it owes");
+	like($owes->{query}, qr/^ALTER TABLE rewrite/, "$who: what it does");
+
+	# Who waits for a sleeper
+	$rows = doc_rows($session, 'Who waits for a sleeper');
+	is_deeply(
+		{ map { $_->{waiting_pid} => [ @$_{qw(holder_pid group_name)} ] } @$rows },
+		{ map { $_ => [ $batch->pid, 'batch' ] } $insider_pid, $outsider_pids[0] },
+		"$who: who waits for a sleeper");
+	is(join(' ', sort map { $_->{waiting_usename} } @$rows),
+		'app etl', "$who: and that is");
+	is(scalar(grep { $_->{waiting_ms} > 0 } @$rows), 2, "$who: for how long");
+	is_deeply(
+		doc_rows($session, 'Who waits for a sleeper', 1),
+		[ { holder_pid => $batch->pid, group_name => 'batch', held_up => 3,
+				pids => [ sort { $a <=> $b } $insider_pid, @outsider_pids ] } ],
+		"$who: all that it holds up");
+
+	# Debt, and the time to pay it
+	%by_group = map { $_->{group_name} => $_ }
+	  @{ doc_rows($session, 'Debt, and how long it takes to pay') };
+	foreach my $debt (
+		[ nightly => 'dirty_debt_kb', 'debt_kb', 'dirty_rate_limit' ],
+		[ archive => 'wal_debt_kb', 'wal_debt_kb', 'wal_rate_limit' ])
+	{
+		my ($group, $shown, $kb, $limit) = @$debt;
+		my $row = $dt->group_row($group);
+		my $seconds = $row->{$kb} / $row->{$limit};
+		my ($h, $m, $s) = split /:/, $by_group{$group}{paid_in} // '0:0:0';
+
+		between($by_group{$group}{$shown},
+			$row->{$kb} - 0.5, $row->{$kb} + 1.5, "$who: debt of $group: KB");
+		between($h * 3600 + $m * 60 + $s,
+			$seconds > 20 ? $seconds - 1 : 20,
+			$seconds + 2, "$who: seconds to pay it");
+	}
+	my %debts = map { $_->{pid} => $_ }
+	  @{ doc_rows($session, 'Debt, and how long it takes to pay', 1) };
+	between($debts{ $nightly->pid }{dirty_debt_kb},
+		300, 500, "$who: who owes it: KB");
+
+	# Wait events
+	is_deeply(
+		[ sort map { "$_->{group_name} $_->{wait_event_type} $_->{wait_event}" }
+			  grep { $_->{pausing} && $_->{group_name} ne 'busy' }
+			  @{ doc_rows($session, 'Wait events') } ],
+		[ map { "$_ Extension $event" } qw(archive batch nightly stopped) ],
+		"$who: wait events");
+
+	# Switches
+	my $heading = 'Is something switched off, stopped, moved or misspelt';
+	is(doc_rows($session, $heading)->[0]{enabled}, 'on', "$who: switched on");
+	is_deeply(
+		{ map { $_->{group_name} => [ $_->{mode}, defined $_->{paused_since} ] }
+			  @{ doc_rows($session, $heading, 1) } },
+		{ stopped => [ 'enforce', 1 ], trial => [ 'observe', '' ] },
+		"$who: stopped, or observing");
+	is_deeply(
+		[ map { [ @$_{qw(pid group_name)} ] } @{ doc_rows($session, $heading, 2) } ],
+		[ [ $moved->pid, 'guests' ] ],
+		"$who: moved");
+	is_deeply(
+		[ map { [ @$_{qw(rolname datname setting)} ] }
+			  @{ doc_rows($session, $heading, 3) } ],
+		[ [ 'forgotten', undef, 'dirty_throttle.group=renamed' ] ],
+		"$who: misspelt");
+
+	# Observe mode
+	$rows = doc_rows($session, 'Observe mode');
+	is(join(' ', map { $_->{group_name} } @$rows), 'trial', "$who: observes");
+	ok($rows->[0]{would_pauses} > 0, "$who: would pause");
+	between($rows->[0]{would_pause_s}, 5, 12,
+		"$who: for 0.8 MB at 100 KB/s: seconds");
+	ok((grep { $_->{group_name} eq 'trial' }
+			@{ doc_rows($session, 'Observe mode', 1) }),
+		"$who: suggestions");
+
+	# Every member is shown by what is for members, every group by the others.
+	is_deeply(
+		[ sort { $a <=> $b } map { $_->{pid} }
+			  @{ doc_rows($session, 'How far the limits are used', 1) } ],
+		[ sort { $a <=> $b } map { $_->pid } $batch, $insider, $nightly,
+			$archive, $stopped, $trial, $moved, $busy ],
+		"$who: which members use it");
+	foreach my $query (
+		[ 'Watch it' ],
+		[ 'How far the limits are used' ],
+		[ 'How much has been paused' ])
+	{
+		is_deeply(
+			[ sort map { $_->{group_name} } @{ doc_rows($session, @$query) } ],
+			[ qw(archive batch busy guests nightly stopped trial) ],
+			"$who: @$query: all groups");
+	}
+
+	# The metrics of a group are the view's columns.  Debts shrink meanwhile,
+	# and what is busy has the next test.
+	my $metric = metric_rows($session, 'dirty_throttle_group');
+	my $block = $dt->block_kb * 1000;
+	my %view = map { $_->{group_name} => $_ }
+	  @{ rows($session, 'SELECT * FROM dirty_throttle_groups') };
+	is_deeply([ sort keys %$metric ], [ sort keys %view ], "$who: groups");
+	foreach my $group (sort grep { $_ ne 'busy' } keys %view)
+	{
+		my %m = %{ $metric->{$group} };
+		my %v = %{ $view{$group} };
+
+		foreach my $debt ([ 'dirty_debt_bytes', 'debt_kb' ],
+			[ 'wal_debt_bytes', 'wal_debt_kb' ])
+		{
+			my ($bytes, $kb) = (delete $m{ $debt->[0] }, $v{ $debt->[1] });
+			between($bytes, 1000 * $kb, 1000 * $kb + 3000,
+				"$who: $group: $debt->[0]")
+			  unless $group eq 'trial';
+		}
+		is_deeply(
+			{ map { $_ => 0 + $m{$_} } grep { $_ ne 'group_name' } keys %m },
+			{
+				members => $v{active_processes},
+				paused_members => $v{paused_processes},
+				observe => $v{mode} eq 'observe' ? 1 : 0,
+				stopped => defined $v{paused_since} ? 1 : 0,
+				dirty_limit_bytes_per_second => 1000 * $v{dirty_rate_limit},
+				dirtied_bytes_total => $block * $v{blocks_dirtied},
+				wal_limit_bytes_per_second => 1000 * $v{wal_rate_limit},
+				wal_bytes_total => $v{wal_bytes},
+				pauses_total => $v{pauses},
+				wal_pauses_total => $v{wal_pauses},
+				paused_seconds_total => $v{paused_time} / 1000,
+				would_pauses_total => $v{would_pauses},
+				would_pause_seconds_total => $v{would_pause_time} / 1000,
+			},
+			"$who: $group: metrics are what the view says");
+	}
+	is_deeply(
+		[ map { $metric->{$_}{paused_members} } qw(archive batch guests nightly stopped) ],
+		[ 1, 1, 0, 1, 1 ],
+		"$who: pausing members");
+	is($metric->{batch}{members}, 2, "$who: members");
+	is($metric->{stopped}{stopped}, 1, "$who: the stopped group");
+	ok($metric->{trial}{would_pause_seconds_total} > 5, "$who: would-pause time");
+
+	$metric = metric_rows($session, 'dirty_throttle_pausing');
+	is_deeply(
+		[ map { $metric->{$_}{in_transaction} } qw(archive batch guests nightly stopped) ],
+		[ 1, 1, 0, 0, 0 ],
+		"$who: pausing in a transaction");
+	my $longest = $dt->sql("SELECT extract(epoch FROM clock_timestamp() - paused_since)
+		FROM dirty_throttle_sessions
+		WHERE paused_since IS NOT NULL AND pid = " . $batch->pid) || 0;
+	between($metric->{batch}{longest_seconds},
+		$longest ? $longest - 2 : 1, $longest, "$who: the longest pause");
+	is($metric->{guests}{longest_seconds}, 0, "$who: where nobody pauses");
+
+	$metric = metric_rows($session, 'dirty_throttle_blocked');
+	is_deeply(
+		[ map { [ @{ $metric->{$_} }{qw(sessions outsiders)} ] } qw(batch nightly) ],
+		[ [ 2, 1 ], [ 0, 0 ] ],
+		"$who: blocked outsiders");
+	between($metric->{batch}{outsiders_longest_seconds},
+		0.001, 60, "$who: the longest wait of one");
+	is($metric->{nightly}{outsiders_longest_seconds}, 0, "$who: where nobody waits");
+
+	is_deeply(
+		metric_rows($session, 'dirty_throttle'),
+		{ '' => { enabled => 1, settings_without_group => 1 } },
+		"$who: the server");
+}
+
+# Without the privilege one sees the groups, but nobody else's sessions.
+is(@{ doc_rows($stranger, 'Watch it') }, 7, 'unprivileged: all groups');
+is(@{ doc_rows($stranger, $_) }, 0, "unprivileged: $_: nothing")
+  foreach 'Who pauses, and why', 'Who waits for a sleeper', 'Wait events';
+
+# What is busy uses its limit: by the document, by the view's 5 seconds, and by
+# what Prometheus makes of the counter.
+sub percent_by_doc
+{
+	my ($row) = grep { $_->{group_name} eq 'busy' }
+	  @{ doc_rows($user{exporter}, 'How far the limits are used') };
+
+	is(doc_rows($user{exporter}, 'How far the limits are used')->[0]{group_name},
+		'busy', 'the busiest group is the first one');
+	is( $row->{wal_percent},
+		sprintf('%.0f', 100 * $row->{wal_rate} / $row->{wal_rate_limit}),
+		'the same for WAL');
+	return $row->{dirty_percent};
+}
+
+sub percent_by_counter
+{
+	my @samples;
+
+	foreach (1, 2)
+	{
+		my $metric =
+		  metric_rows($user{exporter}, 'dirty_throttle_group')->{busy};
+		push @samples,
+		  [ time, @$metric{qw(dirtied_bytes_total dirty_limit_bytes_per_second)} ];
+		sleep 2 if @samples < 2;
+	}
+	return 100 * ($samples[1][1] - $samples[0][1])
+	  / ($samples[1][0] - $samples[0][0]) / $samples[1][2];
+}
+
+at_limit(\&percent_by_counter, 'rate() of the counter');
+poll_until(sub { time > $busy_since + 6 });
+at_limit(\&percent_by_doc, 'how far the limit is used');
+my ($watched) = grep { $_->{group_name} eq 'busy' }
+  @{ doc_rows($user{exporter}, 'Watch it') };
+is_deeply([ @$watched{qw(dirty_limit members)} ],
+	[ 8000, 1 ], 'watched: limit and members');
+at_limit(
+	sub {
+		my ($row) = grep { $_->{group_name} eq 'busy' }
+		  @{ doc_rows($user{exporter}, 'Watch it') };
+		return 100 * $row->{dirty_rate} / $row->{dirty_limit};
+	},
+	'watched: rate');
+ok(!$busy->finished, 'it was busy all the time');
+$dt->cancel_ms($busy);
+
+# Everybody goes on, and nobody waits any more.
+$dt->sql("SELECT set_group_dirty_limit('$_', 0), set_group_wal_limit('$_', 0)")
+  foreach qw(batch nightly archive);
+$dt->sql("SELECT resume_group('stopped')");
+is($_->wait->{sqlstate}, undef, 'a sleeper goes on')
+  foreach $batch, $nightly, $archive, $stopped;
+$batch->query('ROLLBACK');
+is($_->wait->{sqlstate}, undef, 'so does who has waited')
+  foreach $insider, @outsiders;
+is(@{ doc_rows($user{exporter}, 'Who pauses, and why') }, 0, 'nobody pauses');
+is(@{ doc_rows($user{exporter}, 'Who waits for a sleeper') },
+	0, 'nobody waits');
+my $metric = metric_rows($user{exporter}, 'dirty_throttle_blocked')->{batch};
+is_deeply([ @$metric{qw(sessions outsiders outsiders_longest_seconds)} ],
+	[ 0, 0, 0 ], 'nor do the metrics say so');
+ok(metric_rows($user{exporter}, 'dirty_throttle_group')
+	  ->{nightly}{paused_seconds_total} > 1,
+	'the pause counts now that it has ended');
+
+$dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
+$dt->sql('SELECT pg_reload_conf()');
+ok( poll_until(
+		sub {
+			metric_rows($user{exporter}, 'dirty_throttle')->{''}{enabled} == 0;
+		}),
+	'switched off: so does the metric say');
+
+$_->quit
+  foreach values %user, $stranger, $batch, $insider, @outsiders, $nightly,
+  $archive, $stopped, $trial, $moved, $busy;
+$dt->finish;
