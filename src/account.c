@@ -166,7 +166,11 @@ lock_account(int64 *now)
 		}
 		SpinLockRelease(&g->lock);
 	}
-	forget_account();
+	/* while somebody moves us, we are in no group for a moment */
+	if (group == NULL || my->releases != releases)
+		forget_account();
+	else
+		charge_at_next_safe_point();
 	release_busy();
 	return false;
 }
@@ -376,6 +380,7 @@ dt_account_close(void)
 	if (group->observe)
 		count_would_be_pause(now);
 	dt_member_leave(my, unbilled, now);
+	my->releases++;
 	unlock_account();
 	forget_account();
 }

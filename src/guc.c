@@ -110,6 +110,7 @@ check_group(char **newval, void **extra, GucSource source)
 	wanted->warned = warned;
 	wanted->joined = joining;
 	wanted->configured = (source == PGC_S_FILE);
+	wanted->set_now = fail;
 	*extra = wanted;
 	return true;
 }

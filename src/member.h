@@ -42,7 +42,7 @@ typedef struct DtMember
 	int			pid;			/* of a session that may be moved, or 0 */
 	bool		listens;		/* to DT_MOVED_SIGNAL */
 	bool		moved;			/* by set_session_group() */
-	uint32		releases;		/* how often others have put it in no group */
+	uint32		releases;		/* how often it was put in no group */
 
 	/* guarded by group->lock */
 	DtMemberUse use[DT_RESOURCES];

@@ -289,16 +289,16 @@ client_has_gone(void)
 /*
  * Is there an interrupt that cannot wait?  When it is only time to see whether
  * the client is still there, which may be configured to come often, see for
- * ourselves.
+ * ourselves; and statistics can be reported later.
  */
 static bool
 interrupted(void)
 {
 	if (!InterruptPending)
 		return false;
-	if (CheckClientConnectionPending && !QueryCancelPending &&
-		!ProcDiePending && !ProcSignalBarrierPending && MyProcPort != NULL)
-		return client_has_gone();
+	if ((CheckClientConnectionPending || IdleStatsUpdateTimeoutPending) &&
+		!QueryCancelPending && !ProcDiePending && !ProcSignalBarrierPending)
+		return CheckClientConnectionPending && client_has_gone();
 	return true;
 }
 

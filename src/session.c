@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "account.h"
 #include "guc.h"
 #include "miscadmin.h"
@@ -167,11 +168,14 @@ dt_session_want_group(const char *name, DtWantedGroup *extra)
 	/*
 	 * An assignment ends a move.  But anybody may take back his own
 	 * join_group(), say by DISCARD ALL, and not by that the move that came
-	 * after it; and a reload assigns what was in the file before, too.
+	 * after it, which only SET can; and each reload of the configuration,
+	 * outside of a transaction, is an assignment.
 	 */
-	stay = dt_session_slot->moved &&
-		(wanted->joined ||
-		 (extra && extra->configured && strcmp(name, wanted_name) == 0));
+	stay = dt_session_slot->moved && extra != NULL &&
+		(wanted->joined ? !extra->set_now :
+		 extra->configured && !IsTransactionState());
+	if (extra)
+		extra->set_now = false;
 
 	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
 	wanted = extra ? extra : &no_extra;
