@@ -519,14 +519,22 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 		[ 'limit raised', sub { wal_limit(grp_a => 16777216) } ])
 	{
 		my ($name, $code) = @$change;
-		my @ms;
+		my $ms;
 
-		foreach (1 .. 3)
+		# once more when it took long: the machine's fault, or it does again
+		foreach (1 .. 2)
 		{
-			ok(put_to_sleep($kind), "a session pauses $kind");
-			push @ms, wake_ms($code) // 'inf';
+			my @ms;
+
+			foreach (1 .. 3)
+			{
+				ok(put_to_sleep($kind), "a session pauses $kind");
+				push @ms, wake_ms($code) // 'inf';
+			}
+			$ms = median(@ms);
+			last if $ms <= 100;
 		}
-		between(median(@ms), 0, 100, "$name while a session sleeps $kind: ms");
+		between($ms, 0, 100, "$name while a session sleeps $kind: ms");
 	}
 }
 

@@ -213,8 +213,9 @@ sub compare
 	}
 	is("$o->{pauses} $o->{paused_time} $o->{wal_pauses}",
 		'0 0 0', "$name: observed, nobody pauses");
+	ok($e->{pauses} > 0, "$name: enforced, it pauses");
 	is("$e->{would_pauses} $e->{would_pause_time}",
-		'0 0', "$name: enforced, they really pause");
+		'0 0', "$name: which is not counted as if it were observed");
 	between($observed / $enforced, 0, 0.4,
 		"$name: observed, it is faster: part of the time");
 	ok($o->{would_pauses} > 0, "$name: it would pause");
@@ -257,7 +258,7 @@ sub old_rows
 }
 
 my $insert = 'INSERT INTO t%d ' . rows(3000);
-my $inserts = join(";\n", ('INSERT INTO t%d ' . rows(10)) x 300);
+my $inserts = join(";\n", ('INSERT INTO t%d ' . rows(20)) x 150);
 
 compare('INSERT', [20000], 1, \&empty, $insert);
 compare('INSERT, by its WAL', [ 0, 2000 ], 1, \&empty, $insert);
@@ -396,33 +397,44 @@ sub observe_ms
 	return $asleep ? $ms : 'inf';
 }
 
+# Three times, and three times more when that took long: it is the machine's
+# fault, or it takes long again.
+sub check_wake
+{
+	my ($name, $most, $sleep) = @_;
+	my $ms;
+
+	foreach (1 .. 2)
+	{
+		$ms = median(map { $sleep->(); observe_ms() } 1 .. 3);
+		last if $ms <= $most;
+	}
+	between($ms, 0, $most, "observe while a session sleeps $name: ms");
+	is($dt->group_row('grp_a')->{paused_processes}, 0, "$name: nobody pauses");
+}
+
 foreach my $what ('dirty', 'wal')
 {
 	foreach my $kind (sort keys %DirtyThrottle::KINDS)
 	{
 		my ($where, $sql) = @{ $DirtyThrottle::KINDS{$kind} };
-		my @ms;
 
-		foreach (1 .. 3)
-		{
-			mode(grp_a => 'enforce');
-			fresh_limits('grp_a', $what eq 'dirty' ? (1, 0) : (0, 1));
-			$s->send($sql);
-			ok($dt->wait_paused($s, $where), "a session pauses $kind, $what");
-			push @ms, observe_ms();
-		}
-		between(median(@ms), 0, 100,
-			"observe while a session sleeps $kind, $what: ms");
-		is($dt->group_row('grp_a')->{paused_processes},
-			0, "$kind, $what: nobody pauses");
+		check_wake(
+			"$kind, $what", 100,
+			sub {
+				mode(grp_a => 'enforce');
+				fresh_limits('grp_a', $what eq 'dirty' ? (1, 0) : (0, 1));
+				$s->send($sql);
+				ok($dt->wait_paused($s, $where),
+					"a session pauses $kind, $what");
+			});
 	}
 }
 
-# VACUUM naps elsewhere.
-{
-	my @ms;
-	foreach (1 .. 3)
-	{
+# VACUUM naps elsewhere, and looks up now and then.
+check_wake(
+	'in VACUUM', 250,
+	sub {
 		mode(grp_a => 'enforce');
 		create_table('v');
 		$dt->sql('INSERT INTO v ' . rows(300) . '; CHECKPOINT');
@@ -431,10 +443,7 @@ foreach my $what ('dirty', 'wal')
 		$s->send('VACUUM v');
 		poll_until(
 			sub { $dt->session_row($s)->{blocks_dirtied} > $before + 5 }, 5);
-		push @ms, observe_ms();
-	}
-	between(median(@ms), 0, 250, 'observe while a VACUUM naps: ms');
-}
+	});
 
 # And back: what was done while nobody had to pay is not owed.
 my $kb = 100;
