@@ -109,7 +109,7 @@ check_group(char **newval, void **extra, GucSource source)
 	wanted->id = id;
 	wanted->warned = warned;
 	wanted->joined = joining;
-	wanted->configured = (source == PGC_S_FILE);
+	wanted->configured = (source <= PGC_S_FILE);
 	wanted->set_now = fail;
 	*extra = wanted;
 	return true;

@@ -296,10 +296,16 @@ interrupted(void)
 {
 	if (!InterruptPending)
 		return false;
-	if ((CheckClientConnectionPending || IdleStatsUpdateTimeoutPending) &&
-		!QueryCancelPending && !ProcDiePending && !ProcSignalBarrierPending)
-		return CheckClientConnectionPending && client_has_gone();
-	return true;
+	if (IdleStatsUpdateTimeoutPending)
+		InterruptPending = false;	/* until the pause ends */
+	if (QueryCancelPending || ProcDiePending || ProcSignalBarrierPending)
+	{
+		InterruptPending = true;
+		return true;
+	}
+	if (CheckClientConnectionPending)
+		return client_has_gone();
+	return InterruptPending;
 }
 
 /*
@@ -368,6 +374,8 @@ dt_pause_after_transaction(void)
 	last_pause_end = dt_now_us();
 	SetLatch(MyLatch);			/* may have been reset for others than us */
 	pay_first |= InterruptPending && dt_account_owes();
+	if (IdleStatsUpdateTimeoutPending || CheckClientConnectionPending)
+		InterruptPending = true;
 	dt_account_carry();
 	dt_session_release_changes();
 }

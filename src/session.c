@@ -15,7 +15,6 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
-#include "access/xact.h"
 #include "account.h"
 #include "guc.h"
 #include "miscadmin.h"
@@ -168,12 +167,12 @@ dt_session_want_group(const char *name, DtWantedGroup *extra)
 	/*
 	 * An assignment ends a move.  But anybody may take back his own
 	 * join_group(), say by DISCARD ALL, and not by that the move that came
-	 * after it, which only SET can; and each reload of the configuration,
-	 * outside of a transaction, is an assignment.
+	 * after it, which only SET can; and each reload of the configuration is
+	 * an assignment, of a new extra, where RESET brings back the old one.
 	 */
 	stay = dt_session_slot->moved && extra != NULL &&
 		(wanted->joined ? !extra->set_now :
-		 extra->configured && !IsTransactionState());
+		 wanted->configured && extra->configured && extra != wanted);
 	if (extra)
 		extra->set_now = false;
 

@@ -19,7 +19,7 @@ typedef struct DtWantedGroup
 	uint64		id;				/* 0: looked up by name when needed */
 	bool		warned;			/* the user knows that it is missing */
 	bool		joined;			/* by join_group() */
-	bool		configured;		/* by the configuration file */
+	bool		configured;		/* by the configuration file, or nowhere */
 	bool		set_now;		/* by SET, and not assigned yet */
 } DtWantedGroup;
 

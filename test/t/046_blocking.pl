@@ -62,6 +62,8 @@ sub let_go
 
 is(blocking('count(*)'), 0, 'nobody waits');
 hold("BEGIN; $update; SELECT pg_advisory_xact_lock(7); $insert; COMMIT");
+$dt->limit(grp_a => 1);    # one long pause
+ok($dt->wait_paused($holder, 'in flight'), 'the holder sleeps on');
 is(blocking('count(*)'), 0, 'a member that pauses, and nobody waits');
 
 foreach my $case (
@@ -268,9 +270,9 @@ let_go();
 # A group that is paused hard
 $dt->limit(grp_a => 0);
 $holder->send("BEGIN; $update; INSERT INTO t SELECT i FROM
-	(SELECT i, pg_sleep(0.001) FROM generate_series(1, 1000) i OFFSET 0) q;
+	(SELECT i, pg_sleep(0.001) FROM generate_series(1, 400) i OFFSET 0) q;
 	COMMIT");
-sleep 0.2;
+sleep 0.1;
 $dt->sql("SELECT pause_group('grp_a', true)");
 ok($dt->wait_paused($holder, 'in flight'), 'paused hard, with a lock');
 my $ms = elapsed_ms(sub { $outsider->query($update) });
