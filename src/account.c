@@ -59,7 +59,8 @@ static DtMember *my = NULL;		/* our slot, or our leader's */
 static DtGroup *group = NULL;	/* NULL: no account, as far as we know */
 static Use	uses[DT_RESOURCES];
 static uint32 generation = 0;	/* group->generation at the last charge */
-static uint32 releases = 0;		/* my->releases at the last look */
+static uint32 entries = 0;		/* my->entries at the last look */
+static uint32 releases = 0;		/* the same of my->releases */
 static bool owes = false;		/* the last look found a pause to make */
 static DtPauseCause cause = DT_BY_DIRTY;	/* of that pause */
 static bool asleep = false;		/* counted in my->sleepers */
@@ -77,15 +78,13 @@ counter(int resource)
 		(int64) pgWalUsage.wal_bytes;
 }
 
-static inline void
-charge_at_next_safe_point(void)
+void
+dt_account_charge_at_next_safe_point(void)
 {
 	dt_account_next_dirty = dt_account_next_wal = 0;
 }
 
-/*
- * There is no account any more.
- */
+/* There is no account any more. */
 static void
 forget_account(void)
 {
@@ -99,7 +98,7 @@ forget_account(void)
 static inline bool
 is_followed(void)
 {
-	return my->group == group && my->releases == releases;
+	return my->group == group && my->entries == entries;
 }
 
 /*
@@ -123,11 +122,12 @@ follow(DtGroup *g)
 	if (is_new)
 		xact_used = 0;
 	group = g;
+	entries = my->entries;
 	releases = my->releases;
 	owes = false;
 	asleep = false;
 	generation = pg_atomic_read_u32(&g->generation) - 1;
-	charge_at_next_safe_point();
+	dt_account_charge_at_next_safe_point();
 }
 
 static void
@@ -137,7 +137,7 @@ release_busy(void)
 	busy = 0;
 	pg_compiler_barrier();
 	if (hands_off)
-		charge_at_next_safe_point();
+		dt_account_charge_at_next_safe_point();
 	hands_off = 0;
 }
 
@@ -170,7 +170,7 @@ lock_account(int64 *now)
 	if (group == NULL || my->releases != releases)
 		forget_account();
 	else
-		charge_at_next_safe_point();
+		dt_account_charge_at_next_safe_point();
 	release_busy();
 	return false;
 }
@@ -507,7 +507,7 @@ dt_account_charge_live(int64 threshold[DT_RESOURCES])
 	}
 	if (!locked)
 	{
-		charge_at_next_safe_point();
+		dt_account_charge_at_next_safe_point();
 		return -1;
 	}
 	if (!is_followed())
@@ -516,7 +516,7 @@ dt_account_charge_live(int64 threshold[DT_RESOURCES])
 	for (r = 0; r < DT_RESOURCES; r++)
 		threshold[r] = uses[r].next_charge - uses[r].billed;
 	if (pause > 0)
-		charge_at_next_safe_point();
+		dt_account_charge_at_next_safe_point();
 	SpinLockRelease(&g->lock);
 	return pause;
 }
@@ -675,7 +675,7 @@ dt_account_settle_workers(void)
 	int64		xact_owed_us;
 
 	if (has_prepaid() && dt_account_charge(true, &xact_owed_us) > 0)
-		charge_at_next_safe_point();
+		dt_account_charge_at_next_safe_point();
 }
 
 void

@@ -71,6 +71,9 @@ extern int64 dt_account_block_time(DtResource resource);
  */
 extern int64 dt_account_charge(bool in_flight, int64 *xact_owed_us);
 
+/* The next safe point is to charge, whatever was used. */
+extern void dt_account_charge_at_next_safe_point(void);
+
 /* Charge when the group has changed since the last charge. */
 extern void dt_account_follow_limit(void);
 

@@ -63,6 +63,8 @@ may_wait_for_us(PGPROC *proc, TimestampTz since)
 	if (IsParallelWorker())
 		return true;
 	tag = lock->tag;
+	if (tag.locktag_type == LOCKTAG_VIRTUALTRANSACTION)
+		return true;
 	if (tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
 		tag.locktag_lockmethodid != USER_LOCKMETHOD)
 		return false;

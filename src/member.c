@@ -76,6 +76,7 @@ enter(DtMember *member, DtGroup *g)
 	}
 	memset(&member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
+	member->entries++;
 	member->group = g;
 	SpinLockRelease(&g->lock);
 }

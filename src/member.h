@@ -42,6 +42,7 @@ typedef struct DtMember
 	int			pid;			/* of a session that may be moved, or 0 */
 	bool		listens;		/* to DT_MOVED_SIGNAL */
 	bool		moved;			/* by set_session_group() */
+	uint32		entries;		/* how often it was put in a group */
 	uint32		releases;		/* how often it was put in no group */
 
 	/* guarded by group->lock */

@@ -25,11 +25,16 @@
 #include "miscadmin.h"
 #include "moved.h"
 #include "pace.h"
+#include "session.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/s_lock.h"
 
 /* Nodes whose turn is still to come, in a tree that is deep on one side. */
 #define MAX_NODES		64
+
+/* To get at the account; some microseconds. */
+#define TRIES			100
 
 QueryDesc  *dt_moved_running = NULL;
 volatile sig_atomic_t dt_moved_told = 0;
@@ -58,14 +63,19 @@ told(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
 	int64		threshold[DT_RESOURCES];
+	int			i;
 
-	(void) dt_account_charge_live(threshold);
+	/* others hold the account for moments only, if it is not ourselves */
+	for (i = 0; i < TRIES && dt_account_charge_live(threshold) < 0; i++)
+		SPIN_DELAY();
+
 	/* who is terminated does not come back to forget what was running */
-	if (!proc_exit_inprogress && dt_moved_running != NULL &&
-		dt_moved_running->planstate != NULL)
+	if (!proc_exit_inprogress && dt_session_active() &&
+		dt_moved_running != NULL && dt_moved_running->planstate != NULL)
 	{
 		pace_tree(dt_moved_running->planstate);
 		dt_moved_told = 1;
+		dt_account_charge_at_next_safe_point();
 	}
 	SetLatch(MyLatch);
 	errno = save_errno;

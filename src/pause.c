@@ -47,6 +47,7 @@ static uint32 wait_event = PG_WAIT_EXTENSION;
 bool		dt_pause_xact_begun = false;
 
 static bool xact_paces = false; /* it has once owed more than the grace */
+static bool xact_excused = true;	/* nothing but a login or SET, so far */
 static bool xact_cancelled = false; /* by the user or a timeout */
 static bool xact_released = false;	/* others have waited for it too long */
 static bool pay_first = false;	/* a pause was evaded: before the next one */
@@ -110,7 +111,8 @@ dt_pause_server_is_stopping(void)
 static int64
 next_slice(bool first, bool in_flight, int64 left)
 {
-	bool		stopped = dt_account_is_stopped(in_flight);
+	bool		stopped = dt_account_is_open() &&
+		dt_account_is_stopped(in_flight);
 	int64		pause;
 
 	if (stopped ? dt_pause_server_is_stopping() : left <= 0)
@@ -179,6 +181,7 @@ dt_pause_in_flight(void)
 		/* put into a group in the middle of this query */
 		dt_moved_told = 0;
 		dt_pause_xact_begun = true;
+	xact_excused = false;
 		dt_live_start();
 	}
 	if (dt_account_charge(true, &xact_owed_us) == 0)
@@ -199,6 +202,12 @@ dt_pause_in_flight(void)
 		xact_paces = true;
 	}
 	pause_interruptibly(true, PG_INT64_MAX / 2);
+}
+
+void
+dt_pause_excuse_transaction(void)
+{
+	xact_excused = !dt_pause_xact_begun;
 }
 
 /*
@@ -238,11 +247,10 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 	int64		xact_owed_us;
 	int64		pause = 0;
 	bool		evaded;
+	bool		is_stopped;
 
-	/* not at a login, which is a transaction without a statement */
-	bool		is_stopped = dt_pause_xact_begun &&
+	is_stopped = !xact_excused && dt_account_is_open() &&
 		dt_account_is_stopped(false);
-
 	if (!dt_account_is_settled() || is_stopped)
 		pause = dt_account_charge(false, &xact_owed_us);
 	dt_account_forget_workers();
@@ -266,6 +274,9 @@ dt_pause_end_transaction(bool committed, bool may_pause)
 
 	dt_pause_xact_begun = false;
 	xact_paces = false;
+	if (xact_excused)
+		may_pause = false;
+	xact_excused = false;
 	xact_cancelled = false;
 	xact_released = false;
 
@@ -346,12 +357,17 @@ dt_pause_after_transaction(void)
 	ResetLatch(MyLatch);
 
 	/* A failed transaction block may be left by leaving the server. */
-	while (!interrupted() && !proc_exit_inprogress)
+	while (!proc_exit_inprogress)
 	{
 		int64		left = until - dt_now_us();
 		int64		pause;
 		int			events;
 
+		/* in a stopped group; before the account, since it resets the latch */
+		if (!first && left <= 0 && client_has_gone())
+			break;
+		if (interrupted())
+			break;
 		/* workers of the server have more to do than to wait for a DBA */
 		if (left <= 0 && dt_session_background_group() != NULL)
 			break;
@@ -361,8 +377,6 @@ dt_pause_after_transaction(void)
 		if (dt_session_background_group() != NULL)
 			pause = Min(pause, left);
 		if (feedback && !dt_apply_feedback_send())
-			break;
-		if (!first && left <= 0 && client_has_gone())
 			break;
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||

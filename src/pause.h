@@ -43,6 +43,12 @@ dt_pace(void)
 extern void dt_pause_before_transaction(void);
 
 /*
+ * An outermost statement begins that only sets parameters: whoever is stopped
+ * may do that, to leave the group.
+ */
+extern void dt_pause_excuse_transaction(void);
+
+/*
  * Is the server being shut down?  In a smart shutdown its sessions are waited
  * for.  Reads a file; also in a signal handler.
  */

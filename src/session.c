@@ -171,8 +171,9 @@ dt_session_want_group(const char *name, DtWantedGroup *extra)
 	 * an assignment, of a new extra, where RESET brings back the old one.
 	 */
 	stay = dt_session_slot->moved && extra != NULL &&
-		(wanted->joined ? !extra->set_now :
-		 wanted->configured && extra->configured && extra != wanted);
+		(extra->joined ||
+		 (wanted->joined ? !extra->set_now :
+		  wanted->configured && extra->configured && extra != wanted));
 	if (extra)
 		extra->set_now = false;
 
@@ -183,10 +184,11 @@ dt_session_want_group(const char *name, DtWantedGroup *extra)
 	if (stay)
 		return;
 
-	dt_member_settle(dt_session_slot);
 	wanted_changed = true;
-	if (dt_group_available() && MyProc != NULL && dt_session_may_join() &&
-		!changes_held)
+	if (!dt_group_available() || MyProc == NULL || !dt_session_may_join())
+		return;
+	dt_member_settle(dt_session_slot);
+	if (!changes_held)
 		apply_wanted_group();
 }
 

@@ -47,6 +47,8 @@ begin_statement(bool may_pause, bool charge_live)
 		{
 			if (may_pause)
 				dt_pause_before_transaction();
+			else
+				dt_pause_excuse_transaction();
 			dt_account_begin_worker_run();
 			if (charge_live)
 				dt_live_start();
@@ -59,7 +61,8 @@ static void
 end_statement(int outer_depth)
 {
 	depth = outer_depth;
-	if (depth > 0)
+	/* or who was moved in an inner query, goes on with the outer one */
+	if (depth > 0 || dt_moved_running != NULL)
 		return;
 	dt_live_stop();
 	dt_account_end_worker_run();
@@ -92,12 +95,11 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 	QueryDesc  *outer_running = dt_moved_running;
 
 	if (active)
-	{
 		begin_statement(true, true);
-		dt_pace_executor_wrap_plan(queryDesc);	/* should it be older */
-	}
 	PG_TRY();
 	{
+		if (active)
+			dt_pace_executor_wrap_plan(queryDesc);	/* should it be older */
 		dt_moved_running = queryDesc;
 		run(EXECUTOR_RUN_ARGS);
 		dt_moved_running = outer_running;
@@ -112,8 +114,9 @@ statement_executor_run(EXECUTOR_RUN_PARAMS)
 	PG_END_TRY();
 	if (active)
 		dt_account_settle_workers();
-	if (active || dt_session_active())
-		end_statement(outer_depth);
+	end_statement(outer_depth);
+	if (outer_running != NULL && dt_session_active())
+		dt_pace_executor_wrap_plan(outer_running);
 }
 
 static void
@@ -210,13 +213,13 @@ statement_utility(PlannedStmt *pstmt, const char *queryString,
 	PG_CATCH();
 	{
 		dt_pace_commit_hold = outer_hold;
-		if (active)
+		if (active || dt_session_active())
 			fail_statement(outer_depth);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	dt_pace_commit_hold = outer_hold;
-	if (active)
+	if (active || dt_session_active())
 		end_statement(outer_depth);
 }
 
