@@ -40,7 +40,6 @@ static DtWantedGroup no_extra;
 static DtWantedGroup *wanted = &no_extra;	/* GUC's, beside the name */
 static uint64 looked_up_version = 0;	/* registry when it was missing */
 
-
 /* Changes wait for a pause to end. */
 static bool changes_held = false;
 static bool wanted_changed = false; /* and not yet acted upon */
