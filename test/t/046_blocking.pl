@@ -24,6 +24,7 @@ $dt->limit(grp_b => 0);
 $dt->sql('CREATE TABLE hot (id int PRIMARY KEY, n int);
 	INSERT INTO hot SELECT i, 0 FROM generate_series(1, 5) i;
 	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	CREATE TABLE elsewhere AS SELECT 1 AS id;
 	CREATE ROLE watcher LOGIN;
 	CREATE ROLE waiter SUPERUSER LOGIN');
 
@@ -209,7 +210,10 @@ between($outside, 2500, 60000, 'without release_blockers: ms');
 $holder->query("SET dirty_throttle.release_blockers = $bound");
 foreach my $case (
 	[ 'a hot row', $transaction, $update ],
-	[ 'a table lock', $transaction, 'BEGIN; LOCK t; COMMIT' ])
+	[ 'a table lock', $transaction, 'BEGIN; LOCK t; COMMIT' ],
+	# which waits for whoever may still see rows without an index entry
+	[ 'its snapshot', $transaction,
+		'CREATE INDEX CONCURRENTLY ON elsewhere (id)' ])
 {
 	my ($name, $sql, $wanted) = @$case;
 	my $ms = wait_ms($name, $sql, $wanted, 1);
