@@ -251,10 +251,18 @@ foreach my $case (
 	fresh_limit(slow => $limit);
 	$outsider->send($sql);
 	poll_until(sub { $size->() > 0 });
-	my ($start, $before) = (time, $size->());
-	sleep 0.4;
-	ok( ($size->() - $before) / (time - $start) > 2 * $limit,
-		"$name in no group: nothing limits it");
+	# the machine may be busy: a limit would hold in each try
+	my $fast = sub {
+		foreach (1 .. 5)
+		{
+			my ($start, $before) = (time, $size->());
+			sleep 0.4;
+			return 1
+			  if ($size->() - $before) / (time - $start) > 2 * $limit;
+		}
+		return 0;
+	};
+	ok($fast->(), "$name in no group: nothing limits it");
 	move($outsider, 'slow');
 	is(place($outsider), 'slow, moved', "$name in no group: is moved at once");
 	ok($dt->wait_paused($outsider, 'in flight', 1),
@@ -266,10 +274,7 @@ foreach my $case (
 	move($outsider, undef);
 	is(place($outsider), 'none', "$name: it is released at once");
 	my $blocks = group_blocks('slow');
-	($start, $before) = (time, $size->());
-	sleep 0.4;
-	ok(($size->() - $before) / (time - $start) > 2 * $limit,
-		"$name: and nothing limits it");
+	ok($fast->(), "$name: and nothing limits it");
 	is(group_blocks('slow'), $blocks, "$name: nor is it charged");
 	between($dt->cancel_ms($outsider), 0, 1000, "$name: a cancel: ms");
 	$outsider->quit;
