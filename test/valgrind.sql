@@ -176,6 +176,31 @@ SELECT group_name, blocks_dirtied > 0 FROM dirty_throttle_sessions;
 ALTER TABLE par SET (parallel_workers = 2);
 CREATE INDEX ON par (i);
 
+-- since 1.1
+SELECT set_group_wal_limit('grp_a', 2000), set_group_burst('grp_a', 100);
+UPDATE t SET i = i + 1;
+VACUUM t;
+SELECT set_group_mode('grp_a', 'observe');
+INSERT INTO t SELECT i, repeat('o', 1000) FROM generate_series(1, 1000) i;
+SELECT would_pauses > 0 FROM dirty_throttle_groups WHERE group_name = 'grp_a';
+SELECT group_name, dirty_seconds > 0 FROM suggest_group_limits();
+SELECT set_group_mode('grp_a', 'enforce'), reset_group_wal_limit('grp_a');
+CREATE ROLE joiner;
+SELECT grant_group_use('grp_a', 'joiner');
+SET ROLE joiner;
+SELECT join_group('grp_a'), leave_joined_group();
+RESET ROLE;
+SELECT * FROM dirty_throttle_ddl();
+BEGIN; DROP ROLE joiner; ROLLBACK;
+DROP ROLE joiner;
+SELECT count(*) FROM dirty_throttle_grants();
+SELECT set_session_group(pg_backend_pid(), NULL), set_session_group(1, 'grp_a');
+SELECT count(*) FROM t;
+SELECT set_session_group(pg_backend_pid(), 'grp_a');
+SELECT * FROM dirty_throttle_blocking;
+SET dirty_throttle."group" = 'grp_a';
+SELECT set_group_burst('grp_a', 0), set_group_dirty_limit('grp_a', 1000);
+
 -- dropped under its member
 SELECT drop_resource_group('grp_b', force => true);
 SELECT dirty_throttle_reset();
