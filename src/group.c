@@ -116,8 +116,6 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 static void
 init_group(DtGroup *g, const DtDefinition *d)
 {
-	/* the smallest amounts worth a charge; WAL comes in pages' sizes, too */
-	static const int64 granule[DT_RESOURCES] = {BLCKSZ, BLCKSZ};
 	int64		now = dt_now_us();
 	int			r;
 
@@ -129,7 +127,8 @@ init_group(DtGroup *g, const DtDefinition *d)
 	g->paused = 0;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		dt_rate_init(&g->use[r].rate, 0, granule[r], now);
+		/* a block is the smallest amount worth a charge, of WAL, too */
+		dt_rate_init(&g->use[r].rate, 0, BLCKSZ, now);
 		dt_meter_reset(&g->use[r].meter, now);
 	}
 	reset_stats(g, now, GetCurrentTimestamp());

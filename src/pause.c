@@ -181,7 +181,6 @@ dt_pause_in_flight(void)
 		/* put into a group in the middle of this query */
 		dt_moved_told = 0;
 		dt_pause_xact_begun = true;
-	xact_excused = false;
 		dt_live_start();
 	}
 	if (dt_account_charge(true, &xact_owed_us) == 0)
@@ -223,6 +222,7 @@ dt_pause_before_transaction(void)
 	if (dt_pause_xact_begun || IsAbortedTransactionBlockState())
 		return;
 	dt_pause_xact_begun = true;
+	xact_excused = false;
 	if (!(pay_first || dt_account_is_stopped(true)) || !may_pause_here())
 		return;
 	xact_cancelled = true;		/* if it ends by an error */

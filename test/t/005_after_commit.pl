@@ -69,6 +69,9 @@ sub check_undelayed
 	between(elapsed_ms($code), 0, 1000, "$name: ms");
 }
 
+# A SET before it in the same query, which is one transaction, excuses nothing.
+release(payer("SET work_mem = '4MB'\\; $insert"), 'after a SET');
+
 # Nothing of the transaction is left.
 my $s = payer($insert);
 check_undelayed('UPDATE of the same rows',
