@@ -43,7 +43,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION pause_group(text, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION pause_group(text, boolean) IS
-'Stop the sessions of a resource group until resume_group(): each after its transaction, when it holds no lock; hard: wherever it can pause, with the locks that it holds. They can be cancelled. Not durable: a server that starts has no paused group.';
+'Stop the sessions of a resource group until resume_group(): each after its transaction, when it holds no lock; hard: wherever it can pause, with the locks that it holds, whoever waits for these. They can be cancelled. Not durable: a server that starts has no paused group.';
 
 CREATE FUNCTION resume_group(group_name text)
 RETURNS void
@@ -59,7 +59,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_session_group(int4, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_session_group(int4, text) IS
-'Move the session with this process ID into a resource group, while it runs and also when it pauses; NULL or '''' releases it from its group. What it owes stays with its old group. Holds until its dirty_throttle."group" is set or reset, or it is moved again.';
+'Move the session with this process ID into a resource group, also in the middle of a query or a command, and when it pauses; NULL or '''' releases it from its group. What it owes stays with its old group. Holds until its dirty_throttle."group" is set or reset, or it is moved again.';
 
 CREATE FUNCTION grant_group_use(group_name text, role_name text)
 RETURNS void
@@ -164,7 +164,8 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT would_pauses int8,
     OUT would_pause_time float8,
     OUT paused_since timestamptz,
-    OUT paused_hard boolean
+    OUT paused_hard boolean,
+    OUT releases int8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -178,7 +179,7 @@ SELECT group_name, dirty_rate_limit, active_processes,
        blocks_dirtied, pauses, paused_time, debt_kb, stats_reset,
        wal_rate_limit, wal_rate, wal_bytes, wal_debt_kb, wal_pauses,
        burst, mode, would_pauses, would_pause_time,
-       paused_since, paused_hard
+       paused_since, paused_hard, releases
 FROM dirty_throttle_groups();
 DROP FUNCTION dirty_throttle_groups_1_0();
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate_limit IS 'WAL limit for all its sessions together, KB/s (1 KB = 1000 bytes); 0 = no limit';
@@ -192,6 +193,7 @@ COMMENT ON COLUMN dirty_throttle_groups.would_pauses IS 'Pauses that members wou
 COMMENT ON COLUMN dirty_throttle_groups.would_pause_time IS 'Time members would have paused since stats_reset, all added up, ms';
 COMMENT ON COLUMN dirty_throttle_groups.paused_since IS 'Since when the group is stopped by pause_group(); NULL when it is not';
 COMMENT ON COLUMN dirty_throttle_groups.paused_hard IS 'Was it stopped with hard => true? NULL when it is not stopped';
+COMMENT ON COLUMN dirty_throttle_groups.releases IS 'How often since stats_reset a member went on without pausing, since a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
 
 ALTER FUNCTION dirty_throttle_sessions() RENAME TO dirty_throttle_sessions_1_0;
 CREATE FUNCTION dirty_throttle_sessions(
@@ -209,7 +211,10 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT paused_by text,
     OUT would_pauses int8,
     OUT would_pause_time float8,
-    OUT moved boolean
+    OUT moved boolean,
+    OUT has_left boolean,
+    OUT pauses_in_commands boolean,
+    OUT releases int8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -222,7 +227,8 @@ SELECT s.pid, r.rolname AS usename, d.datname,
        a.application_name, s.group_name, s.blocks_dirtied, s.pauses,
        s.paused_time, s.debt_kb, s.paused_since,
        s.wal_bytes, s.wal_debt_kb, s.paused_by,
-       s.would_pauses, s.would_pause_time, s.moved
+       s.would_pauses, s.would_pause_time, s.moved, s.has_left,
+       s.pauses_in_commands, s.releases
 FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) s.usesysid
@@ -237,6 +243,9 @@ COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'What makes it pause: dir
 COMMENT ON COLUMN dirty_throttle_sessions.would_pauses IS 'Pauses it would have made since it joined the group, had the mode been enforce';
 COMMENT ON COLUMN dirty_throttle_sessions.would_pause_time IS 'Time it would have paused since it joined the group, ms';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'Was it put into the group by set_session_group()?';
+COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'Has it left the group, and owes there what it has dirtied as a member? Then there is another row for the group that it is in now, if any';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'Can it pause in the middle of commands, where they check for interrupts? Otherwise they pay after their transactions: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
+COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'How often since it joined the group it went on without pausing, since a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
 
 CREATE VIEW dirty_throttle_blocking AS
 SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
@@ -252,7 +261,8 @@ SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
             ELSE l.relation::pg_catalog.text
        END AS relation,
        s.pid AS holder_pid, s.group_name,
-       s.paused_since AS holder_paused_since
+       s.paused_since AS holder_paused_since,
+       s.releases AS holder_releases
 FROM pg_catalog.pg_locks AS l
      JOIN pg_catalog.pg_database AS d
           ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
@@ -277,3 +287,4 @@ COMMENT ON COLUMN dirty_throttle_blocking.relation IS 'Table or index, when the 
 COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the pausing member that holds it up';
 COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'The member''s group';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Since when the member is pausing';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'How often since it joined the group the member went on without pausing, for others who had waited too long';

@@ -62,14 +62,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION dirty_throttle_ddl() IS
 'The SQL that recreates all resource groups, a statement a row: for pg_upgrade, other nodes and version control.';
 
-CREATE FUNCTION dirty_throttle_pace()
-RETURNS boolean
-AS 'MODULE_PATHNAME'
-LANGUAGE C STABLE PARALLEL RESTRICTED;
-GRANT EXECUTE ON FUNCTION dirty_throttle_pace() TO PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_pace() IS
-'Always true; pauses when this session''s resource group asks for it. COPY FROM evaluates it for every row in sessions that are in a group; it writes its rows in batches of up to 1000.';
-
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
     OUT dirty_rate_limit float8,

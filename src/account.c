@@ -16,6 +16,9 @@
  * another one than ours, and lock_account() follows it.  What was not charged
  * by then is charged to the new group.
  *
+ * Who leaves a group of his own will goes on owing to it: those debts are in
+ * debt.c, and each pause here is as long as they take, too.
+ *
  * A parallel worker uses its leader's slot, and pauses for what is charged
  * there, too.  The leader later adds the worker's counters to its own, so the
  * worker leaves word of what is paid for ("prepaid").
@@ -31,6 +34,7 @@
 #include "access/parallel.h"
 #include "account.h"
 #include "common/pg_prng.h"
+#include "debt.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -51,7 +55,6 @@ typedef struct Use
 	int64		next_charge;	/* counter value at which one is due */
 	bool		was_throttled;	/* at the last charge, if there was any */
 	bool		owes;			/* the last charge asked for a pause */
-	int64		carried;		/* owed since earlier transactions */
 	int64		worker_used;	/* charged by us, a parallel worker */
 } Use;
 
@@ -65,13 +68,14 @@ static bool owes = false;		/* the last look found a pause to make */
 static DtPauseCause cause = DT_BY_DIRTY;	/* of that pause */
 static bool asleep = false;		/* counted in my->sleepers */
 static int64 xact_used = 0;		/* charged in this transaction, bytes */
+static bool worker_runs = false;	/* we are a parallel worker, at work */
 
 /* The account is being worked on: hands off, signal handler. */
 static volatile sig_atomic_t busy = 0;
 static volatile sig_atomic_t hands_off = 0; /* it was told so */
 
-static inline int64
-counter(int resource)
+int64
+dt_account_counter(DtResource resource)
 {
 	return resource == DT_DIRTY ?
 		pgBufferUsage.shared_blks_dirtied * BLCKSZ :
@@ -114,13 +118,15 @@ follow(DtGroup *g)
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		if (is_new)
-			uses[r].billed = counter(r);
+		{
+			/* our leader will get it all */
+			if (worker_runs)
+				uses[r].worker_used += dt_account_counter(r) - uses[r].billed;
+			uses[r].billed = dt_account_counter(r);
+		}
 		uses[r].was_throttled = true;
 		uses[r].owes = false;
-		uses[r].carried = 0;
 	}
-	if (is_new)
-		xact_used = 0;
 	group = g;
 	entries = my->entries;
 	releases = my->releases;
@@ -157,17 +163,19 @@ lock_account(int64 *now)
 	pg_compiler_barrier();
 	while ((g = ((volatile DtMember *) my)->group) != NULL)
 	{
-		SpinLockAcquire(&g->lock);
+		dt_group_lock(g);
 		if (my->group == g)
 		{
 			if (!is_followed())
 				follow(g);
 			return true;
 		}
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 	}
 	/* while somebody moves us, we are in no group for a moment */
-	if (group == NULL || my->releases != releases)
+	if (group == NULL)
+		dt_account_next_dirty = dt_account_next_wal = PG_INT64_MAX;
+	else if (my->releases != releases)
 		forget_account();
 	else
 		dt_account_charge_at_next_safe_point();
@@ -180,7 +188,7 @@ unlock_account(void)
 {
 	DtGroup    *g = group;
 
-	SpinLockRelease(&g->lock);
+	dt_group_unlock(g);
 	release_busy();
 }
 
@@ -200,6 +208,12 @@ dt_account_is_open(void)
 	return group != NULL;
 }
 
+bool
+dt_account_may_owe(void)
+{
+	return dt_debt_any || dt_account_is_open();
+}
+
 /* Is the account what we know of it, without a look under the lock? */
 static bool
 is_known(void)
@@ -211,37 +225,27 @@ is_known(void)
  * These look at the group without its lock: it may be a moment old.
  */
 bool
-dt_account_is_limited(DtResource resource)
-{
-	return is_known() && dt_group_is_limited(group, resource);
-}
-
-bool
 dt_account_is_stopped(bool in_flight)
 {
 	return is_known() && dt_group_is_stopped(group, in_flight);
 }
 
-bool
-dt_account_is_throttled(void)
+int64
+dt_account_rate(DtResource resource)
 {
-	return dt_account_is_limited(DT_DIRTY) || dt_account_is_limited(DT_WAL) ||
-		dt_account_is_stopped(true);
+	return is_known() && dt_group_is_limited(group, resource) ?
+		group->use[resource].rate.rate : 0;
 }
 
-int64
-dt_account_block_time(DtResource resource)
+bool
+dt_account_has_used(void)
 {
-	int64		rate;
-	int64		debtors;
+	int			r;
 
-	if (!is_known())
-		return 0;
-	if (dt_group_is_stopped(group, true))
-		return STOP_SLICE_US;
-	rate = group->use[resource].rate.rate;
-	debtors = group->use[resource].rate.debtor_weight;
-	return rate > 0 ? BLCKSZ * INT64CONST(1000000) / rate * Max(debtors, 1) : 0;
+	for (r = 0; r < DT_RESOURCES; r++)
+		if (dt_account_counter(r) != uses[r].billed)
+			return true;
+	return !is_known();
 }
 
 bool
@@ -259,47 +263,57 @@ dt_account_owes(void)
 bool
 dt_account_is_settled(void)
 {
-	int			r;
-
+	if (dt_debt_any)
+		return false;
 	if (my == NULL || my->group == NULL)
 		return true;
-	if (owes || !is_followed())
-		return false;
-	for (r = 0; r < DT_RESOURCES; r++)
-		if (counter(r) != uses[r].billed)
-			return false;
-	return true;
+	return !owes && !dt_account_has_used();
 }
 
 /*
- * Set or clear the mark by which others see that we sleep.  With the account
- * locked.
+ * Begin to work on the books of the group that our pause is for: our own, or
+ * when we are in none, that of a debt.  NULL when there is neither.
  */
-static void
-mark_paused(int64 now, TimestampTz wall_clock)
+static DtGroup *
+lock_books(DtDebt *debt, int64 *now)
 {
-	my->paused_by = cause;
-	if (asleep)
-		return;
-	asleep = true;
-	if (my->sleepers++ > 0)
-		return;
-	my->paused_since_us = now;
-	my->paused_since = wall_clock;
-	group->paused++;
+	if (lock_account(now))
+		return group;
+	return debt != NULL ? dt_member_lock_debt(debt) : NULL;
 }
 
 static void
-mark_running(int64 now)
+unlock_books(DtGroup *g)
+{
+	if (g == NULL)
+		return;
+	if (g == group)
+		unlock_account();
+	else
+		dt_group_unlock(g);
+}
+
+/*
+ * Set or clear the mark by which others see that we sleep.  With these books
+ * locked.
+ */
+static void
+mark_paused(DtGroup *books, int64 now, TimestampTz wall_clock)
+{
+	my->paused_by = cause;
+	if (asleep && my->paused_in != NULL)
+		return;
+	asleep = true;
+	dt_member_pause(my, books, now, wall_clock);
+}
+
+static void
+mark_running(DtGroup *books, int64 now)
 {
 	if (!asleep)
 		return;
 	asleep = false;
-	if (my->sleepers == 0 || --my->sleepers > 0)
-		return;
-	my->stats.paused_us += now - my->paused_since_us;
-	group->stats.paused_us += now - my->paused_since_us;
-	group->paused--;
+	dt_member_resume(my, books, now);
 }
 
 /*
@@ -312,7 +326,7 @@ take_unbilled(int resource, int64 now)
 	DtGroupUse *group_use = &group->use[resource];
 	DtMemberUse *my_use = &my->use[resource];
 	Use		   *use = &uses[resource];
-	int64		used = counter(resource);
+	int64		used = dt_account_counter(resource);
 	int64		bytes = used - use->billed;
 
 	use->billed = used;
@@ -350,7 +364,6 @@ count_would_be_pause(int64 now)
 										  &my->use[r].rate, now);
 
 		pause = Max(pause, due);
-		uses[r].carried = 0;
 	}
 	if (pause == 0)
 		return;
@@ -360,29 +373,65 @@ count_would_be_pause(int64 now)
 	group->stats.would_pause_us += pause;
 }
 
-void
-dt_account_close(void)
+/*
+ * Leave the group, taking what is owed along or not.  False when it cannot be
+ * taken along.
+ */
+static bool
+close_account(bool keep_debt)
 {
 	int64		unbilled[DT_RESOURCES];
+	bool		left = true;
 	int64		now;
 	int			r;
 
 	if (!lock_account(&now))
-		return;
-	mark_running(now);
+		return true;
+	mark_running(group, now);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		unbilled[r] = take_unbilled(r, now);
+		xact_used += unbilled[r];
 		if (!uses[r].was_throttled || !dt_group_throttling_enabled() ||
 			group->observe)
 			unbilled[r] = 0;
 	}
 	if (group->observe)
 		count_would_be_pause(now);
-	dt_member_leave(my, unbilled, now);
-	my->releases++;
+	if (keep_debt)
+		left = dt_member_leave_owing(my, unbilled, now);
+	else
+		dt_member_leave(my, unbilled, now);
+	if (left)
+		my->releases++;
 	unlock_account();
-	forget_account();
+	if (left)
+		forget_account();
+	return left;
+}
+
+bool
+dt_account_leave(void)
+{
+	bool		was_open = dt_account_is_open();
+	bool		left;
+
+	/* debts that have been paid make room */
+	(void) dt_debt_look(my, false, 0);
+	left = close_account(true);
+	dt_debt_any |= was_open;
+	if (was_open)
+		dt_account_charge_at_next_safe_point();
+	return left;
+}
+
+void
+dt_account_close(void)
+{
+	(void) close_account(false);
+	if (my != NULL)
+		dt_member_leave_debts(my);
+	dt_debt_any = false;
 }
 
 /*
@@ -410,9 +459,6 @@ charge_locked(int64 now, double jitter, bool in_flight)
 
 		if (throttled)
 		{
-			if (use->carried > 0)
-				use->carried = Min(use->carried,
-								   dt_rate_debt(rate, account, now));
 			/* nobody owes what was used while there was no limit */
 			due = dt_rate_charge(rate, account, use->was_throttled ? bytes : 0,
 								 now, jitter);
@@ -439,30 +485,64 @@ charge_locked(int64 now, double jitter, bool in_flight)
 	return pause;
 }
 
-int64
-dt_account_charge(bool in_flight, int64 *xact_owed_us)
+/*
+ * What is owed to other groups is the session's own business, not that of its
+ * parallel workers.
+ */
+static DtDebtLook
+look_at_debts(bool already_asleep, double jitter)
 {
-	double		jitter = pg_prng_double(&pg_global_prng_state);
-	int64		pause;
-	int64		now;
+	static const DtDebtLook none = {0};
+
+	if (my == NULL || IsParallelWorker())
+		return none;
+	return dt_debt_look(my, already_asleep, jitter);
+}
+
+/* What we owe to our group, in us at its rate.  With the account locked. */
+static int64
+owed_time(int64 now)
+{
+	int64		owed_us = 0;
 	int			r;
 
-	*xact_owed_us = 0;
-	if (!lock_account(&now))
-		return 0;
-	mark_running(now);			/* an error has ended the last pause */
-	pause = charge_locked(now, jitter, in_flight);
-	for (r = 0; r < DT_RESOURCES && pause > 0; r++)
+	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &group->use[r].rate;
-		int64		debt = 0;
 
 		if (uses[r].owes)
-			debt = dt_rate_debt(rate, &my->use[r].rate, now) - uses[r].carried;
-		if (debt > 0)
-			*xact_owed_us = Max(*xact_owed_us,
-								(int64) (debt * 1000000.0 / rate->rate));
+			owed_us = Max(owed_us,
+						  dt_rate_time(rate, dt_rate_debt(rate,
+														  &my->use[r].rate,
+														  now)));
 	}
+	return owed_us;
+}
+
+int64
+dt_account_charge(bool in_flight, int64 *owed_us)
+{
+	double		jitter = pg_prng_double(&pg_global_prng_state);
+	DtDebtLook	debts = look_at_debts(false, jitter);
+	int64		pause;
+	int64		now;
+
+	*owed_us = debts.owed_us;
+	if (!lock_account(&now))
+	{
+		owes = debts.pause_us > 0;
+		cause = debts.cause;
+		return debts.pause_us;
+	}
+	mark_running(group, now);	/* an error has ended the last pause */
+	pause = charge_locked(now, jitter, in_flight);
+	*owed_us = Max(*owed_us, owed_time(now));
+	if (debts.pause_us > pause)
+	{
+		pause = debts.pause_us;
+		cause = debts.cause;
+	}
+	owes = pause > 0;
 	unlock_account();
 	return pause;
 }
@@ -470,22 +550,20 @@ dt_account_charge(bool in_flight, int64 *xact_owed_us)
 void
 dt_account_follow_limit(void)
 {
-	int64		xact_owed_us;
+	int64		owed_us;
 
 	if (group != NULL && pg_atomic_read_u32(&group->generation) != generation)
-		(void) dt_account_charge(true, &xact_owed_us);
+		(void) dt_account_charge(true, &owed_us);
 }
 
 int64
-dt_account_charge_live(int64 threshold[DT_RESOURCES])
+dt_account_charge_live(void)
 {
-	int64		pause;
+	int64		owed_us = 0;
 	DtGroup    *g;
 	bool		locked;
-	int			r;
+	int64		now;
 
-	for (r = 0; r < DT_RESOURCES; r++)
-		threshold[r] = UNLIMITED_CHARGE;
 	if (busy)
 	{
 		hands_off = 1;
@@ -499,10 +577,10 @@ dt_account_charge_live(int64 threshold[DT_RESOURCES])
 	if (my == NULL || (g = my->group) == NULL || (asleep && is_followed()))
 		return 0;
 	/* The lock may be held by whom we interrupted: never wait for it. */
-	locked = !TAS(&g->lock);
+	locked = dt_group_try_lock(g);
 	if (locked && my->group != g)
 	{
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 		locked = false;
 	}
 	if (!locked)
@@ -512,29 +590,29 @@ dt_account_charge_live(int64 threshold[DT_RESOURCES])
 	}
 	if (!is_followed())
 		follow(g);
-	pause = charge_locked(dt_now_us(), 0, true);
-	for (r = 0; r < DT_RESOURCES; r++)
-		threshold[r] = uses[r].next_charge - uses[r].billed;
-	if (pause > 0)
+	now = dt_now_us();
+	if (charge_locked(now, 0, true) > 0)
+	{
+		owed_us = Max(owed_time(now), 1);
 		dt_account_charge_at_next_safe_point();
-	SpinLockRelease(&g->lock);
-	return pause;
+	}
+	dt_group_unlock(g);
+	return owed_us;
 }
 
 /*
- * How much longer to pause for the limits; sets "cause".  With the account
- * locked.
+ * How much longer to pause for the limits, if that is longer than "pause";
+ * then sets "cause".  With the account locked.
  */
 static int64
-left_to_pay(bool in_flight, int64 now)
+left_to_pay(int64 pause, int64 now)
 {
-	int64		pause = 0;
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		left = dt_rate_wake(&group->use[r].rate, &my->use[r].rate,
-										in_flight ? uses[r].carried : 0, now);
+										now);
 
 		if (left > pause)
 		{
@@ -559,90 +637,109 @@ count_pause(DtPauseStats *stats)
 int64
 dt_account_pause_left(bool first, bool in_flight)
 {
-	TimestampTz wall_clock = GetCurrentTimestamp();
-	int64		now;
-	int64		pause = 0;
+	static TimestampTz since = 0;
+	DtDebtLook	debts = look_at_debts(true, 0);
+	int64		pause = debts.pause_us;
+	int64		now = dt_now_us();
+	DtGroup    *books = lock_books(debts.debt, &now);
 
-	if (!lock_account(&now))
-		return 0;
-	if (dt_group_throttling_enabled())
+	cause = debts.cause;
+	if (books != NULL && books == group && dt_group_throttling_enabled())
 	{
 		if (group->observe)
 			count_would_be_pause(now);
 		else
-			pause = left_to_pay(in_flight, now);
+			pause = left_to_pay(pause, now);
 		if (dt_group_is_stopped(group, in_flight))
 		{
 			pause = STOP_SLICE_US;
 			cause = DT_BY_STOP;
 		}
 	}
-	if (pause > 0)
+	owes = (books != NULL && pause > 0);
+	if (first)
+		since = GetCurrentTimestamp();
+	if (owes)
 	{
-		mark_paused(now, wall_clock);
+		mark_paused(books, now, since);
 		if (first)
 		{
 			count_pause(&my->stats);
-			count_pause(&group->stats);
+			count_pause(&books->stats);
 		}
 	}
-	else
-		mark_running(now);
-	owes = pause > 0 ||
-		(in_flight && (uses[DT_DIRTY].carried > 0 || uses[DT_WAL].carried > 0));
-	unlock_account();
-	return pause;
+	unlock_books(books);
+	if (!owes)
+		dt_account_end_pause();
+	return owes ? pause : 0;
 }
 
 void
 dt_account_end_pause(void)
 {
+	DtGroup    *books;
+	int64		now;
+
+	if (!asleep)
+		return;
+	if (lock_account(&now))
+	{
+		mark_running(group, now);
+		unlock_account();
+	}
+	else if ((books = my->paused_in) != NULL)
+	{
+		dt_group_lock(books);
+		mark_running(books, now);
+		dt_group_unlock(books);
+	}
+	asleep = false;
+}
+
+void
+dt_account_count_release(void)
+{
 	int64		now;
 
 	if (!lock_account(&now))
 		return;
-	mark_running(now);
+	my->stats.releases++;
+	group->stats.releases++;
 	unlock_account();
 }
 
 void
-dt_account_carry(void)
+dt_account_end_transaction(void)
 {
-	int64		now;
-	int			r;
-
 	xact_used = 0;
-	for (r = 0; r < DT_RESOURCES; r++)
-		uses[r].carried = 0;
-	if (!owes || !lock_account(&now))
-		return;
-	for (r = 0; r < DT_RESOURCES; r++)
-		uses[r].carried = dt_rate_debt(&group->use[r].rate, &my->use[r].rate,
-									   now);
-	unlock_account();
 }
 
 /*
  * In a parallel worker, the leader will get the counters of what is used from
- * here to dt_account_end_worker_run(), and of nothing else.
+ * here on, to dt_account_end_worker_run() or the end, and of nothing else.
  */
 void
-dt_account_begin_worker_run(void)
+dt_account_begin_worker(void)
 {
 	int			r;
 
-	if (IsParallelWorker() && group != NULL)
-		for (r = 0; r < DT_RESOURCES; r++)
-			uses[r].billed = counter(r);
+	(void) dt_account_is_open();
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		uses[r].billed = dt_account_counter(r);
+		uses[r].worker_used = 0;
+	}
+	worker_runs = true;
 }
 
 void
 dt_account_end_worker_run(void)
 {
-	int64		xact_owed_us;
+	int64		owed_us;
 
-	if (IsParallelWorker())
-		(void) dt_account_charge(true, &xact_owed_us);
+	if (worker_runs)
+		(void) dt_account_charge(true, &owed_us);
+	worker_runs = false;
 }
 
 void
@@ -651,6 +748,7 @@ dt_account_publish_worker(void)
 	int64		now;
 	int			r;
 
+	dt_account_end_worker_run();
 	if (!lock_account(&now))
 		return;
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -672,9 +770,9 @@ has_prepaid(void)
 void
 dt_account_settle_workers(void)
 {
-	int64		xact_owed_us;
+	int64		owed_us;
 
-	if (has_prepaid() && dt_account_charge(true, &xact_owed_us) > 0)
+	if (has_prepaid() && dt_account_charge(true, &owed_us) > 0)
 		dt_account_charge_at_next_safe_point();
 }
 

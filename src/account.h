@@ -34,8 +34,14 @@ dt_account_charge_is_due(void)
 extern void dt_account_attach(DtMember *member);
 
 /*
- * Leave the group: charge the rest, leave what is owed to the group.  Nothing
- * to do when there is no account.
+ * Leave the group, if any, of our own will: charge the rest, and go on owing
+ * what is owed.  False when that is owed to too many groups already: then we
+ * are still in this one, and must pay first.
+ */
+extern bool dt_account_leave(void);
+
+/*
+ * The process ends: leave the group, and all that is owed to the groups.
  */
 extern void dt_account_close(void);
 
@@ -45,12 +51,8 @@ extern void dt_account_close(void);
  */
 extern bool dt_account_is_open(void);
 
-/*
- * The same without finding out, and there is a limit in force, or this one, or
- * the group is stopped hard.
- */
-extern bool dt_account_is_throttled(void);
-extern bool dt_account_is_limited(DtResource resource);
+/* Is there one, or something that is owed to a group that we have left? */
+extern bool dt_account_may_owe(void);
 
 /*
  * Is the group stopped, for who runs a transaction, or for who does not?
@@ -58,18 +60,20 @@ extern bool dt_account_is_limited(DtResource resource);
 extern bool dt_account_is_stopped(bool in_flight);
 
 /*
- * How long a block's size takes at this member's share of the rate, us; 0: no
- * limit.
+ * Without finding out and without a lock, also in a signal handler: this
+ * backend's counter of a resource, in bytes; the group's rate in bytes/s, 0
+ * when there is no limit in force; and may anything have to be charged?
  */
-extern int64 dt_account_block_time(DtResource resource);
+extern int64 dt_account_counter(DtResource resource);
+extern int64 dt_account_rate(DtResource resource);
+extern bool dt_account_has_used(void);
 
 /*
  * Charge what was used since the last charge, at a place that can be a safe
  * point, within a transaction or not: returns the pause that is due, us.
- * *xact_owed_us is how much of the debt is this transaction's, in time at the
- * group's rate.
+ * *owed_us is what is owed, in time at the group's rate.
  */
-extern int64 dt_account_charge(bool in_flight, int64 *xact_owed_us);
+extern int64 dt_account_charge(bool in_flight, int64 *owed_us);
 
 /* The next safe point is to charge, whatever was used. */
 extern void dt_account_charge_at_next_safe_point(void);
@@ -78,45 +82,43 @@ extern void dt_account_charge_at_next_safe_point(void);
 extern void dt_account_follow_limit(void);
 
 /*
- * Charge from a signal handler, while a command runs that has no safe points.
- * Never waits: -1 when the account is in use, try again.  Otherwise the pause
- * that is due, in us; and how many bytes of each resource may be used before
- * the next charge.
+ * Charge from a signal handler.  Never waits: -1 when the account is in use,
+ * try again.  Otherwise, if a pause is due, what is owed, in time at the
+ * group's rate, us; or 0.
  */
-extern int64 dt_account_charge_live(int64 threshold[DT_RESOURCES]);
+extern int64 dt_account_charge_live(void);
 
 /* Was anything charged since the transaction began? */
 extern bool dt_account_xact_has_used(void);
 
 /*
- * A pause: for how much longer, in us, until all is paid; in flight, all that
- * this transaction owes.  More than 0 marks this backend as asleep, 0 as
- * running again; "first" counts a pause.  When the group is only observed, the
- * pause is counted as one that would have been, and never made.
- * dt_account_end_pause() ends one before all is paid.
+ * A pause: for how much longer, in us, until all is paid.  More than 0 marks
+ * this backend as asleep, 0 as running again; "first" counts a pause.  When the
+ * group is only observed, the pause is counted as one that would have been, and
+ * never made.  dt_account_end_pause() ends one before all is paid.
  */
 extern int64 dt_account_pause_left(bool first, bool in_flight);
 extern void dt_account_end_pause(void);
 
+/* We go on without a pause, since others wait for us. */
+extern void dt_account_count_release(void);
+
 /*
- * Did the last look at the account find a debt?  Is there neither a debt nor
+ * Did the last look find a pause to make?  Is there neither a debt nor
  * anything to be charged?
  */
 extern bool dt_account_owes(void);
 extern bool dt_account_is_settled(void);
 
-/*
- * The transaction is over: what is owed now is not the next one's, but
- * carried.
- */
-extern void dt_account_carry(void);
+/* The transaction is over: what is used from now on is the next one's. */
+extern void dt_account_end_transaction(void);
 
 /*
- * A parallel worker runs its part of the plan from .. to; then, when it ends
- * well, leaves word of what it has charged.  The leader forgets what is left
- * of that when the (sub)transaction ends.
+ * A parallel worker begins to work for its leader, or, more exactly, to run its
+ * part of a plan; and ends well: it leaves word of what it has charged.  The
+ * leader forgets what is left of that when the (sub)transaction ends.
  */
-extern void dt_account_begin_worker_run(void);
+extern void dt_account_begin_worker(void);
 extern void dt_account_end_worker_run(void);
 extern void dt_account_publish_worker(void);
 extern void dt_account_forget_workers(void);

@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include "apply_feedback.h"
+#include "catalog/pg_subscription_rel.h"
 #include "group.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
@@ -35,6 +36,13 @@
 
 static int64 last_sent = 0;		/* us */
 static bool connection_lost = false;
+
+bool
+dt_apply_copies_table(void)
+{
+	return MyLogicalRepWorker != NULL && am_tablesync_worker() &&
+		MyLogicalRepWorker->relstate == SUBREL_STATE_DATASYNC;
+}
 
 bool
 dt_apply_feedback_possible(void)
@@ -59,19 +67,16 @@ dt_apply_feedback_longest_silence(void)
 		wal_receiver_timeout * INT64CONST(500) - GetCurrentTimestamp();
 }
 
-bool
+void
 dt_apply_feedback_send(void)
 {
 	char		data[64];		/* no memory that could run out */
 	StringInfoData message = {.data = data,.maxlen = sizeof(data)};
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupt_holdoff = InterruptHoldoffCount;
-	uint32		cancel_holdoff = QueryCancelHoldoffCount;
 	int64		now = dt_now_us();
 	XLogRecPtr	progress;
 
 	if (last_sent != 0 && now - last_sent < FEEDBACK_INTERVAL_US)
-		return true;
+		return;
 	last_sent = now;
 
 	/* what is reported as flushed is flushed */
@@ -84,20 +89,8 @@ dt_apply_feedback_send(void)
 	pq_sendint64(&message, GetCurrentTimestamp());
 	pq_sendbyte(&message, 0);	/* no reply, please */
 
-	/* An error here, after the commit, would be a PANIC. */
-	PG_TRY();
-	{
-		walrcv_send(LogRepWorkerWalRcvConn, message.data, message.len);
-	}
-	PG_CATCH();
-	{
-		/* The loop will find out, too. */
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		InterruptHoldoffCount = interrupt_holdoff;
-		QueryCancelHoldoffCount = cancel_holdoff;
-		connection_lost = true;
-	}
-	PG_END_TRY();
-	return !connection_lost;
+	/* if this fails, the loop will find out, too */
+	connection_lost = true;
+	walrcv_send(LogRepWorkerWalRcvConn, message.data, message.len);
+	connection_lost = false;
 }

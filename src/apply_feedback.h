@@ -8,6 +8,9 @@
 #ifndef DT_APPLY_FEEDBACK_H
 #define DT_APPLY_FEEDBACK_H
 
+/* Is this a worker that makes the initial copy of a table? */
+extern bool dt_apply_copies_table(void);
+
 /*
  * Has this worker just committed all that it has received, and may it send
  * feedback?
@@ -18,9 +21,9 @@ extern bool dt_apply_feedback_possible(void);
 extern int64 dt_apply_feedback_longest_silence(void);
 
 /*
- * Send it, unless that was done less than a second ago.  Does not fail; false
- * when the connection is lost.
+ * Send it, unless that was done less than a second ago.  ERROR when the
+ * connection is lost.
  */
-extern bool dt_apply_feedback_send(void);
+extern void dt_apply_feedback_send(void);
 
 #endif							/* DT_APPLY_FEEDBACK_H */

@@ -4,29 +4,22 @@
  *		Has somebody waited too long for a member that pauses?
  *
  * A member that pauses in flight holds its locks.  It looks now and then
- * whether any process has waited for a heavyweight lock for as long as
- * dirty_throttle.release_blockers says, which is a look at a few variables in
- * shared memory for each process; only for one that has, and for something that
- * we have locked, the core is asked who blocks it.
+ * whether a process outside its group has waited for a heavyweight lock for
+ * dirty_throttle.max_blocking_time, which is a look at a few variables in
+ * shared memory for each process.  Only for one that has, the lock's holders
+ * are looked up, under the lock manager's lock for that part of its table, and
+ * those that they wait for, if they are members of the group, too.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
 #include "blockers.h"
-#include "catalog/pg_type.h"
-#include "fmgr.h"
 #include "guc.h"
 #include "member.h"
-#include "miscadmin.h"
 #include "registry.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
-#include "utils/array.h"
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -34,95 +27,101 @@
 /* Looks at all processes are not to be had too often. */
 #define SHORTEST_INTERVAL_US	10000
 
+/* How far to follow members that wait, and how many holders of a lock. */
+#define LONGEST_CHAIN	4
+#define MOST_HOLDERS	8
+
 int64
 dt_blockers_interval(void)
 {
-	if (dt_release_blockers_ms == 0)
+	if (dt_max_blocking_time_ms < 0)
 		return PG_INT64_MAX;
-	return Max(dt_release_blockers_ms * INT64CONST(1000) / 4,
+	return Max(dt_max_blocking_time_ms * INT64CONST(1000) / 4,
 			   SHORTEST_INTERVAL_US);
 }
 
+static bool
+is_member(PGPROC *proc, DtGroup *group)
+{
+	return group != NULL && dt_member_of(proc)->group == group;
+}
+
 /*
- * Has this process waited since "since" or longer for a lock on something that
- * we have locked, too?  All is read without a lock: what comes of it is only
- * that the core is asked.  A parallel worker does not know what its leader has
- * locked.
+ * Does this process wait for "us", a leader, or for a member of the group that
+ * does?  Where others wait for us for the same lock, it may stand behind them
+ * in the queue.
  */
 static bool
-may_wait_for_us(PGPROC *proc, TimestampTz since)
+waits_for(PGPROC *proc, PGPROC *us, DtGroup *group, int chain)
 {
-	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
-	LOCK	   *lock = proc->waitLock;
+	LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
+	PGPROC	   *waiting[MOST_HOLDERS];
+	int			n_waiting = 0;
+	bool		result = false;
+	LWLock	   *partition;
 	LOCKTAG		tag;
-	LOCKMODE	mode;
 
-	if (proc->waitStatus != PROC_WAIT_STATUS_WAITING || proc->pid == 0 ||
-		lock == NULL || started == 0 || started > since)
+	if (lock == NULL)
 		return false;
-	if (IsParallelWorker())
-		return true;
-	tag = lock->tag;
-	if (tag.locktag_type == LOCKTAG_VIRTUALTRANSACTION)
-		return true;
+	tag = lock->tag;			/* locks stay in this part of shared memory */
 	if (tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
 		tag.locktag_lockmethodid != USER_LOCKMETHOD)
 		return false;
-	for (mode = AccessShareLock; mode <= AccessExclusiveLock; mode++)
-		if (LockHeldByMe(&tag, mode, false))
-			return true;
-	return false;
-}
+	partition = LockHashPartitionLock(LockTagHashCode(&tag));
+	LWLockAcquire(partition, LW_SHARED);
+	if (proc->waitLock == lock && proc->pid != 0 &&
+		memcmp(&lock->tag, &tag, sizeof(tag)) == 0)
+	{
+		LockMethod	method = GetLocksMethodTable(lock);
+		LOCKMASK	conflicts = 0;
+		PROCLOCK   *holder = NULL;
+		LOCKMODE	mode;
 
-/*
- * Does process "pid" wait for the one with the other ID?
- */
-static bool
-is_blocked_by(int pid, int blocker)
-{
-	Datum		array = DirectFunctionCall1(pg_blocking_pids,
-											Int32GetDatum(pid));
-	Datum	   *blockers;
-	int			n;
-	int			i;
+		for (mode = 1; mode <= method->numLockModes; mode++)
+			if (lock->waitMask & LOCKBIT_ON(mode))
+				conflicts |= method->conflictTab[mode];
+		while (!result && (holder = dt_next_holder(lock, holder)) != NULL)
+		{
+			PGPROC	   *its = holder->tag.myProc;
 
-	deconstruct_array(DatumGetArrayTypeP(array), INT4OID, sizeof(int32), true,
-					  TYPALIGN_INT, &blockers, NULL, &n);
-	for (i = 0; i < n; i++)
-		if (DatumGetInt32(blockers[i]) == blocker)
-			return true;
-	return false;
+			if ((holder->holdMask & conflicts) == 0)
+				continue;
+			if (holder->groupLeader == us)
+				result = true;
+			else if (n_waiting < MOST_HOLDERS && is_member(its, group) &&
+					 its->waitStatus == PROC_WAIT_STATUS_WAITING)
+				waiting[n_waiting++] = its;
+		}
+	}
+	LWLockRelease(partition);
+	while (!result && chain > 1 && n_waiting > 0)
+		result = waits_for(waiting[--n_waiting], us, group, chain - 1);
+	return result;
 }
 
 bool
-dt_blockers_waiting(void)
+dt_blockers_waiting(bool already)
 {
-	PGPROC	   *leader = MyProc->lockGroupLeader;
-	int			pid = leader ? leader->pid : MyProcPid;
-	DtGroup    *group = dt_member_leader()->group;
+	PGPROC	   *us = MyProc->lockGroupLeader ? MyProc->lockGroupLeader : MyProc;
+	DtGroup    *group = dt_member_of(MyProc)->group;
 	TimestampTz since;
-	MemoryContext context;
-	MemoryContext old;
-	bool		result = false;
 	int			i;
 
-	if (dt_release_blockers_ms == 0)
+	if (dt_max_blocking_time_ms < 0)
 		return false;
-	since = GetCurrentTimestamp() - dt_release_blockers_ms * INT64CONST(1000);
-	context = AllocSetContextCreate(CurrentMemoryContext,
-									"dirty_throttle blockers",
-									ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(context);
-	for (i = 0; i < dt_shared->n_members && !result; i++)
+	since = GetCurrentTimestamp();
+	if (!already)
+		since -= dt_max_blocking_time_ms * INT64CONST(1000);
+	for (i = 0; i < dt_shared->n_members; i++)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(i);
-		PGPROC	   *its_leader = proc->lockGroupLeader;
-		int			member = its_leader ? GetNumberFromPGProc(its_leader) : i;
+		TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
 
-		if (dt_members[member].group != group && may_wait_for_us(proc, since))
-			result = is_blocked_by(proc->pid, pid);
+		if (proc->waitStatus == PROC_WAIT_STATUS_WAITING && proc->pid != 0 &&
+			started != 0 && started <= since &&
+			!is_member(proc, group) &&
+			waits_for(proc, us, group, LONGEST_CHAIN))
+			return true;
 	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	return result;
+	return false;
 }

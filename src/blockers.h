@@ -12,9 +12,10 @@
 extern int64 dt_blockers_interval(void);
 
 /*
- * Has a process outside our group waited for dirty_throttle.release_blockers
- * for a heavyweight lock that we hold, or our parallel leader?
+ * Has a process outside our group waited for dirty_throttle.max_blocking_time,
+ * or with "already" for any time, for a heavyweight lock that we hold, or our
+ * parallel leader?
  */
-extern bool dt_blockers_waiting(void);
+extern bool dt_blockers_waiting(bool already);
 
 #endif							/* DT_BLOCKERS_H */

@@ -13,7 +13,9 @@
 
 #include "executor/executor.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/wait_event.h"
 
@@ -47,24 +49,45 @@ object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
 }
 #endif
 
-/* 16: VACUUM works with copies of the parameters, which are variables, too */
+/*
+ * 16: a variable tells that VACUUM has come to its failsafe.  On 15 the naps of
+ * vacuum_cost_delay end with it.
+ */
 #if PG_VERSION_NUM < 160000
-#define vacuum_cost_limit	VacuumCostLimit
-#define vacuum_cost_delay	VacuumCostDelay
-#define dt_vacuum_cost_changed()	((void) 0)
+#define vacuum_cost_delay		VacuumCostDelay
+#define DT_FAILSAFE_ENDS_NAPS	true
+#define VacuumFailsafeActive \
+	((MyProc->statusFlags & PROC_IN_VACUUM) && VacuumCostDelay > 0 && \
+	 !VacuumCostActive)
 #else
-#define dt_vacuum_cost_changed() \
-	(vacuum_cost_limit = VacuumCostLimit, vacuum_cost_delay = VacuumCostDelay)
+#define DT_FAILSAFE_ENDS_NAPS	false
 #endif
+
+/* 16: the lists of the lock manager are dlists */
+static inline PROCLOCK *
+dt_next_holder(LOCK *lock, PROCLOCK *holder)
+{
+#if PG_VERSION_NUM < 160000
+	return (PROCLOCK *) SHMQueueNext(&lock->procLocks, holder ?
+									 &holder->lockLink : &lock->procLocks,
+									 offsetof(PROCLOCK, lockLink));
+#else
+	dlist_node *next = holder ? holder->lockLink.next :
+		lock->procLocks.head.next;
+
+	return next == &lock->procLocks.head ? NULL :
+		dlist_container(PROCLOCK, lockLink, next);
+#endif
+}
 
 /* 17: extensions name their wait events */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name) PG_WAIT_EXTENSION
 #endif
 
-/* 17: LockHeldByMe has a third argument, "or a stronger one" */
+/* 17: processes are known by proc numbers, from 0 */
 #if PG_VERSION_NUM < 170000
-#define LockHeldByMe(tag, mode, orstronger)	LockHeldByMe(tag, mode)
+#define INVALID_PROC_NUMBER	InvalidBackendId
 #endif
 
 /* 17: MyProcNumber instead of MyProc->pgprocno, a macro for other processes */

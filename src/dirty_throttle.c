@@ -8,13 +8,11 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "grant.h"
 #include "group.h"
 #include "guc.h"
 #include "miscadmin.h"
 #include "pace.h"
 #include "pause.h"
-#include "statement.h"
 #include "storage/ipc.h"
 
 #include "compat.h"
@@ -61,9 +59,6 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 
 	dt_statement_init();
-	dt_pace_executor_init();
-	dt_pace_copy_init();
+	dt_pace_interrupt_init();
 	dt_pace_commit_init();
-	dt_pace_vacuum_init();
-	dt_grant_init();
 }

@@ -5,30 +5,34 @@
  *
  * A grant is a pair of group and role, in shared memory and in the definitions
  * file.  It goes with its group, and with its role: when a transaction that
- * has dropped a role commits, its grants are removed.  Should that fail, or the
- * server crash before, a grant to no role is left, which nobody can use and
- * the view does not show.
+ * has dropped a role commits, its grants are removed.  Where that is not seen
+ * (the role was dropped on the primary, or by COMMIT PREPARED), fails, or is
+ * cut short by a crash, a grant to no role is left, which nobody can use and
+ * the view does not show.  Every change of definitions begins by removing
+ * those, and a new role begins with none, should it get the OID of an old one.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/table.h"
 #include "access/xact.h"
-#include "catalog/objectaccess.h"
 #include "catalog/pg_authid.h"
 #include "grant.h"
 #include "miscadmin.h"
 #include "registry.h"
 #include "utils/acl.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
 
-static object_access_hook_type next_object_access = NULL;
-
 /* Roles that this transaction has dropped; in TopTransactionContext. */
 static List *dropped_roles = NIL;
+static bool registered = false; /* for the ends of transactions */
 
 static DtGrantSlot *
 find_grant(uint64 group_id, Oid role)
@@ -42,6 +46,107 @@ find_grant(uint64 group_id, Oid role)
 	return NULL;
 }
 
+static bool
+role_exists(Oid role)
+{
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
+}
+
+/*
+ * Does any version of that role live, to whichever transaction?  Grants take
+ * effect at once, so one may be to a role whose creation is not committed yet;
+ * and what another transaction has dropped may come back.
+ */
+static bool
+role_may_exist(Relation authid, Oid role)
+{
+	SnapshotData dirty;
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		found;
+
+	InitDirtySnapshot(dirty);
+	ScanKeyInit(&key, Anum_pg_authid_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(role));
+	scan = systable_beginscan(authid, AuthIdOidIndexId, true, &dirty, 1, &key);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	return found;
+}
+
+/*
+ * The roles that have grants, but are gone for good.  Those that our own
+ * transaction has dropped are not, before it commits.
+ */
+static List *
+gone_roles(void)
+{
+	DtGrant    *grants;
+	int			n = dt_grant_list(&grants);
+	List	   *gone = NIL;
+	Relation	authid = NULL;
+	int			i;
+
+	for (i = 0; i < n; i++)
+	{
+		Oid			role = grants[i].role;
+
+		if (role_exists(role) || list_member_oid(dropped_roles, role) ||
+			list_member_oid(gone, role))
+			continue;
+		if (authid == NULL)
+			authid = table_open(AuthIdRelationId, AccessShareLock);
+		if (!role_may_exist(authid, role))
+			gone = lappend_oid(gone, role);
+	}
+	if (authid != NULL)
+		table_close(authid, AccessShareLock);
+	pfree(grants);
+	return gone;
+}
+
+/* Has anybody granted anything to one of these roles? */
+static bool
+have_grants(const List *roles)
+{
+	DtGrant    *grants;
+	int			n = dt_grant_list(&grants);
+
+	while (n > 0 && !list_member_oid(roles, grants[n - 1].role))
+		n--;
+	pfree(grants);
+	return n > 0;
+}
+
+/*
+ * Remove all grants to these roles, from memory first: that cannot fail.
+ */
+static void
+forget_roles(const List *roles)
+{
+	DtDefinitions d;
+	int			i;
+
+	if (roles == NIL || !have_grants(roles))
+		return;
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	for (i = 0; i < dt_shared->max_grants; i++)
+		if (list_member_oid(roles, dt_grants[i].role))
+			dt_grants[i].group_id = 0;
+	LWLockRelease(dt_shared->registry_lock);
+	dt_registry_copy(&d);
+	dt_store_write(&d);
+	LWLockRelease(dt_shared->change_lock);
+}
+
+void
+dt_grant_begin_change(void)
+{
+	forget_roles(gone_roles());
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+}
+
 /*
  * Make the grant be there, or not.  Returns whether that is a change.
  */
@@ -53,7 +158,7 @@ change_grant(const char *group_name, Oid role, bool allow)
 	DtGroup    *g;
 	int			i;
 
-	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	dt_grant_begin_change();
 	g = dt_registry_find(group_name);
 	if (g == NULL)
 		dt_group_missing(group_name);
@@ -126,12 +231,6 @@ dt_grant_list(DtGrant **grants)
 	return n;
 }
 
-static bool
-role_exists(Oid role)
-{
-	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role));
-}
-
 bool
 dt_grant_permits(const char *group_name, Oid user)
 {
@@ -149,58 +248,6 @@ dt_grant_permits(const char *group_name, Oid user)
 			has_privs_of_role(user, grants[i].role))
 			return true;
 	return false;
-}
-
-/* Has anybody granted anything to this role? */
-static bool
-has_grants(Oid role)
-{
-	bool		result = false;
-	int			i;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_grants; i++)
-		if (dt_grants[i].group_id != 0 && dt_grants[i].role == role)
-			result = true;
-	LWLockRelease(dt_shared->registry_lock);
-	return result;
-}
-
-static void
-object_accessed(ObjectAccessType access, Oid classId, Oid objectId, int subId,
-				void *arg)
-{
-	if (next_object_access)
-		next_object_access(access, classId, objectId, subId, arg);
-
-	if (access == OAT_DROP && classId == AuthIdRelationId &&
-		dt_group_available() && has_grants(objectId))
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-		dropped_roles = lappend_oid(dropped_roles, objectId);
-		MemoryContextSwitchTo(old);
-	}
-}
-
-/*
- * Remove all grants to these roles, from memory first: that cannot fail.
- */
-static void
-forget_roles(List *roles)
-{
-	DtDefinitions d;
-	int			i;
-
-	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
-	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	for (i = 0; i < dt_shared->max_grants; i++)
-		if (list_member_oid(roles, dt_grants[i].role))
-			dt_grants[i].group_id = 0;
-	LWLockRelease(dt_shared->registry_lock);
-	dt_registry_copy(&d);
-	dt_store_write(&d);
-	LWLockRelease(dt_shared->change_lock);
 }
 
 /*
@@ -280,9 +327,20 @@ transaction_event(XactEvent event, void *arg)
 }
 
 void
-dt_grant_init(void)
+dt_grant_object_accessed(ObjectAccessType access, Oid classId, Oid objectId)
 {
-	next_object_access = object_access_hook;
-	object_access_hook = object_accessed;
-	RegisterXactCallback(transaction_event, NULL);
+	if (classId != AuthIdRelationId || !dt_group_available())
+		return;
+	if (access == OAT_POST_CREATE)
+		forget_roles(list_make1_oid(objectId));	/* an old one's */
+	else if (access == OAT_DROP)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		if (!registered)
+			RegisterXactCallback(transaction_event, NULL);
+		registered = true;
+		dropped_roles = lappend_oid(dropped_roles, objectId);
+		MemoryContextSwitchTo(old);
+	}
 }

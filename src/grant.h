@@ -8,10 +8,19 @@
 #ifndef DT_GRANT_H
 #define DT_GRANT_H
 
+#include "catalog/objectaccess.h"
 #include "store.h"
 
-/* Install the hook that learns of dropped roles. */
-extern void dt_grant_init(void);
+/* Of what the hook for accesses to objects tells: roles come and go. */
+extern void dt_grant_object_accessed(ObjectAccessType access, Oid classId,
+									 Oid objectId);
+
+/*
+ * Begin a change of definitions: remove the grants of roles that are gone, and
+ * take the change lock.  Looks into the catalog, so no other lock may be held.
+ * ERROR when the file cannot be written.
+ */
+extern void dt_grant_begin_change(void);
 
 /*
  * Allow a role to join a group, and take that back.  Durable first, then in

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "grant.h"
 #include "group.h"
 #include "guc.h"
 #include "member.h"
@@ -61,6 +62,40 @@ dt_group_shmem_request(void)
 								   PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche("dirty_throttle", 2);
+}
+
+/*
+ * Nested when a timer's handler has come in between.  It may come between any
+ * two steps here, too, and what it finds and leaves must be right: whoever
+ * finds 0 notes the mask, so that is noted after the count, and read before.
+ */
+static volatile sig_atomic_t deferring = 0;
+static sigset_t mask_before;
+
+void
+dt_group_defer_termination(void)
+{
+	sigset_t	sigterm;
+	sigset_t	old;
+
+	sigemptyset(&sigterm);
+	sigaddset(&sigterm, SIGTERM);
+	sigprocmask(SIG_BLOCK, &sigterm, &old);
+	if (deferring++ == 0)
+	{
+		pg_compiler_barrier();
+		mask_before = old;
+	}
+}
+
+void
+dt_group_allow_termination(void)
+{
+	sigset_t	mask = mask_before;
+
+	pg_compiler_barrier();
+	if (--deferring == 0)
+		sigprocmask(SIG_SETMASK, &mask, NULL);
 }
 
 bool
@@ -124,6 +159,7 @@ init_group(DtGroup *g, const DtDefinition *d)
 	g->observe = false;
 	g->stopped_since = 0;
 	g->stopped_hard = false;
+	g->members = 0;
 	g->paused = 0;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
@@ -374,7 +410,7 @@ dt_group_define(const char *name, DtProperty property, int64 value,
 	DtGroup    *g;
 	bool		create;
 
-	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	dt_grant_begin_change();
 	g = dt_registry_find(name);
 	create = (g == NULL);
 	if (create && how == DT_ALTER)
@@ -412,9 +448,9 @@ dt_group_define(const char *name, DtProperty property, int64 value,
 	{
 		int64		now = dt_now_us();
 
-		SpinLockAcquire(&g->lock);
+		dt_group_lock(g);
 		apply_definition(g, definition, now);
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 		dt_member_wake_all(g);
 	}
 	LWLockRelease(dt_shared->registry_lock);
@@ -429,7 +465,7 @@ dt_group_rename(const char *old_name, const char *new_name)
 	DtGroup    *g;
 	int			i;
 
-	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	dt_grant_begin_change();
 	g = dt_registry_find(old_name);
 	if (g == NULL)
 		dt_group_missing(old_name);
@@ -465,7 +501,7 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	int			i;
 	int			n = 0;
 
-	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	dt_grant_begin_change();
 	g = dt_registry_find(name);
 	if (g == NULL)
 	{
@@ -483,9 +519,9 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	d.n_grants = n;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	SpinLockAcquire(&g->lock);
-	in_use = g->use[DT_DIRTY].rate.n_members;
-	SpinLockRelease(&g->lock);
+	dt_group_lock(g);
+	in_use = g->members;
+	dt_group_unlock(g);
 	if (in_use > 0 && !force)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -543,9 +579,9 @@ dt_group_reset_stats(const char *name)
 		if (g->id == 0 || (name != NULL && strcmp(g->name, name) != 0))
 			continue;
 		found = true;
-		SpinLockAcquire(&g->lock);
+		dt_group_lock(g);
 		reset_stats(g, now, wall_clock);
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 	}
 	LWLockRelease(dt_shared->registry_lock);
 	if (!found && name != NULL)
@@ -565,12 +601,12 @@ dt_group_stop(const char *name, bool hard)
 	g = dt_registry_find(name);
 	if (g == NULL)
 		dt_group_missing(name);
-	SpinLockAcquire(&g->lock);
+	dt_group_lock(g);
 	if (g->stopped_since == 0)
 		g->stopped_since = now;
 	g->stopped_hard = hard;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
-	SpinLockRelease(&g->lock);
+	dt_group_unlock(g);
 	dt_member_wake_all(g);
 	LWLockRelease(dt_shared->registry_lock);
 }
@@ -588,12 +624,12 @@ dt_group_resume(const char *name)
 	g = dt_registry_find(name);
 	if (g == NULL)
 		dt_group_missing(name);
-	SpinLockAcquire(&g->lock);
+	dt_group_lock(g);
 	stopped = (g->stopped_since != 0);
 	g->stopped_since = 0;
 	g->stopped_hard = false;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
-	SpinLockRelease(&g->lock);
+	dt_group_unlock(g);
 	dt_member_wake_all(g);
 	LWLockRelease(dt_shared->registry_lock);
 	return stopped;

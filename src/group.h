@@ -10,6 +10,7 @@
 
 #include "datatype/timestamp.h"
 #include "meter.h"
+#include "miscadmin.h"
 #include "port/atomics.h"
 #include "portability/instr_time.h"
 #include "profile.h"
@@ -35,6 +36,7 @@ typedef struct DtPauseStats
 	int64		paused_us;
 	int64		would_pauses;	/* in mode observe */
 	int64		would_pause_us;
+	int64		releases;		/* went on unpaused since others waited */
 } DtPauseStats;
 
 /*
@@ -57,7 +59,8 @@ typedef struct DtGroup
 	bool		observe;		/* limits make nobody pause */
 	bool		stopped_hard;	/* also between rows */
 	TimestampTz stopped_since;	/* by pause_group(); 0 = it is not */
-	int			paused;			/* members that are asleep */
+	int			members;		/* the engine's are more: debts of others */
+	int			paused;			/* sessions that are asleep for it */
 	DtPauseStats stats;			/* since stats_reset */
 	TimestampTz stats_reset;
 	DtGroupUse	use[DT_RESOURCES];
@@ -76,6 +79,43 @@ dt_now_us(void)
 /* Shared memory: ask for it, and attach or initialize it. */
 extern void dt_group_shmem_request(void);
 extern void dt_group_shmem_startup(void);
+
+/*
+ * A background worker ends by the core's own handler of SIGTERM, at whatever
+ * instruction it is; that must not be one between these two.
+ */
+extern void dt_group_defer_termination(void);
+extern void dt_group_allow_termination(void);
+
+/* Take and release a group's spinlock.  Also in a signal handler. */
+static inline void
+dt_group_lock(DtGroup *g)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_group_defer_termination();
+	SpinLockAcquire(&g->lock);
+}
+
+static inline void
+dt_group_unlock(DtGroup *g)
+{
+	SpinLockRelease(&g->lock);
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_group_allow_termination();
+}
+
+/* The same without waiting: false when somebody has it. */
+static inline bool
+dt_group_try_lock(DtGroup *g)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_group_defer_termination();
+	if (!TAS(&g->lock))
+		return true;
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_group_allow_termination();
+	return false;
+}
 
 /* Is there shared memory, that is, was the library preloaded? */
 extern bool dt_group_available(void);

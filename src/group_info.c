@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "group_info.h"
+#include "guc.h"
 #include "miscadmin.h"
 #include "registry.h"
 
@@ -42,8 +43,8 @@ dt_group_info_groups(DtGroupInfo **infos)
 			continue;
 		strlcpy(info->name, g->name, NAMEDATALEN);
 		info->now = now = dt_now_us();
-		SpinLockAcquire(&g->lock);
-		info->members = g->use[DT_DIRTY].rate.n_members;
+		dt_group_lock(g);
+		info->members = g->members;
 		info->paused = g->paused;
 		info->burst_us = g->use[DT_DIRTY].rate.burst_us;
 		info->observe = g->observe;
@@ -53,11 +54,62 @@ dt_group_info_groups(DtGroupInfo **infos)
 		info->stats_reset = g->stats_reset;
 		for (r = 0; r < DT_RESOURCES; r++)
 			copy_use(&info->use[r], &g->use[r], now);
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 		n++;
 	}
 	LWLockRelease(dt_shared->registry_lock);
 	return n;
+}
+
+/*
+ * What a session is to group g: a member, or with "debt", one that has left it.
+ * False when it is that no more.
+ */
+static bool
+copy_member(DtMemberInfo *info, int number, DtDebt *debt, DtGroup *g)
+{
+	DtMember   *m = &dt_members[number];
+	PGPROC	   *proc = GetPGProcByNumber(number);
+	int64		now = dt_now_us();
+	bool		still = true;
+	int			r;
+
+	memset(info, 0, sizeof(*info));
+	strlcpy(info->group_name, g->name, NAMEDATALEN);
+	dt_group_lock(g);
+	if (debt != NULL ? debt->group != g : m->group != g)
+		still = false;
+	else
+	{
+		info->pid = proc->pid;
+		info->userid = proc->roleId;
+		info->databaseid = proc->databaseId;
+		info->has_left = debt != NULL;
+		info->pauses_at_checks = m->pauses_at_checks && dt_interrupt_pauses;
+		for (r = 0; r < DT_RESOURCES; r++)
+		{
+			info->used[r] = debt ? 0 : m->use[r].used;
+			info->debt[r] = dt_rate_debt(&g->use[r].rate,
+										 debt ? &debt->rate[r] :
+										 &m->use[r].rate, now);
+		}
+		if (debt == NULL)
+		{
+			info->moved = m->moved;
+			info->stats = m->stats;
+		}
+		if (m->paused_in == g)
+		{
+			info->stats.paused_us += now - m->paused_since_us;
+			info->paused_since = m->paused_since;
+			info->paused_by = m->paused_by;
+		}
+	}
+	dt_group_unlock(g);
+	/* what has been paid is only not put away yet */
+	if (debt != NULL && info->debt[DT_DIRTY] == 0 && info->debt[DT_WAL] == 0)
+		still = false;
+	return still;
 }
 
 int
@@ -65,49 +117,25 @@ dt_group_info_members(DtMemberInfo **infos)
 {
 	int			n = 0;
 	int			i;
-	int			r;
+	int			j;
 
-	*infos = palloc0(dt_shared->n_members * sizeof(DtMemberInfo));
+	*infos = palloc_extended(dt_shared->n_members * (1 + DT_DEBTS) *
+							 sizeof(DtMemberInfo), MCXT_ALLOC_HUGE);
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
-		DtMember   *m = &dt_members[i];
-		DtMemberInfo *info = &(*infos)[n];
-		DtGroup    *g = m->group;
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		int64		now;
-		bool		still_member;
+		DtGroup    *g = dt_members[i].group;
 
-		if (g == NULL)
-			continue;
-		strlcpy(info->group_name, g->name, NAMEDATALEN);
-		info->moved = m->moved;
-		now = dt_now_us();
-		SpinLockAcquire(&g->lock);
-		still_member = (m->group == g);
-		if (still_member)
-		{
-			info->pid = proc->pid;
-			info->userid = proc->roleId;
-			info->databaseid = proc->databaseId;
-			for (r = 0; r < DT_RESOURCES; r++)
-			{
-				info->used[r] = m->use[r].used;
-				info->debt[r] = dt_rate_debt(&g->use[r].rate, &m->use[r].rate,
-											 now);
-			}
-			info->stats = m->stats;
-			info->paused_since = 0;
-			if (m->sleepers > 0)
-			{
-				info->stats.paused_us += now - m->paused_since_us;
-				info->paused_since = m->paused_since;
-				info->paused_by = m->paused_by;
-			}
-		}
-		SpinLockRelease(&g->lock);
-		if (still_member)
+		if (g != NULL && copy_member(&(*infos)[n], i, NULL, g))
 			n++;
+		for (j = 0; j < DT_DEBTS; j++)
+		{
+			DtDebt	   *debt = &dt_members[i].debts[j];
+
+			if ((g = debt->group) != NULL &&
+				copy_member(&(*infos)[n], i, debt, g))
+				n++;
+		}
 	}
 	LWLockRelease(dt_shared->registry_lock);
 	return n;

@@ -41,6 +41,8 @@ typedef struct DtMemberInfo
 	Oid			databaseid;
 	char		group_name[NAMEDATALEN];
 	bool		moved;
+	bool		has_left;		/* but owes to it still */
+	bool		pauses_at_checks;	/* for interrupts */
 	int64		used[DT_RESOURCES]; /* bytes */
 	int64		debt[DT_RESOURCES]; /* bytes */
 	DtPauseStats stats;
@@ -48,7 +50,10 @@ typedef struct DtMemberInfo
 	DtPauseCause paused_by;
 } DtMemberInfo;
 
-/* Snapshots, palloc'd; the result is their number. */
+/*
+ * Snapshots, palloc'd; the result is their number.  A session is in the second
+ * as a member, and once more for each group that it has left and still owes to.
+ */
 extern int	dt_group_info_groups(DtGroupInfo **infos);
 extern int	dt_group_info_members(DtMemberInfo **infos);
 

@@ -27,7 +27,8 @@ bool		dt_enabled = true;
 int			dt_transaction_grace_ms = 50;
 int			dt_max_commit_pause_ms = 30000;
 int			dt_max_groups = 64;
-int			dt_release_blockers_ms = 0;
+int			dt_max_blocking_time_ms = 100;
+bool		dt_interrupt_pauses = true;
 char	   *dt_autovacuum_group = "";
 char	   *dt_apply_group = "";
 
@@ -165,7 +166,7 @@ show_group(void)
 	if (!dt_group_available() || MyProc == NULL ||
 		!(dt_session_may_join() || IsParallelWorker()))
 		return group_name;
-	return dt_member_group_name(dt_member_leader(), name) ? name : "";
+	return dt_member_group_name(dt_member_of(MyProc), name) ? name : "";
 }
 
 /*
@@ -240,27 +241,38 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"The longest pause after a transaction.",
-							"What is owed beyond it is paid after the next transactions. Lower it when clients time out while they wait for the end of a command; much below the default, many small transactions may exceed the limit.",
+							"What is owed beyond it is paid before the next transaction begins. Lower it when clients time out while they wait for the end of a command; 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
 							&dt_max_commit_pause_ms,
 							30000,
-							0, INT_MAX,
-							PGC_SIGHUP,
-							GUC_UNIT_MS,
-							NULL,
-							NULL,
-							NULL);
-
-	DefineCustomIntVariable("dirty_throttle.release_blockers",
-							"How long a pausing member may make sessions outside its group wait for its locks.",
-							"A member that pauses while its transaction runs, and for whose locks somebody outside its group has waited that long, does not pause again before its transaction has ended; then it pays. 0 turns this off. Set it, per role or database, where throttled jobs and others change the same rows.",
-							&dt_release_blockers_ms,
-							0,
 							0, INT_MAX,
 							PGC_SUSET,
 							GUC_UNIT_MS,
 							NULL,
 							NULL,
 							NULL);
+
+	DefineCustomIntVariable("dirty_throttle.max_blocking_time",
+							"How long a member that pauses may make sessions outside its group wait for its locks.",
+							"Once somebody has waited that long, the member goes on without pausing while it runs, for as long as anybody outside waits, and pays after its transaction. 0 means never to pause while anybody outside waits, -1 means no bound.",
+							&dt_max_blocking_time_ms,
+							100,
+							-1, INT_MAX,
+							PGC_SUSET,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
+	DefineCustomBoolVariable("dirty_throttle.interrupt_pauses",
+							 "Lets commands pause in the middle, where they check for interrupts.",
+							 "Off: index builds, rewrites, VACUUM, COPY and whatever else does not hand over rows run at full speed and pay after their transactions.",
+							 &dt_interrupt_pauses,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL,
+							 NULL,
+							 NULL);
 
 	DefineCustomIntVariable("dirty_throttle.max_groups",
 							"How many resource groups there can be.",
@@ -273,6 +285,13 @@ dt_guc_init(void)
 							NULL,
 							NULL,
 							NULL);
+
+	/*
+	 * What has a source is restored in each parallel worker, and assigned: so
+	 * we are told of those that run no part of a plan, too.
+	 */
+	SetConfigOption("dirty_throttle.group", "", PGC_POSTMASTER,
+					PGC_S_DYNAMIC_DEFAULT);
 
 	MarkGUCPrefixReserved("dirty_throttle");
 }

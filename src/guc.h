@@ -12,7 +12,8 @@ extern bool dt_enabled;			/* use dt_group_throttling_enabled() */
 extern int	dt_transaction_grace_ms;
 extern int	dt_max_commit_pause_ms;
 extern int	dt_max_groups;
-extern int	dt_release_blockers_ms; /* 0 = off */
+extern int	dt_max_blocking_time_ms;	/* -1 = no bound */
+extern bool dt_interrupt_pauses;
 extern char *dt_autovacuum_group;
 extern char *dt_apply_group;
 

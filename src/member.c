@@ -12,11 +12,9 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
+#include "interrupt.h"
 #include "member.h"
 #include "miscadmin.h"
-#include "moved.h"
 #include "registry.h"
 #include "storage/procarray.h"
 #include "utils/timestamp.h"
@@ -33,20 +31,18 @@ dt_member_mine(void)
 }
 
 DtMember *
-dt_member_leader(void)
+dt_member_of(PGPROC *proc)
 {
-	PGPROC	   *leader = MyProc->lockGroupLeader;
+	PGPROC	   *leader = ((volatile PGPROC *) proc)->lockGroupLeader;
 
-	return leader ? &dt_members[GetNumberFromPGProc(leader)] :
-		dt_member_mine();
+	return &dt_members[GetNumberFromPGProc(leader ? leader : proc)];
 }
 
 void
-dt_member_publish(DtMember *member, bool listens)
+dt_member_publish(DtMember *member)
 {
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	member->moved = false;
-	member->listens = listens;
 	member->pid = MyProcPid;
 	LWLockRelease(dt_shared->registry_lock);
 }
@@ -60,25 +56,49 @@ dt_member_unpublish(DtMember *member)
 }
 
 /*
- * Enter a group.  Under the registry lock, so that it does not go away.
+ * What the session owes to this group, or with NULL, one that is free.
+ */
+static DtDebt *
+find_debt(DtMember *member, DtGroup *g)
+{
+	int			i;
+
+	for (i = 0; i < DT_DEBTS; i++)
+		if (member->debts[i].group == g)
+			return &member->debts[i];
+	return NULL;
+}
+
+/*
+ * Enter a group.  Under the registry lock, so that it does not go away.  What
+ * it owes there already is its account.
  */
 static void
 enter(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
+	DtDebt	   *debt;
 	int			r;
 
-	SpinLockAcquire(&g->lock);
+	dt_group_lock(g);
+	debt = find_debt(member, g);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		member->use[r].used = 0;
-		dt_rate_join(&g->use[r].rate, &member->use[r].rate, 1, now);
+		if (debt != NULL)
+			dt_rate_move(&g->use[r].rate, &debt->rate[r],
+						 &member->use[r].rate);
+		else
+			dt_rate_join(&g->use[r].rate, &member->use[r].rate, 1, now);
 	}
+	if (debt != NULL)
+		debt->group = NULL;
 	memset(&member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
 	member->entries++;
 	member->group = g;
-	SpinLockRelease(&g->lock);
+	g->members++;
+	dt_group_unlock(g);
 }
 
 /*
@@ -93,11 +113,59 @@ leave(DtMember *member)
 	{
 		int64		now = dt_now_us();
 
-		SpinLockAcquire(&g->lock);
+		dt_group_lock(g);
 		if (member->group == g)
 			dt_member_leave(member, nothing, now);
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 	}
+}
+
+void
+dt_member_pause(DtMember *member, DtGroup *g, int64 now,
+				TimestampTz wall_clock)
+{
+	if (member->sleepers++ > 0)
+		return;
+	member->paused_in = g;
+	member->paused_since_us = now;
+	member->paused_since = wall_clock;
+	g->paused++;
+}
+
+void
+dt_member_resume(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g || --member->sleepers > 0)
+		return;
+	member->paused_in = NULL;
+	member->stats.paused_us += now - member->paused_since_us;
+	g->stats.paused_us += now - member->paused_since_us;
+	g->paused--;
+}
+
+/*
+ * The session itself, or its parallel workers, may be asleep: they find out.
+ */
+static void
+end_pause(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g)
+		return;
+	member->sleepers = 1;
+	dt_member_resume(member, g, now);
+}
+
+/*
+ * Its group is not its group any more.
+ */
+static void
+end_membership(DtMember *member, int64 now)
+{
+	DtGroup    *g = member->group;
+
+	end_pause(member, g, now);
+	g->members--;
+	member->group = NULL;
 }
 
 void
@@ -107,20 +175,86 @@ dt_member_leave(DtMember *member, const int64 unbilled[DT_RESOURCES],
 	DtGroup    *g = member->group;
 	int			r;
 
-	if (member->sleepers > 0)
-	{
-		/* the session itself, or its parallel workers: they find out */
-		g->stats.paused_us += now - member->paused_since_us;
-		g->paused--;
-		member->sleepers = 0;
-	}
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		if (g->observe)
 			(void) dt_rate_forgive(&g->use[r].rate, &member->use[r].rate, now);
 		dt_rate_leave(&g->use[r].rate, &member->use[r].rate, unbilled[r], now);
 	}
-	member->group = NULL;
+	end_membership(member, now);
+}
+
+bool
+dt_member_leave_owing(DtMember *member, const int64 unbilled[DT_RESOURCES],
+					  int64 now)
+{
+	DtGroup    *g = member->group;
+	DtDebt	   *debt = find_debt(member, NULL);
+	bool		owes = false;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateMember *account = &member->use[r].rate;
+
+		(void) dt_rate_charge(&g->use[r].rate, account, unbilled[r], now, 0);
+		if (dt_rate_debt(&g->use[r].rate, account, now) > 0)
+			owes = true;
+	}
+	if (!owes)
+	{
+		dt_member_leave(member, nothing, now);
+		return true;
+	}
+	if (debt == NULL)
+		return false;
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_move(&g->use[r].rate, &member->use[r].rate, &debt->rate[r]);
+	debt->group = g;
+	end_membership(member, now);
+	return true;
+}
+
+DtGroup *
+dt_member_lock_debt(DtDebt *debt)
+{
+	DtGroup    *g = debt->group;
+
+	if (g == NULL)
+		return NULL;
+	dt_group_lock(g);
+	if (debt->group == g)
+		return g;
+	dt_group_unlock(g);			/* others have ended it, and none begins */
+	return NULL;
+}
+
+void
+dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now)
+{
+	int			r;
+
+	end_pause(member, debt->group, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_leave(&debt->group->use[r].rate, &debt->rate[r], 0, now);
+	debt->group = NULL;
+}
+
+void
+dt_member_leave_debts(DtMember *member)
+{
+	int			i;
+
+	for (i = 0; i < DT_DEBTS; i++)
+	{
+		int64		now = dt_now_us();
+		DtGroup    *g = dt_member_lock_debt(&member->debts[i]);
+
+		if (g == NULL)
+			continue;
+		dt_member_end_debt(member, &member->debts[i], now);
+		dt_group_unlock(g);
+	}
 }
 
 void
@@ -197,16 +331,19 @@ dt_member_move(int pid, const char *name)
 {
 	DtGroup    *g = NULL;
 	DtMember   *member;
+	bool		was_in_none;
 	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	if (name != NULL && (g = dt_registry_find(name)) == NULL)
 		dt_group_missing(name);
 	member = find_session(pid);
+	was_in_none = member->group == NULL && g != NULL;
 	if (member->group != g)
 	{
 		if (member->group == NULL)
 			forget_workers(member);
+		dt_member_leave_debts(member);
 		leave(member);
 		if (g != NULL)
 			enter(member, g);
@@ -215,19 +352,19 @@ dt_member_move(int pid, const char *name)
 	}
 	member->moved = true;
 
-	/* no other process can have its ID before it has given back its slot */
-	if (member->listens)
-		kill(pid, DT_MOVED_SIGNAL);
-
-	/* it and its parallel workers look at their account again */
+	/*
+	 * It and its parallel workers look at their account again: who sleeps, and
+	 * who was in no group and runs something.
+	 */
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(i);
-		PGPROC	   *leader = proc->lockGroupLeader;
 
-		if (&dt_members[i] == member ||
-			(leader && &dt_members[GetNumberFromPGProc(leader)] == member))
-			SetLatch(&proc->procLatch);
+		if (dt_member_of(proc) != member)
+			continue;
+		SetLatch(&proc->procLatch);
+		if (was_in_none && dt_members[i].pauses_at_checks)
+			dt_interrupt_send(proc->pid, &dt_members[i].asked);
 	}
 	LWLockRelease(dt_shared->registry_lock);
 }
@@ -254,10 +391,9 @@ dt_member_wake_all(DtGroup *g)
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(i);
-		PGPROC	   *leader = proc->lockGroupLeader;
-		int			member = leader ? GetNumberFromPGProc(leader) : i;
+		DtMember   *member = dt_member_of(proc);
 
-		if (dt_members[member].group == g)
+		if (member->group == g || find_debt(member, g) != NULL)
 			SetLatch(&proc->procLatch);
 	}
 }
@@ -273,27 +409,33 @@ dt_member_release_all(DtGroup *g)
 	int			r;
 	int			i;
 
-	SpinLockAcquire(&g->lock);
+	dt_group_lock(g);
 	for (r = 0; r < DT_RESOURCES; r++)
 		dt_rate_set(&g->use[r].rate, 0, now);
 	g->stopped_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
-	SpinLockRelease(&g->lock);
+	dt_group_unlock(g);
 	dt_member_wake_all(g);
 
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
 		DtMember   *member = &dt_members[i];
+		DtDebt	   *debt = find_debt(member, g);
 
+		if (debt != NULL && dt_member_lock_debt(debt) != NULL)
+		{
+			dt_member_end_debt(member, debt, now);
+			dt_group_unlock(g);
+		}
 		if (member->group != g)
 			continue;
-		SpinLockAcquire(&g->lock);
+		dt_group_lock(g);
 		if (member->group == g)
 		{
 			dt_member_leave(member, nothing, now);
 			member->releases++;
 		}
-		SpinLockRelease(&g->lock);
+		dt_group_unlock(g);
 		member->moved = false;	/* back to its own settings */
 	}
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pace.h
- *		The safe points: each file pace_*.c installs the hooks of one kind.
+ *		The safe points: a file pace_*.c for each kind.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,28 +9,37 @@
 #define DT_PACE_H
 
 #include "executor/execdesc.h"
-#include "nodes/execnodes.h"
 
-/* The function that pace_copy.c adds to a COPY, and its C symbol. */
-#define DT_PACE_FUNCTION	"dirty_throttle_pace"
-
-extern void dt_pace_executor_init(void);	/* between two rows of a plan */
-extern void dt_pace_copy_init(void);	/* between two rows of COPY FROM */
-extern void dt_pace_commit_init(void);	/* after a transaction */
-extern void dt_pace_vacuum_init(void);	/* in the naps of VACUUM and ANALYZE */
-
-/* Make a plan node pace before each row; may be called in a signal handler. */
-extern void dt_pace_executor_wrap(PlanState *ps);
-
-/* A member's plan: make it pace, unless it does already. */
-extern void dt_pace_executor_wrap_plan(QueryDesc *queryDesc);
-
-/* This autovacuum worker has joined a group. */
-extern void dt_pace_vacuum_start_autovacuum(void);
+/* Where statements begin. */
+extern void dt_statement_init(void);
 
 /*
- * A command runs that may hold locks over its own commits: pay after it.
+ * After a transaction.  Is that of interest in this session from now on?  What
+ * is said to those that are in no group, and have no say in it, is cheap.
  */
-extern int	dt_pace_commit_hold;
+extern void dt_pace_commit_init(void);
+extern bool dt_pace_commit_needed;
+extern void dt_pace_commit_toggle(void);
+
+static inline void
+dt_pace_commit_need(bool needed)
+{
+	if (unlikely(needed != dt_pace_commit_needed))
+		dt_pace_commit_toggle();
+}
+
+/* Between two rows: make a plan pace, unless it does already. */
+extern void dt_pace_executor_wrap(QueryDesc *queryDesc);
+
+/* At the checks for interrupts, wherever they are. */
+extern void dt_pace_interrupt_init(void);
+
+/*
+ * Around a member's VACUUM, also after an error; and is the one that this
+ * process runs so urgent that it must not be slowed down?
+ */
+extern void dt_pace_vacuum_begin(void);
+extern void dt_pace_vacuum_end(void);
+extern bool dt_pace_vacuum_is_urgent(void);
 
 #endif							/* DT_PACE_H */

@@ -17,6 +17,12 @@
  * (VACUUM, CREATE INDEX CONCURRENTLY, ...) must not pause at those commits;
  * they pay at the commit that follows the command.  CALL and DO hold none.
  *
+ * While a command runs, there is an active portal, and no client waits for the
+ * end of the transaction.
+ *
+ * A prepared transaction keeps its locks, and whoever coordinates it waits for
+ * our answer: no pause follows it.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -24,25 +30,40 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "account.h"
+#include "apply_feedback.h"
+#include "live.h"
 #include "miscadmin.h"
 #include "pace.h"
 #include "pause.h"
 #include "session.h"
+#include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-
-int			dt_pace_commit_hold = 0;
 
 static void after_transaction(void *arg);
 
 static MemoryContextCallback callback = {.func = after_transaction};
 static bool callback_registered = false;
+static emit_log_hook_type next_emit_log = NULL;
+
+bool		dt_pace_commit_needed = true;
+
+/*
+ * Is it one of several of a command that may hold locks for the session
+ * meanwhile?  CALL and DO commit between statements, when they hold none.
+ */
+static bool
+command_goes_on(void)
+{
+	return ActivePortal != NULL && ActivePortal->commandTag != CMDTAG_CALL &&
+		ActivePortal->commandTag != CMDTAG_DO;
+}
 
 static void
 after_transaction(void *arg)
 {
 	callback_registered = false;
-	dt_pause_after_transaction();
+	dt_pause_after_transaction(ActivePortal == NULL);
 }
 
 /*
@@ -62,10 +83,19 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 
 	dt_session_attach();
 	dt_session_follow_background_group();
-	if (MyBackendType == B_AUTOVAC_WORKER && dt_account_is_open())
-		dt_pace_vacuum_start_autovacuum();
+	if (!isCommit)
+		dt_pace_vacuum_end();
+	/*
+	 * These run no statements.  In an apply worker a timer would end its pauses.
+	 */
+	if ((MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table()) &&
+		dt_account_is_open())
+		dt_live_start(false);
+	else if (ActivePortal == NULL)
+		dt_live_stop();
 
-	if (dt_pause_end_transaction(isCommit, dt_pace_commit_hold == 0))
+	if (dt_pause_end_transaction(isCommit, command_goes_on(),
+								 ActivePortal == NULL))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 		callback_registered = true;
@@ -73,17 +103,9 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 }
 
 /*
- * A parallel worker that ends well leaves word of what it has charged, before
- * its leader adds up.  What a leader did not use of that is void when the
+ * What a leader did not use of what its workers have left is void when the
  * (sub)transaction fails.
  */
-static void
-transaction_event(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_PARALLEL_COMMIT)
-		dt_account_publish_worker();
-}
-
 static void
 subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
 					 SubTransactionId parentSubid, void *arg)
@@ -94,10 +116,39 @@ subtransaction_event(SubXactEvent event, SubTransactionId mySubid,
 		dt_account_forget_workers();
 }
 
+/*
+ * An error that ends the transaction is reported before it does.
+ */
+static void
+error_reported(ErrorData *error)
+{
+	if (error->elevel == ERROR)
+		dt_pause_note_error(error->sqlerrcode);
+	if (next_emit_log)
+		next_emit_log(error);
+}
+
+void
+dt_pace_commit_toggle(void)
+{
+	/* what has begun has an end */
+	if (MyBackendType != B_BACKEND || dt_pause_xact_begun)
+		return;
+	dt_pace_commit_needed = !dt_pace_commit_needed;
+	if (dt_pace_commit_needed)
+		RegisterResourceReleaseCallback(resources_released, NULL);
+	else
+		UnregisterResourceReleaseCallback(resources_released, NULL);
+}
+
+/*
+ * The end of its first transaction is of interest in each process.
+ */
 void
 dt_pace_commit_init(void)
 {
 	RegisterResourceReleaseCallback(resources_released, NULL);
-	RegisterXactCallback(transaction_event, NULL);
 	RegisterSubXactCallback(subtransaction_event, NULL);
+	next_emit_log = emit_log_hook;
+	emit_log_hook = error_reported;
 }

@@ -26,7 +26,7 @@ extern void dt_pause_in_flight(void);
  * pauses, so anything that CHECK_FOR_INTERRUPTS can do can happen here.
  *
  * This is what each row costs.  A limit that has changed is noticed by the
- * next charge, of which there are at least ten a second; see live.c.
+ * next charge, of which there are many a second; see live.c.
  */
 static inline void
 dt_pace(void)
@@ -36,42 +36,56 @@ dt_pace(void)
 }
 
 /*
- * An outermost statement begins.  If it is the first of its transaction, there
- * are no locks on rows yet: pay for a pause that was evaded.  May fail, by a
- * cancel for instance.
+ * At a check for interrupts, in the middle of whatever a transaction does: the
+ * same, but at most for 200 ms, and an interrupt ends the pause.
  */
-extern void dt_pause_before_transaction(void);
+extern void dt_pause_at_check(void);
 
 /*
- * An outermost statement begins that only sets parameters: whoever is stopped
- * may do that, to leave the group.
+ * With so much owed, in us at the group's rate, should that be asked for?  Also
+ * in a signal handler.
  */
-extern void dt_pause_excuse_transaction(void);
+extern bool dt_pause_wants_check(int64 owed_us);
 
 /*
- * Is the server being shut down?  In a smart shutdown its sessions are waited
- * for.  Reads a file; also in a signal handler.
+ * A statement begins.  If it is the first of its transaction, there are no
+ * locks on rows yet: pay what could not be paid after earlier transactions,
+ * however long that takes.  May fail, by a cancel for instance.
+ *
+ * Not to be called for what only sets parameters: whoever is stopped may do
+ * that, to leave the group.
+ *
+ * snapshot_is_new: the active snapshot was taken for what the client has just
+ * sent, by the transaction and not by a subtransaction, and nothing depends on
+ * it yet, so another one may take its place.
  */
-extern bool dt_pause_server_is_stopping(void);
+extern void dt_pause_before_transaction(bool snapshot_is_new);
+
+/* The transaction is being prepared: its end makes no pause. */
+extern void dt_pause_note_prepare(void);
 
 /*
- * An error goes through the executor or a utility command.  A cancel or a
- * timeout, which must not be followed by a pause, is remembered until the
- * transaction ends.  Only in a PG_CATCH block.
+ * An error with this SQLSTATE is reported.  A cancel or a timeout, which must
+ * not be followed by a pause, is remembered until the transaction ends.
  */
-extern void dt_pause_note_error(void);
+extern void dt_pause_note_error(int code);
 
 /*
  * The transaction has ended and has released its locks: charge the rest.
  * True when a pause is due and may be taken; then dt_pause_after_transaction()
  * must follow, and changes of the group wait for it.
+ *
+ * command_goes_on: it is one of several transactions of a command that may
+ * hold locks meanwhile.  client_waits: for the answer.
  */
-extern bool dt_pause_end_transaction(bool committed, bool may_pause);
+extern bool dt_pause_end_transaction(bool committed, bool command_goes_on,
+									 bool client_waits);
 
 /*
- * Pause after the transaction, without serving interrupts: ends at once when
- * there is one.  Cannot fail.
+ * Pause after the transaction; at most for max_commit_pause when the client
+ * waits.  What the core wants of every process meanwhile (barriers) is done.
+ * Cannot fail.
  */
-extern void dt_pause_after_transaction(void);
+extern void dt_pause_after_transaction(bool client_waits);
 
 #endif							/* DT_PAUSE_H */

@@ -18,8 +18,12 @@
  * exact however inexact the sleeping.  A member that lagged behind, because
  * others were in debt and it was not, may overdraw the pool to catch up; all
  * debtors then make the pool whole before V moves on.  So a member that uses
- * less than its share does not pause.  A member that leaves in debt leaves
- * the debt to the group's ghost, which repays it like any other debtor.
+ * less than its share does not pause.
+ *
+ * A member that leaves in debt leaves the debt to the group's ghost, which
+ * repays it like any other debtor.  However many left however much, the ghost
+ * never weighs more than the members in debt together do (or 1): while there
+ * are any it takes at most half of the income, and repays the longer.
  *
  * Units: a token is 1e-6 byte, which makes the income of t microseconds at
  * R bytes/s exactly R * t tokens: nothing is rounded and nothing lost.  Pool
@@ -28,15 +32,17 @@
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R when
  * that is more or after more than a second without use, and is overdrawn by at
- * most 200 ms x R.
- * Debtors that stopped may hold about as much as the pool would keep.  In any
- * time T the group hence uses at most R x T + 300 ms x R (more with a longer
- * burst), plus what each member owes when it runs on: less than its share of min_pause(), its last
- * charge, and what jitter left of the one before.  A member's debt ends at
- * DEBT_MAX (2.3 TB) and one step's income at INCOME_MAX, so all sums fit.
+ * most 200 ms x R.  Debtors that stopped may hold about as much as the pool
+ * would keep.  In any time T the group hence uses at most R x T + 300 ms x R
+ * (more with a longer burst), plus what each member owes when it runs on: less
+ * than its share of min_pause(), its last charge, and what jitter left of the
+ * one before.  Members that leave in debt all the time add what the ghost
+ * still owes.  A member's debt ends at DEBT_MAX (2.3 TB) and one step's income
+ * at INCOME_MAX, so all sums fit.
  *
- * Each call does a constant amount of work plus its part of a tour around the
- * members, which takes SWEEP_US; a call after a longer gap makes all of it.
+ * Each call does a constant amount of work plus, while there are debtors, its
+ * part of a tour around the members, which takes SWEEP_US.  A call after a
+ * longer gap makes up to three tours, some 20 ns a member each.
  *
  *-------------------------------------------------------------------------
  */
@@ -88,11 +94,11 @@ max64(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* a / b rounded up, for a >= 0 and b > 0 */
+/* a / b rounded up, for b > 0 */
 static inline int64_t
 div_up(int64_t a, int64_t b)
 {
-	return a / b + (a % b != 0);
+	return a / b + (a % b > 0);
 }
 
 /* What m still has to be paid per unit of weight; negative: it is overpaid. */
@@ -113,11 +119,14 @@ keepable(const DtRateGroup *g, int64_t us)
 
 /*
  * Hand the pool to the debtors, or, if there are none, cut it to what may be
- * kept.  The only place where V moves.
+ * kept.  The only place where V moves; "settled" follows it at the distance of
+ * the largest lag that counts, lest their difference wrap around.
  */
 static void
 flow(DtRateGroup *g)
 {
+	int64_t		lag;
+
 	if (g->debtor_weight == 0)
 	{
 		bool		idle = g->t_last - g->busy_until > IDLE_US;
@@ -131,9 +140,51 @@ flow(DtRateGroup *g)
 		g->vtime += (uint64_t) (g->pool / g->debtor_weight);
 		g->pool %= g->debtor_weight;
 	}
+	lag = min64((int64_t) (g->vtime - g->settled), g->rate * LAG_US);
+	g->settled = g->vtime - (uint64_t) lag;
 }
 
-/* Strike m, which has paid, off the debtors; the pool gets the excess back. */
+/*
+ * Make the ghost owe that many tokens, which may be negative, at this weight,
+ * or at the members' in debt when that is less.  Expects the sum of weights
+ * without the ghost's, and the caller to flow().
+ */
+static void
+load_ghost(DtRateGroup *g, int64_t owed, int64_t weight)
+{
+	DtRateMember *ghost = &g->ghost;
+	int64_t		each;
+
+	weight = min64(weight, max64(g->debtor_weight, 1));
+	weight = min64(weight, INT32_MAX);
+	each = min64(div_up(owed, weight), DEBT_MAX / weight);
+	g->pool += max64(each * weight - owed, 0);	/* what was rounded up */
+	ghost->finish = g->vtime + (uint64_t) each;
+	ghost->weight = (int32_t) weight;
+	ghost->debtor = true;
+	g->debtor_weight += weight;
+}
+
+/*
+ * The members in debt weigh less than before: so may the ghost, which owes as
+ * much as before.  It does not gain weight again when they do.
+ */
+static void
+lighten_ghost(DtRateGroup *g)
+{
+	DtRateMember *ghost = &g->ghost;
+
+	if (!ghost->debtor || ghost->weight == 1 ||
+		ghost->weight <= g->debtor_weight - ghost->weight)
+		return;
+	g->debtor_weight -= ghost->weight;
+	load_ghost(g, unpaid(g, ghost) * ghost->weight, ghost->weight);
+}
+
+/*
+ * Strike m, which has paid, off the debtors; the pool gets the excess back.
+ * The caller has to flow().
+ */
 static void
 remove_debtor(DtRateGroup *g, DtRateMember *m)
 {
@@ -142,14 +193,20 @@ remove_debtor(DtRateGroup *g, DtRateMember *m)
 		g->let_off_weight += m->weight;
 	g->pool -= unpaid(g, m) * m->weight;
 	m->debtor = false;
-	flow(g);
+	/* alone, it did not lag behind anybody: it has had all that V moved */
+	if (g->debtor_weight == 0)
+		m->finish = g->vtime;
+	lighten_ghost(g);
 }
 
 static inline void
 remove_if_paid(DtRateGroup *g, DtRateMember *m)
 {
 	if (m->debtor && unpaid(g, m) <= 0)
+	{
 		remove_debtor(g, m);
+		flow(g);
+	}
 }
 
 /* The time for which m would have paused is over. */
@@ -166,50 +223,76 @@ end_let_off(DtRateGroup *g, DtRateMember *m)
  * overpaid by at least "overpaid" per unit of weight has stopped, or runs
  * without use: give its income back to the others.  Everybody else's tag must
  * not fall so far behind V that the difference wraps around; beyond the
- * largest lag that counts it means nothing anyway.
- *
- * Returns true if a debtor was removed.
+ * largest lag that counts it means nothing anyway.  The caller has to flow().
  */
-static bool
+static void
 evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)
 {
 	if (m->let_off && m->let_off_until <= g->t_last)
 		end_let_off(g, m);
 	if (m->debtor && unpaid(g, m) <= -overpaid)
-	{
 		remove_debtor(g, m);
-		return true;
-	}
 	if (!m->debtor && unpaid(g, m) < -g->rate * LAG_US)
 		m->finish = g->vtime - (uint64_t) (g->rate * LAG_US);
-	return false;
+}
+
+/* Evict all debtors that have paid. */
+static void
+evict_all(DtRateGroup *g)
+{
+	DtRateMember *m;
+	int32_t		i;
+
+	evict_one(g, &g->ghost, 0);
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+		evict_one(g, m, 0);
+}
+
+/* Pay what debtor m owes from the pool, as far as that goes. */
+static void
+pay_from_pool(DtRateGroup *g, DtRateMember *m)
+{
+	int64_t		each;
+
+	if (!m->debtor || g->pool <= 0)
+		return;
+	each = min64(unpaid(g, m), g->pool / m->weight);
+	g->pool -= each * m->weight;
+	m->finish -= (uint64_t) each;
+	if (unpaid(g, m) == 0)
+		remove_debtor(g, m);
 }
 
 /*
- * Evict from all members.  What a removed debtor gives back may pay others,
- * so repeat until nobody is left to remove.  If that settles all debts, there
- * was time to spare and nobody lags behind: forget the tags.  V has run past
- * the last of them, and would pass for lag otherwise.
+ * Evict from all members.  What removed debtors give back may pay others, so
+ * make a second tour for these.  What they give back in turn might pay yet
+ * others, and so on for dozens of tours: so let it pay whom it finds first,
+ * beginning where it ended the last time.
+ *
+ * If that settles all debts, there was time to spare and nobody lags behind:
+ * forget the tags.  V has run past the last of them, and would pass for lag
+ * otherwise.
  */
 static void
 sweep_all(DtRateGroup *g)
 {
-	DtRateMember *m;
-	bool		removed;
 	int32_t		i;
 
-	do
+	evict_all(g);
+	if (g->debtor_weight > 0 && g->pool >= g->debtor_weight)
 	{
-		removed = evict_one(g, &g->ghost, 0);
-		for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
-			removed |= evict_one(g, m, 0);
-	} while (removed && g->debtor_weight > 0);
-
-	if (g->debtor_weight == 0)
-	{
-		for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
-			m->finish = g->vtime;
+		flow(g);
+		evict_all(g);
+		for (i = 0; i < g->n_members && g->pool > 0; i++)
+		{
+			pay_from_pool(g, g->cursor);
+			g->cursor = g->cursor->next;
+		}
+		pay_from_pool(g, &g->ghost);
 	}
+	if (g->debtor_weight == 0)
+		g->settled = g->vtime;
+	flow(g);
 }
 
 /*
@@ -229,6 +312,7 @@ sweep_some(DtRateGroup *g, int64_t dt)
 		evict_one(g, g->cursor, overpaid);
 		g->cursor = g->cursor->next;
 	}
+	flow(g);
 }
 
 /*
@@ -255,7 +339,14 @@ advance(DtRateGroup *g, int64_t now)
 
 	g->pool += g->rate * min64(dt, INCOME_MAX / g->rate);
 	flow(g);
-	if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
+
+	if (g->debtor_weight == 0 && g->let_off_weight == 0)
+	{
+		/* nobody to evict; see sweep_all() */
+		if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
+			g->settled = g->vtime;
+	}
+	else if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
 		sweep_all(g);
 	else
 		sweep_some(g, dt);
@@ -286,8 +377,8 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 		tokens -= part;
 
 		/* Then what m lags behind, up to its share of the overdraft. */
-		lag = min64(-unpaid(g, m),
-					g->rate * LAG_US / (g->debtor_weight + m->weight));
+		lag = min64(-unpaid(g, m), (int64_t) (g->vtime - g->settled));
+		lag = min64(lag, g->rate * LAG_US / (g->debtor_weight + m->weight));
 		part = min64(lag * m->weight, max64(g->pool + g->rate * LAG_US, 0));
 		part = min64(part, tokens);
 		g->pool -= part;
@@ -354,9 +445,9 @@ min_pause(int64_t total, int32_t weight)
  * more than they owe together, give that back to the pool.
  *
  * The ghost gets the weight that repays what both owe by the later of their
- * finish tags.  To add the weights would be unfair to the living: one large
- * debt, inherited first, would get the weight of all the small ones that came
- * after it.
+ * finish tags, if the members in debt let it.  To add the weights would be
+ * unfair to them: one large debt, inherited first, would get the weight of all
+ * the small ones that came after it.
  */
 static void
 bequeath(DtRateGroup *g, DtRateMember *m)
@@ -373,16 +464,9 @@ bequeath(DtRateGroup *g, DtRateMember *m)
 		owed += unpaid(g, ghost) * ghost->weight;
 	}
 
-	ghost->debtor = owed > 0;
-	if (ghost->debtor)
-	{
-		ghost->weight = (int32_t)
-			min64(max64((owed + each / 2) / each, 1), INT32_MAX);
-		ghost->finish = g->vtime +
-			(uint64_t) min64(div_up(owed, ghost->weight),
-							 DEBT_MAX / ghost->weight);
-		g->debtor_weight += ghost->weight;
-	}
+	ghost->debtor = false;
+	if (owed > 0)
+		load_ghost(g, owed, max64((owed + each / 2) / each, 1));
 	else
 		g->pool -= owed;
 	flow(g);					/* the weights' sum has changed */
@@ -486,6 +570,22 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
 	memset(m, 0, sizeof(*m));
 }
 
+void
+dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to)
+{
+	*to = *from;
+	if (from->next == from)
+		to->next = to->prev = to;
+	else
+	{
+		to->next->prev = to;
+		to->prev->next = to;
+	}
+	if (g->cursor == from)
+		g->cursor = to;
+	memset(from, 0, sizeof(*from));
+}
+
 int64_t
 dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 			   double jitter)
@@ -523,9 +623,8 @@ dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 }
 
 int64_t
-dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep, int64_t now)
+dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
-	int64_t		kept;
 	int64_t		pause;
 
 	if (g->rate == 0)
@@ -535,9 +634,7 @@ dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep, int64_t now)
 	if (!m->debtor)
 		return 0;
 
-	kept = min64(max64(keep, 0), DEBT_MAX / TOKENS_PER_BYTE) *
-		TOKENS_PER_BYTE / m->weight;
-	pause = predict(g, m, m->slack + kept);
+	pause = predict(g, m, m->slack);
 	if (pause < PAUSE_MIN_US)
 		return 0;
 	pause = min64(pause, PAUSE_MAX_US);
@@ -573,6 +670,7 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 	m->let_off_until = min64(max64(m->let_off_until, g->t_last) + (int64_t) us,
 							 TIME_MAX);
 	m->finish = g->vtime;
+	lighten_ghost(g);
 	flow(g);					/* the weights' sum has changed */
 	return (int64_t) us + 1;
 }
@@ -676,6 +774,9 @@ dt_rate_check(const DtRateGroup *g)
 	}
 	if (problem != NULL)
 		return problem;
+	if (g->ghost.debtor && g->ghost.weight > 1 &&
+		g->ghost.weight > weight - g->ghost.weight)
+		return "the ghost outweighs the members in debt";
 	if (n != g->n_members)
 		return "the number of members is wrong";
 	if (weight != g->debtor_weight)
@@ -690,6 +791,9 @@ dt_rate_check(const DtRateGroup *g)
 		return "debt or credit without a limit";
 	if (g->pool < -g->rate * LAG_US)
 		return "the pool is overdrawn";
+	if ((int64_t) (g->vtime - g->settled) < 0 ||
+		(int64_t) (g->vtime - g->settled) > g->rate * LAG_US)
+		return "the time when all was settled is out of range";
 	if (weight == 0 &&
 		g->pool > keepable(g, max64(g->burst_us, CREDIT_US)))
 		return "the pool keeps too much";

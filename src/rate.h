@@ -53,6 +53,8 @@ typedef struct DtRateGroup
 	int64_t		busy_until;		/* last charge or end of a pause it led to */
 	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
 	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
+	uint64_t	settled;		/* V when all was settled; older tags count as
+								 * this */
 	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
 	int64_t		let_off_weight; /* of those that would pause now, but owe
 								 * nothing any more */
@@ -86,10 +88,17 @@ extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
 
 /*
  * End m's membership; "unbilled" bytes are charged on the way out.  A debt
- * stays with the group, which repays it as if the member were still there.
+ * stays with the group, which repays it as if the member were still there, but
+ * never with more than half of the income while members are in debt.
  */
 extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled,
 						  int64_t now);
+
+/*
+ * Move an account, with all that belongs to it, to other memory: from now on
+ * "to" is the member that "from", which is zeroed, was.
+ */
+extern void dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to);
 
 /*
  * Charge m with "bytes" it has used.  Returns for how long it should pause,
@@ -101,11 +110,9 @@ extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
 							  int64_t now, double jitter);
 
 /*
- * After a pause, or woken: how much longer to pause, in us, at most 1 s, until
- * all but "keep" bytes are paid, or 0.
+ * After a pause, or woken: how much longer to pause, in us, at most 1 s, or 0.
  */
-extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t keep,
-							int64_t now);
+extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /*
  * Let m off what it owes.  Returns for how long, in us, it would have paused
@@ -116,6 +123,13 @@ extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /* How many bytes m may use before it should be charged again. */
 extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);
+
+/* How long that many bytes take at the group's rate, which is not 0, us. */
+static inline int64_t
+dt_rate_time(const DtRateGroup *g, int64_t bytes)
+{
+	return (int64_t) (bytes * 1000000.0 / g->rate);
+}
 
 /* What m owes, and what the whole group owes (ghost included), in bytes. */
 extern int64_t dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now);

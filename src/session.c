@@ -6,19 +6,23 @@
  * That is what dirty_throttle.group says, or for processes that have no
  * settings of their own what the parameter made for them says; a parallel
  * worker is in its leader's.  Until it is set or reset again the parameter does
- * not count for a session that set_session_group() has moved.  A wish that cannot be fulfilled yet, because
- * there is no such group or no shared memory, is looked at again when a
- * statement begins.
+ * not count for a session that set_session_group() has moved.  A wish that
+ * cannot be fulfilled yet, because there is no such group or no shared memory,
+ * is looked at again when a statement begins.
+ *
+ * Who leaves a group by the parameter takes his debt along; see debt.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "account.h"
 #include "guc.h"
+#include "interrupt.h"
+#include "live.h"
 #include "miscadmin.h"
-#include "moved.h"
 #include "replication/logicalworker.h"
 #include "session.h"
 #include "storage/ipc.h"
@@ -43,6 +47,7 @@ static uint64 looked_up_version = 0;	/* registry when it was missing */
 /* Changes wait for a pause to end. */
 static bool changes_held = false;
 static bool wanted_changed = false; /* and not yet acted upon */
+static bool change_waits = false;	/* it was tried, but too much is owed */
 
 const char *
 dt_session_background_group(void)
@@ -79,9 +84,39 @@ dt_session_warn_unknown_group(const char *name)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	dt_member_unpublish(dt_session_slot);
-	dt_account_close();
+	dt_live_stop();
+	dt_member_mine()->pauses_at_checks = false;
+	LWLockReleaseAll();			/* a worker may end while it holds ours */
+	if (IsParallelWorker())
+		dt_account_end_worker_run();	/* it has failed */
+	else
+	{
+		dt_member_unpublish(dt_session_slot);
+		dt_account_close();
+	}
 	dt_account_attach(NULL);
+}
+
+/*
+ * A parallel worker that ends well leaves word of what it has charged, before
+ * its leader adds up.
+ */
+static void
+worker_event(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PARALLEL_COMMIT)
+		dt_account_publish_worker();
+}
+
+/* log_min_messages may have changed. */
+static void
+note_interrupts(void)
+{
+	DtMember   *mine = dt_member_mine();
+	bool		works = dt_interrupt_works();
+
+	if (mine->pauses_at_checks != works)
+		mine->pauses_at_checks = works;
 }
 
 void
@@ -90,21 +125,21 @@ dt_session_attach(void)
 	if (dt_session_slot != &unattached || !dt_group_available() ||
 		MyProc == NULL)
 		return;
-	if (IsParallelWorker())
-		dt_session_slot = dt_member_leader();
-	else if (dt_session_may_join() || dt_session_background_group() != NULL)
-	{
-		dt_session_slot = dt_member_mine();
-		on_shmem_exit(leave_at_exit, (Datum) 0);
-		if (dt_session_may_join())
-			dt_member_publish(dt_session_slot, dt_moved_listen());
-	}
-	else
+	if (!IsParallelWorker() && !dt_session_may_join() &&
+		dt_session_background_group() == NULL)
 	{
 		dt_session_slot = &never_attached;
 		return;
 	}
+	dt_session_slot = dt_member_of(MyProc);	/* a worker's, else our own */
+	if (IsParallelWorker())
+		RegisterXactCallback(worker_event, NULL);
+	on_shmem_exit(leave_at_exit, (Datum) 0);
+	if (dt_session_may_join())
+		dt_member_publish(dt_session_slot);
 	dt_account_attach(dt_session_slot);
+	dt_interrupt_listen(&dt_member_mine()->asked);
+	note_interrupts();
 }
 
 bool
@@ -135,11 +170,13 @@ apply_wanted_group(void)
 
 	dt_member_lock();
 	dt_session_slot->moved = false;
+	change_waits = false;
 	if (id == 0 || id != dt_member_group_id(dt_session_slot))
 	{
-		dt_account_close();
-		if (wanted_name[0] != '\0' &&
-			dt_member_join(dt_session_slot, &id, wanted_name))
+		if (!dt_account_leave())
+			change_waits = true;
+		else if (wanted_name[0] != '\0' &&
+				 dt_member_join(dt_session_slot, &id, wanted_name))
 		{
 			/* from now on the value means this group, also when renamed */
 			wanted->id = id;
@@ -183,6 +220,15 @@ dt_session_want_group(const char *name, DtWantedGroup *extra)
 	if (stay)
 		return;
 
+	if (InitializingParallelWorker)
+	{
+		/* it may be about to build an index, without any statement */
+		dt_session_attach();
+		dt_account_begin_worker();
+		if (dt_account_is_open())
+			dt_live_start(false);
+	}
+
 	wanted_changed = true;
 	if (!dt_group_available() || MyProc == NULL || !dt_session_may_join())
 		return;
@@ -207,12 +253,20 @@ dt_session_release_changes(void)
 	wanted_changed = false;
 }
 
+bool
+dt_session_change_waits(void)
+{
+	return change_waits;
+}
+
 void
 dt_session_begin_statement(void)
 {
 	if (!dt_group_available() || changes_held)
 		return;
 	dt_session_attach();
+	if (change_waits && !dt_session_slot->moved)
+		apply_wanted_group();
 
 	/* Set where there was no shared memory yet, or missing up to now. */
 	if (wanted_name[0] != '\0' && dt_session_may_join() &&
@@ -230,7 +284,10 @@ dt_session_begin_statement(void)
 
 	/* What comes now is subject to the limit as it is now. */
 	if (dt_account_is_open())
+	{
+		note_interrupts();
 		dt_account_follow_limit();
+	}
 }
 
 void

@@ -8,7 +8,7 @@
 #ifndef DT_SESSION_H
 #define DT_SESSION_H
 
-#include "member.h"
+#include "debt.h"
 
 /*
  * What dirty_throttle.group means, kept by GUC beside the name for as long as
@@ -33,13 +33,14 @@ extern bool dt_session_wants_group;
 extern DtMember *dt_session_slot;
 
 /*
- * Does this session have a group, or want one?  All that a session without
- * one pays is this.
+ * Does this session have a group, want one, or owe to one?  All that a session
+ * without one pays is this.
  */
 static inline bool
 dt_session_active(void)
 {
-	return unlikely(dt_session_wants_group || dt_session_slot->group != NULL);
+	return unlikely(dt_session_wants_group || dt_session_slot->group != NULL ||
+					dt_debt_any);
 }
 
 /* Parameters: dirty_throttle.group was assigned. */
@@ -65,6 +66,12 @@ extern void dt_session_warn_unknown_group(const char *name);
  * the end of a process's first transaction, which is part of its start.
  */
 extern void dt_session_attach(void);
+
+/*
+ * A change of the group waits until something has been paid: it owes to too
+ * many groups.
+ */
+extern bool dt_session_change_waits(void);
 
 /* A statement begins: join what is wanted if that was not possible yet. */
 extern void dt_session_begin_statement(void);

@@ -42,7 +42,6 @@ PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
 PG_FUNCTION_INFO_V1(rename_resource_group);
 PG_FUNCTION_INFO_V1(drop_resource_group);
 PG_FUNCTION_INFO_V1(dirty_throttle_reset);
-PG_FUNCTION_INFO_V1(dirty_throttle_pace);
 PG_FUNCTION_INFO_V1(set_group_wal_limit);
 PG_FUNCTION_INFO_V1(reset_group_wal_limit);
 PG_FUNCTION_INFO_V1(set_group_burst);
@@ -432,16 +431,4 @@ dirty_throttle_reset(PG_FUNCTION_ARGS)
 	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
 						 get_name(fcinfo, 0, "group name"));
 	PG_RETURN_VOID();
-}
-
-/*
- * What pace_copy.c has a COPY call for every row.  Anybody may call it: a long
- * C function or loop gets one more safe point by it.
- */
-Datum
-dirty_throttle_pace(PG_FUNCTION_ARGS)
-{
-	dt_sql_need_library();
-	dt_pace();
-	PG_RETURN_BOOL(true);
 }

@@ -34,7 +34,7 @@ PG_FUNCTION_INFO_V1(dirty_throttle_grants);
 PG_FUNCTION_INFO_V1(suggest_group_limits);
 
 /* Of the widest row. */
-#define MAX_COLUMNS		22
+#define MAX_COLUMNS		23
 
 /* A row being put together. */
 typedef struct Row
@@ -216,6 +216,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->stats.would_pause_us);
 		add_time(&row, g->stopped_since);
 		add(&row, BoolGetDatum(g->stopped_hard), g->stopped_since == 0);
+		add_int(&row, g->stats.releases);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -257,6 +258,9 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_int(&row, m->stats.would_pauses);
 		add_thousandths(&row, m->stats.would_pause_us);
 		add(&row, BoolGetDatum(m->moved), false);
+		add(&row, BoolGetDatum(m->has_left), false);
+		add(&row, BoolGetDatum(m->pauses_at_checks), false);
+		add_int(&row, m->stats.releases);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -10,7 +10,14 @@
  * temporary name, flushed, renamed.
  *
  * Version 1, of release 1.0, had no grants, and only a dirty rate limit in an
- * entry.  It is read, but not written any more.
+ * entry.  It is read, but not written any more.  Every version begins with the
+ * magic and its number, and ends with the checksum, so that an older release
+ * knows a newer one's file for what it is.
+ *
+ * What is wrong with the content is damage: the file is put aside, and the
+ * server starts without groups.  A file that cannot be read is not damaged.
+ * Without its limits nobody would be throttled, and the next change would
+ * replace it, so the server does not start until somebody has looked.
  *
  * Callers make sure that there is one writer at a time.
  *
@@ -22,6 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "miscadmin.h"
 #include "port/pg_crc32c.h"
 #include "rate.h"
 #include "storage/fd.h"
@@ -51,6 +59,27 @@ typedef struct Entry1
 
 /* An upper bound of what can be a file of ours, so that any can be read. */
 #define STORE_MAX_SIZE	(64 * 1024 * 1024)
+
+/* How long reading is tried: a server that waits for descriptors gets some. */
+#define READ_TRIES		50
+#define READ_RETRY_US	100000
+
+/* How many damaged files are kept; another one replaces the last of them. */
+#define MAX_DAMAGED		100
+
+/*
+ * Is the checksum at the end that of all before it?  Both are returned.
+ */
+static bool
+checksum_fits(const char *image, size_t size, pg_crc32c *stored,
+			  pg_crc32c *crc)
+{
+	INIT_CRC32C(*crc);
+	COMP_CRC32C(*crc, image, size - sizeof(*crc));
+	FIN_CRC32C(*crc);
+	memcpy(stored, image + size - sizeof(*stored), sizeof(*stored));
+	return EQ_CRC32C(*crc, *stored);
+}
 
 /*
  * What is wrong with this file image?  NULL when it is sound; then *header is
@@ -97,11 +126,7 @@ find_damage(const char *image, size_t size, StoreHeader *header)
 		return psprintf("it has %zu bytes, which does not fit its %u entries and %u grants",
 						size, header->n_entries, header->n_grants);
 
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, image, size - sizeof(crc));
-	FIN_CRC32C(crc);
-	memcpy(&stored, image + size - sizeof(crc), sizeof(stored));
-	if (!EQ_CRC32C(crc, stored))
+	if (!checksum_fits(image, size, &stored, &crc))
 		return psprintf("its checksum is %08X, its content has %08X",
 						stored, crc);
 	return NULL;
@@ -199,37 +224,143 @@ find_nonsense(const DtDefinitions *definitions)
 }
 
 /*
- * Read the whole file into palloc'd memory.  NULL and size 0 when there is
- * none; NULL and the reason in *damage when it cannot be read.
+ * The hint of an error that keeps the server from starting.
+ */
+static int
+hint_to_start(const char *remedy)
+{
+	return errhint("%s To start without resource groups, move the file away: mv \"%s/%s\" \"%s/%s.away\".",
+				   remedy, DataDir, DT_STORE_FILE, DataDir, DT_STORE_FILE);
+}
+
+/*
+ * Who goes back to an older release has a file that is sound, but that only
+ * the newer one can read.
+ */
+static void
+refuse_newer(const char *image, size_t size)
+{
+	StoreHeader header;
+	pg_crc32c	stored;
+	pg_crc32c	crc;
+
+	if (size < HEADER_SIZE_1 + sizeof(crc))
+		return;
+	memcpy(&header, image, HEADER_SIZE_1);
+	if (header.magic == STORE_MAGIC && header.version > STORE_VERSION &&
+		checksum_fits(image, size, &stored, &crc))
+		ereport(FATAL,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" was written by a newer release of dirty_throttle",
+						DT_STORE_FILE),
+				 errdetail("Its format version is %u, this library reads versions 1 to %u.",
+						   header.version, STORE_VERSION),
+				 hint_to_start("Install that release again.")));
+}
+
+/*
+ * Read the whole file into palloc'd memory; NULL when there is none, or when
+ * *damage says what is there instead.  False, with errno, when it cannot be
+ * read.  It is looked at before it is opened: opening a pipe would hang.
+ */
+static bool
+try_slurp(char **image, size_t *size, const char **damage)
+{
+	struct stat st;
+	ssize_t		n = 0;
+	int			save_errno;
+	int			fd;
+
+	*image = NULL;
+	*size = 0;
+	if (stat(DT_STORE_FILE, &st) != 0)
+	{
+		/* a symbolic link to nowhere is not the same as nothing */
+		return errno == ENOENT &&
+			lstat(DT_STORE_FILE, &st) != 0 && errno == ENOENT;
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > STORE_MAX_SIZE)
+	{
+		/* no waiting and no permission makes that a file of ours */
+		*damage = "it is not a file of a plausible size";
+		return true;
+	}
+	fd = OpenTransientFile(DT_STORE_FILE, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return false;
+	*image = palloc(st.st_size + 1);
+	while (*size < st.st_size &&
+		   (n = read(fd, *image + *size, st.st_size - *size)) > 0)
+		*size += n;
+	save_errno = errno;
+	CloseTransientFile(fd);
+	errno = save_errno;
+	return n >= 0;
+}
+
+/*
+ * The same, but it does not return when the file cannot be read.  What may
+ * pass by itself is waited for, a few seconds; that covers a crash restart,
+ * when others may hold all file descriptors of the machine still.
  */
 static char *
 slurp(size_t *size, const char **damage)
 {
-	struct stat st;
-	FILE	   *file;
 	char	   *image;
+	int			tries;
 
-	*size = 0;
-	file = AllocateFile(DT_STORE_FILE, PG_BINARY_R);
-	if (file == NULL)
+	for (tries = 1; !try_slurp(&image, size, damage); tries++)
 	{
-		if (errno != ENOENT)
-			*damage = psprintf("it cannot be opened: %s", strerror(errno));
-		return NULL;
+		bool		may_pass = errno == EMFILE || errno == ENFILE ||
+			errno == ENOMEM || errno == EINTR || errno == EAGAIN ||
+			errno == EIO;
+
+		if (!may_pass || tries == READ_TRIES)
+			ereport(FATAL,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\": %m", DT_STORE_FILE),
+					 errdetail("It defines the resource groups, whose sessions would not be throttled without it."),
+					 hint_to_start(psprintf("Remove the cause (lack of permission: chmod u+rw \"%s/%s\") and start the server again.",
+											DataDir, DT_STORE_FILE))));
+		if (tries == 1)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\", trying again for %d seconds: %m",
+							DT_STORE_FILE, READ_TRIES * (READ_RETRY_US / 1000) / 1000)));
+		pg_usleep(READ_RETRY_US);
 	}
-	if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode) ||
-		st.st_size > STORE_MAX_SIZE)
-	{
-		*damage = "it is not a file of a plausible size";
-		FreeFile(file);
-		return NULL;
-	}
-	image = palloc(st.st_size + 1);
-	*size = fread(image, 1, st.st_size, file);
-	if (ferror(file))
-		*damage = psprintf("it cannot be read: %s", strerror(errno));
-	FreeFile(file);
 	return image;
+}
+
+/*
+ * Put a damaged file aside, under a name that is not in use, and report it.
+ * That need not survive a crash: the file would be found and put aside again,
+ * and new definitions are flushed together with the directory.
+ */
+static void
+put_aside(const char *damage)
+{
+	char	   *name = pstrdup(DT_STORE_DAMAGED_FILE);
+	struct stat st;
+	bool		kept;
+	int			i;
+
+	for (i = 1; i < MAX_DAMAGED &&
+		 (lstat(name, &st) == 0 || errno != ENOENT); i++)
+		name = psprintf("%s.%d", DT_STORE_DAMAGED_FILE, i);
+	kept = rename(DT_STORE_FILE, name) == 0;
+
+	/* Not an ERROR, which would keep the server from starting. */
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is damaged, no resource group is defined",
+					DT_STORE_FILE),
+			 errdetail("The file is not usable: %s.", damage),
+			 kept ?
+			 errhint("It is kept as \"%s\". Define the groups again, or put a good copy in its place and restart the server.",
+					 name) :
+			 errhint("It could not be renamed to \"%s\": %m. Copy it now if you need it: the next change of a resource group replaces it.",
+					 name)));
 }
 
 void
@@ -245,37 +376,21 @@ dt_store_read(DtDefinitions *definitions)
 	if (image == NULL && damage == NULL)
 		return;					/* no group was ever defined */
 
-	if (image != NULL && damage == NULL)
+	if (damage == NULL)
+	{
+		refuse_newer(image, size);
 		damage = find_damage(image, size, &header);
+	}
 	if (damage == NULL)
 	{
 		unpack(image, &header, definitions);
 		damage = find_nonsense(definitions);
 	}
-	if (damage == NULL)
-		return;
-	memset(definitions, 0, sizeof(*definitions));
-
-	/* Not an ERROR, which would keep the server from starting. */
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("file \"%s\" is damaged, no resource group is defined",
-					DT_STORE_FILE),
-			 errdetail("The file is not usable: %s.", damage),
-			 errhint("It is kept as \"%s\". Define the groups again, or put a good copy in its place and restart the server.",
-					 DT_STORE_DAMAGED_FILE)));
-
-	/*
-	 * durable_rename() opens the file first, which may be what is wrong with
-	 * it.  Then at least have it out of the way; nothing is lost if that does
-	 * not survive a crash.
-	 */
-	if (durable_rename(DT_STORE_FILE, DT_STORE_DAMAGED_FILE, DEBUG1) != 0 &&
-		rename(DT_STORE_FILE, DT_STORE_DAMAGED_FILE) != 0)
-		ereport(WARNING,
-				(errcode_for_file_access(),
-				 errmsg("could not rename file \"%s\" to \"%s\": %m",
-						DT_STORE_FILE, DT_STORE_DAMAGED_FILE)));
+	if (damage != NULL)
+	{
+		memset(definitions, 0, sizeof(*definitions));
+		put_aside(damage);
+	}
 }
 
 /*

@@ -39,9 +39,10 @@ typedef struct DtDefinitions
 } DtDefinitions;
 
 /*
- * Read all definitions into palloc'd memory.  Never fails: a damaged file is
- * reported in the server log, put aside under DT_STORE_DAMAGED_FILE and counts
- * as empty.
+ * Read all definitions into palloc'd memory, at server start.  A damaged file
+ * is reported in the server log, put aside under DT_STORE_DAMAGED_FILE (.1, .2,
+ * ... when there is one already), and counts as empty.  FATAL when the file
+ * cannot be read, or is of a newer release.
  */
 extern void dt_store_read(DtDefinitions *definitions);
 

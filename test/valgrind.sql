@@ -39,7 +39,6 @@ SELECT drop_resource_group(group_name) FROM dirty_throttle_groups WHERE group_na
 SELECT * FROM dirty_throttle_groups;
 SELECT * FROM dirty_throttle_sessions;
 SELECT dirty_throttle_reset('none');
-SELECT dirty_throttle_pace();
 
 -- joining and leaving
 SET dirty_throttle."group" = 'none';

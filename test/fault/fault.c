@@ -12,7 +12,7 @@
  * their fate:
  *
  *	fail	the call is not made (but a file is closed), it returns an error
- *	short	of a write only the first half is made
+ *	short	of a write only the first half is made; a read is at the end of file
  *	kill	the process gets SIGKILL before it makes the call
  *	killall	the same for its parent, the postmaster, as well
  *
@@ -187,6 +187,29 @@ fsync(int fd)
 	REAL(fsync);
 
 	return fate("fsync", on(fd)) ? -1 : real(fd);
+}
+
+int
+stat(const char *path, struct stat *buffer)
+{
+	REAL(stat);
+
+	return fate("stat", target(path)) ? -1 : real(path, buffer);
+}
+
+ssize_t
+read(int fd, void *buffer, size_t size)
+{
+	REAL(read);
+
+	switch (fate("read", on(fd)))
+	{
+		case 0:
+			return real(fd, buffer, size);
+		case 's':
+			return 0;
+	}
+	return -1;
 }
 
 int

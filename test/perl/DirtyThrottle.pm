@@ -172,8 +172,8 @@ sub limit
 	$self->sql("SELECT set_group_dirty_limit('$group', $kb)");
 }
 
-# The row of a group in dirty_throttle_groups, or of a session in
-# dirty_throttle_sessions, as a hash; undef when there is none.
+# The row of a group in dirty_throttle_groups, or of a session and its present
+# group in dirty_throttle_sessions, as a hash; undef when there is none.
 sub group_row
 {
 	my ($self, $group) = @_;
@@ -185,7 +185,9 @@ sub session_row
 {
 	my ($self, $session) = @_;
 	return $self->_row(
-		'SELECT * FROM dirty_throttle_sessions WHERE pid = ' . $session->pid);
+		"SELECT * FROM dirty_throttle_sessions AS s
+		 WHERE coalesce(to_json(s)->>'has_left' <> 'true', true)
+		   AND pid = " . $session->pid);
 }
 
 # One row as a hash of column name to text (undef for NULL).
@@ -225,6 +227,14 @@ sub wait_paused
 	return $paused;
 }
 
+# A statement that cannot pause in the middle of commands, so that it pays after
+# its transactions, as where that does not work at all.
+sub pays_after
+{
+	my ($sql) = @_;
+	return "SET log_min_messages = fatal; $sql; RESET log_min_messages";
+}
+
 # The kinds of pause: for each, where wait_paused() finds it, and statements
 # that come to one when the limit is small.
 our %KINDS = (
@@ -232,21 +242,21 @@ our %KINDS = (
 		'in flight',
 		"INSERT INTO sleep SELECT generate_series(1, 100), repeat('x', 800)"
 	],
-	'in COPY' => [
+	'at a check' => [
 		'in flight',
-		"COPY sleep (id) FROM PROGRAM 'seq 1 2000'"
+		"COPY sleep (id) FROM PROGRAM 'seq 1 50000'"
 	],
 	'after commit' => [
 		'after transaction',
-		'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'
+		pays_after('ALTER TABLE rewrite ALTER id TYPE int USING id + 1')
 	],
 	'after rollback' => [
 		'after transaction',
-		"BEGIN; ALTER TABLE rewrite ALTER id TYPE int USING id + 1;\nROLLBACK"
+		pays_after("BEGIN; ALTER TABLE rewrite ALTER id TYPE int USING id + 1;\nROLLBACK")
 	],
 	'after COMMIT in a procedure' => [
 		'after transaction',
-		'CALL rewrite_and_commit()'
+		pays_after('CALL rewrite_and_commit()')
 	]);
 
 # Create what these statements need: a table without rows and one of 50

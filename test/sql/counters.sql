@@ -165,13 +165,14 @@ SELECT :took > 0.85 * :dirtied;
 SELECT dirty_throttle_reset('grp_a');
 SELECT blocks_dirtied, pauses, paused_time FROM g;
 
--- A transaction that stays below the grace, with no pause allowed after it,
--- leaves a debt.  It is the member's and the group's, and it shrinks.
-ALTER SYSTEM SET dirty_throttle.max_commit_pause = 0;
+-- A transaction that stays below the grace has a debt while it runs.  It is the
+-- member's and the group's, and it shrinks.
+ALTER SYSTEM SET dirty_throttle.transaction_grace = '1h';
 SELECT pg_reload_conf();
 \c -
-SHOW dirty_throttle.max_commit_pause;
+SHOW dirty_throttle.transaction_grace;
 SET dirty_throttle."group" = 'grp_a';
+BEGIN;
 SELECT set_group_dirty_limit('grp_a', 1000);
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(3000) AS dirtied \gset
@@ -181,13 +182,19 @@ FROM g;
 SELECT debt_kb AS debt FROM s \gset
 SELECT pg_sleep(0.2);
 SELECT debt_kb > 1, debt_kb < :debt - 0.85 * 0.2 * 1000 FROM s;
--- it stays with the group when the member leaves
+-- it stays the session's when that leaves the group
 RESET dirty_throttle."group";
-SELECT debt_kb > 0.5 * :dirtied * 8.192 FROM g;
+SELECT debt_kb > 0.5 * :dirtied * 8.192, active_processes FROM g;
+SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left, blocks_dirtied
+FROM s;
+SET dirty_throttle."group" = 'grp_b';
+SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left FROM s
+ORDER BY group_name COLLATE "C";
 SET dirty_throttle."group" = 'grp_a';
-SELECT debt_kb FROM s;
+SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left FROM s;
 -- and is forgiven when there is no limit any more
 SELECT reset_group_dirty_limit('grp_a');
+COMMIT;
 SELECT debt_kb FROM g;
 SELECT set_group_dirty_limit('grp_a', 1000);
 SELECT debt_kb FROM g;

@@ -74,7 +74,7 @@ INSERT INTO joins VALUES
 	('ALTER ROLE CURRENT_USER RESET dirty_throttle."group"'),
 	('CREATE FUNCTION pg_temp.f() RETURNS void LANGUAGE sql SET dirty_throttle."group" = '''' AS '''''),
 	('SET dirty_throttle.enabled = off'),
-	('SET dirty_throttle.release_blockers = 1'),
+	('SET dirty_throttle.max_blocking_time = 1'),
 	('SELECT join_group(''grp_b'')'),
 	('SELECT join_group(''grp_a'')'),
 	('SELECT leave_joined_group()');
@@ -90,7 +90,6 @@ FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 -- Reading is.
 SELECT count(*) FROM dirty_throttle_sessions;
 SELECT * FROM dirty_throttle_ddl() AS sql ORDER BY sql COLLATE "C";
-SELECT dirty_throttle_pace();
 SELECT group_name, mode FROM suggest_group_limits()
 ORDER BY group_name COLLATE "C";
 TABLE dirty_throttle_grants;
@@ -217,8 +216,6 @@ CREATE FUNCTION dirty_throttle_groups() RETURNS SETOF int LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil(); SELECT 1';
 CREATE FUNCTION dirty_throttle_sessions() RETURNS SETOF int LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil(); SELECT 1';
-CREATE FUNCTION dirty_throttle_pace() RETURNS boolean LANGUAGE sql
-	AS 'SELECT regress_dt_evil.evil(); SELECT true';
 CREATE FUNCTION pg_get_userbyid(oid) RETURNS name LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil(); SELECT ''evil''::name';
 CREATE FUNCTION evil_eq(oid, oid) RETURNS boolean LANGUAGE sql
@@ -286,11 +283,14 @@ DROP SCHEMA regress_dt_evil CASCADE;
 RESET client_min_messages;
 RESET dirty_throttle."group";
 
--- COPY works where the role may not call the function that paces it.
-REVOKE EXECUTE ON FUNCTION dirty_throttle_pace FROM PUBLIC;
+-- A member's COPY is what he has typed: it calls no function of whoever may
+-- create some beside ours.
+CREATE FUNCTION dirty_throttle_pace(a int DEFAULT 1) RETURNS boolean
+LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''evil''; END';
+CREATE FUNCTION dirty_throttle_pace() RETURNS boolean
+LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''evil''; END';
 ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'grp_a';
 \c - regress_dt_user
-SELECT dirty_throttle_pace();
 CREATE TEMP TABLE copied (a int);
 COPY copied FROM stdin;
 1
@@ -299,6 +299,7 @@ COPY copied FROM stdin;
 SELECT count(*) FROM copied;
 SHOW dirty_throttle."group";
 \c - :superuser
+DROP FUNCTION dirty_throttle_pace(int), dirty_throttle_pace();
 
 -- Clean up
 SELECT wait_until_alone();

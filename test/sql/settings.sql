@@ -49,7 +49,7 @@ SELECT name, try(format('SET dirty_throttle.%I = %s', name, value)),
        try(format('ALTER DATABASE %I SET dirty_throttle.%I = %s',
                   current_database(), name, value))
 FROM (VALUES ('enabled', 'off'), ('transaction_grace', '1'),
-             ('max_commit_pause', '1'), ('max_groups', '1')) AS p(name, value);
+             ('max_groups', '1')) AS p(name, value);
 
 -- Values; ALTER SYSTEM checks them as the configuration file does.
 ALTER SYSTEM SET dirty_throttle.enabled = 'perhaps';

@@ -173,26 +173,23 @@ foreach my $grace ('10s', '0')
 $dt->limit(grp_a => 0);
 $dt->set_conf('dirty_throttle.transaction_grace', '50ms', $s);
 
-# What earlier transactions have left does not count against the grace, and is
-# not paid in flight.
+# What earlier transactions have left is paid before the next one begins, and
+# not in flight.
 $dt->set_conf('dirty_throttle.max_commit_pause', '0', $s);
-$dt->limit(grp_a => 100);
-$s->query('ALTER TABLE rewrite ALTER id TYPE int USING id + 1');
-ok($dt->session_row($s)->{debt_kb} > 300, 'a debt from an earlier transaction');
+$dt->limit(grp_a => 1000);
+$s->query(DirtyThrottle::pays_after(
+		'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'));
+my $debt = $dt->session_row($s)->{debt_kb};
+ok($debt > 300, 'a debt from an earlier transaction');
 $before = $dt->session_row($s)->{pauses};
-$s->query('BEGIN');
+between($s->run('BEGIN')->{ms}, 0.8 * $debt, 1.2 * $debt + 100,
+	'BEGIN waits until it is paid: ms');
+is($dt->session_row($s)->{pauses}, $before + 1, 'in one pause');
 $s->query('SELECT count(*) FROM t');
 $s->query('LOCK t');
 is($dt->session_row($s)->{pauses},
-	$before, 'a transaction does not pay for it in flight');
-$dt->sql("ALTER SYSTEM SET dirty_throttle.max_commit_pause = '100ms'");
-$dt->sql('SELECT pg_reload_conf()');
-poll_until(
-	sub { $s->query('SHOW dirty_throttle.max_commit_pause') eq '100ms' });
+	$before + 1, 'the transaction does not pay for it in flight');
 $s->query('COMMIT');
-is($dt->session_row($s)->{pauses},
-	$before + 1, 'it is paid after that transaction');
-ok($dt->session_row($s)->{debt_kb} > 200, 'in part');
 $dt->limit(grp_a => 0);
 $dt->set_conf('dirty_throttle.max_commit_pause', '30s', $s);
 
@@ -228,8 +225,9 @@ $dt->sql("SELECT dirty_throttle_reset()");
 $s = $dt->session(group => 'grp_a');
 fresh_limit(grp_b => 100);
 fresh_limit(grp_a => $limit);
-$s->send('BEGIN; SET LOCAL dirty_throttle."group" = \'grp_b\';'
-	  . ' ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT');
+$s->send(DirtyThrottle::pays_after(
+		'BEGIN; SET LOCAL dirty_throttle."group" = \'grp_b\';'
+		  . ' ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT'));
 ok($dt->wait_paused($s, 'after transaction'), 'SET LOCAL: pays');
 is($dt->session_row($s)->{group_name},
 	'grp_b', 'to the group that was set for the transaction');
@@ -310,7 +308,7 @@ foreach (@commands)
 	$s = $dt->session(group => 'grp_a');
 	$dt->sql('CHECKPOINT');
 	fresh_limit(grp_a => 1);
-	$s->send($command);
+	$s->send(DirtyThrottle::pays_after($command));
 	ok($dt->wait_paused($s, 'after transaction'), "$command: pays");
 	is($dt->sql($done), 't', 'when it is done');
 	is( $dt->sql('SELECT count(*) FROM pg_locks
@@ -323,5 +321,48 @@ foreach (@commands)
 	is($s->wait->{sqlstate}, undef, 'it succeeds');
 	$s->quit;
 }
+
+# Who owes to four groups that it has left, and leaves a fifth one, has to pay
+# before that; but not before a command that ends the transaction, nor a SET.
+$s->quit;
+$s = $dt->session;
+$dt->limit("many$_" => 1) foreach 1 .. 6;
+$dt->set_conf('dirty_throttle.transaction_grace', '100s', $s);
+$s->query('SET dirty_throttle.max_commit_pause = 0');
+foreach my $end ('ROLLBACK', 'COMMIT', q{SET dirty_throttle."group" = ''; COMMIT})
+{
+	$s->query('BEGIN');
+	foreach my $i (1 .. 5)
+	{
+		$s->query("SET dirty_throttle.\"group\" = 'many$i';
+			INSERT INTO t " . rows(5));
+	}
+	$s->query(q{SET dirty_throttle."group" = 'many6'});
+	is($dt->session_row($s)->{group_name},
+		'many5', "$end: it stays where it is until it has paid");
+	between(elapsed_ms(sub { $s->query($end) }), 0, 1000, "$end: ms");
+	foreach my $i (1 .. 6)
+	{
+		$dt->limit("many$i" => 0);
+		$dt->limit("many$i" => 1);
+	}
+	$s->query('SELECT 1');
+}
+$dt->set_conf('dirty_throttle.transaction_grace', '50ms', $s);
+$s->query(q{SET dirty_throttle."group" = ''});
+
+# SET LOCAL of max_commit_pause is for the pause after that transaction.
+$s->query(q{SET dirty_throttle.max_commit_pause = '20s';
+	SET dirty_throttle."group" = 'grp_a'});
+fresh_limit(grp_a => 50);
+between(
+	elapsed_ms(
+		sub {
+			$s->query(DirtyThrottle::pays_after(
+				q{BEGIN; SET LOCAL dirty_throttle.max_commit_pause = '300ms';
+				ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT}));
+		}),
+	250, 3000, 'SET LOCAL of max_commit_pause: ms');
+$dt->limit(grp_a => 0);
 
 $dt->finish;

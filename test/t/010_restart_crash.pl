@@ -78,7 +78,8 @@ sub occupy
 
 	$s{in_flight}->send(insert_sql('in_flight', $big));
 	ok($dt->wait_paused($s{in_flight}, 'in flight'), 'one pauses in flight');
-	$s{after}->send('BEGIN; ALTER TABLE after ALTER id TYPE '
+	$s{after}->send('SET log_min_messages = fatal; '
+		  . 'BEGIN; ALTER TABLE after ALTER id TYPE '
 		  . ($dt->sql(
 				q{SELECT atttypid = 'int'::regtype FROM pg_attribute
 				  WHERE attrelid = 'after'::regclass AND attname = 'id'}

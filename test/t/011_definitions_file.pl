@@ -1,6 +1,7 @@
-# The definitions file: whatever has happened to it, the server starts, says
-# exactly what is wrong, keeps the damaged file and goes on without groups.
-# What cannot be written is an ERROR that changes nothing.
+# The definitions file: whatever has happened to its content, the server starts,
+# says exactly what is wrong, keeps the damaged file and goes on without groups.
+# What it cannot read keeps it from starting.  What cannot be written is an ERROR
+# that changes nothing.
 #
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not open file "dirty_throttle.groups"
@@ -12,6 +13,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Life;
+use POSIX qw(mkfifo);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -195,11 +197,15 @@ foreach my $flip (
 	};
 
 	check_damage(
-		"format version $_",
-		image([ $magic, $_, $n, $size, $n_grants, $grant_size ],
+		'format version 0',
+		image([ $magic, 0, $n, $size, $n_grants, $grant_size ],
 			@abc, $grant_a),
-		qr/its format version is $_, this library reads versions 1 to 2/)
-	  foreach 0, 3;
+		qr/its format version is 0, this library reads versions 1 to 2/);
+	check_damage(
+		'a later format version, not sound',
+		image([ $magic, 3, $n, $size, $n_grants, $grant_size ], @abc)
+		  ^ "\0" x 8 . "\1",
+		qr/its format version is 3, this library reads versions 1 to 2/);
 	check_damage(
 		'this version under the number of the first',
 		image([ $magic, 1, $n, $size, $n_grants, $grant_size ],
@@ -298,7 +304,89 @@ is($dt->definitions, $expected, 'a good copy brings the groups back');
 is(ddl(), $expected_ddl, 'and all the rest');
 $dt->stop;
 
-# Something that is not readable: the same, and what was in its place is kept.
+# The server does not start with what is there, and says why; it does when
+# that is away, or good again.  $undo makes it the good file.
+sub check_refused
+{
+	my ($what, $message, $hint, $undo) = @_;
+	my $mark = $dt->log_mark;
+	my @place = lstat $file;
+
+	ok(!$node->start(fail_ok => 1), "$what: the server does not start");
+	like(
+		$dt->log_since($mark),
+		qr/FATAL:  $message\n(.*\n)?.*HINT:  $hint To start without resource groups, move the file away: mv "\Q$file\E" "\Q$file\E\.away"/,
+		"$what: it says why, and what to do");
+	is(join(' ', (lstat $file)[ 0 .. 5 ]),
+		join(' ', @place[ 0 .. 5 ]), "$what: the same file is there");
+	ok(!-e "$file.damaged", "$what: and no other");
+
+	rename $file, "$file.away" or die "rename: $!";
+	ok($node->start(fail_ok => 1), "$what: it starts without groups");
+	is($dt->definitions, '', "$what: there are none");
+	$dt->stop;
+	rename "$file.away", $file or die "rename: $!";
+	$undo->();
+	is(slurp_file($file), $good, "$what: nothing is lost");
+	ok($node->start(fail_ok => 1), "$what, then not: it starts");
+	is($dt->definitions, $expected, "$what, then not: all groups");
+	$dt->stop;
+}
+
+my $chmod = qr/Remove the cause \(lack of permission: chmod u\+rw "\Q$file\E"\) and start the server again\./;
+unlink "$file.damaged";
+chmod 0, $file or die "chmod: $!";
+check_refused(
+	'not readable',
+	qr/could not read file "dirty_throttle.groups": Permission denied/,
+	$chmod,
+	sub { system_or_bail('chmod', 'u+rw', $file) });
+
+# say to a disk that is not mounted
+rename $file, "$file.elsewhere" or die "rename: $!";
+symlink "$file.nowhere", $file or die "symlink: $!";
+check_refused(
+	'a link to nowhere',
+	qr/could not read file "dirty_throttle.groups": No such file or directory/,
+	$chmod,
+	sub { rename "$file.elsewhere", "$file.nowhere" or die "rename: $!" });
+rename "$file.nowhere", $file or die "rename: $!";
+
+# sound, but of the next release
+write_file($file, image([ $good_header[0], 3, 1, 100, 7, 7 ], $abc[0]));
+check_refused(
+	'a later format version',
+	qr/file "dirty_throttle.groups" was written by a newer release of dirty_throttle\n.*DETAIL:  Its format version is 3, this library reads versions 1 to 2\./,
+	qr/Install that release again\./,
+	sub { write_file($file, $good) });
+
+# One damaged file after the other: all are kept.
+foreach my $i (0 .. 2)
+{
+	my $name = 'dirty_throttle.groups.damaged' . ($i ? ".$i" : '');
+	my $mark = $dt->log_mark;
+
+	write_file($file, "damaged, $i");
+	$node->start;
+	like($dt->log_since($mark), qr/It is kept as "\Q$name\E"\./,
+		"damaged file $i: the log says where it is");
+	is(slurp_file("$dir/" . 'dirty_throttle.groups.damaged' . ($_ ? ".$_" : '')),
+		"damaged, $_", "damaged file $i: $_ is kept")
+	  foreach 0 .. $i;
+	$dt->sql("SELECT set_group_dirty_limit('again', 1)");
+	$dt->stop;
+}
+# up to a hundred; then the last one is replaced
+write_file("$file.damaged.$_", "damaged, $_") foreach 3 .. 99;
+write_file($file, 'damaged, new');
+$node->start;
+is(join(',', map { slurp_file("$file.damaged.$_") } 1 .. 98),
+	join(',', map { "damaged, $_" } 1 .. 98), 'damaged file 101: others are kept');
+is(slurp_file("$file.damaged.99"), 'damaged, new', 'damaged file 101: it is the last');
+$dt->stop;
+unlink glob "$file.damaged*";
+
+# Something that is no file: it is kept, and it is not waited for.
 sub check_unusable
 {
 	my ($what, $detail) = @_;
@@ -322,15 +410,7 @@ sub check_unusable
 	$dt->stop;
 }
 
-unlink $file, "$file.damaged";
-write_file($file, $good);
-chmod 0, $file or die "chmod: $!";
-check_unusable('not readable', qr/it cannot be opened: Permission denied\./);
-chmod 0600, grep { -e $_ } $file, "$file.damaged";
-is(slurp_file(-e "$file.damaged" ? "$file.damaged" : $file),
-	$good, 'not readable: nothing lost');
-
-unlink $file, "$file.damaged";
+unlink $file;
 mkdir $file or die "mkdir: $!";
 write_file("$file/content", 'x');
 check_unusable('a directory', qr/it is not a file/);
@@ -341,6 +421,20 @@ foreach my $place ($file, "$file.damaged")
 	unlink "$place/content", $place;
 	rmdir $place;
 }
+
+mkfifo($file, 0600) or die "mkfifo: $!";
+check_unusable('a pipe', qr/it is not a file/);
+ok(-p "$file.damaged", 'a pipe: kept');
+unlink $file, "$file.damaged";
+
+{
+	open my $f, '>', $file or die "$file: $!";
+	truncate $f, 100 * 1024 * 1024 or die "truncate: $!";
+	close $f;
+}
+check_unusable('100 MB', qr/it is not a file of a plausible size/);
+is(-s "$file.damaged", 100 * 1024 * 1024, '100 MB: kept');
+unlink $file, "$file.damaged";
 
 # A temporary file that a crash has left.
 write_file($file, $good);

@@ -49,7 +49,7 @@ my @views = split /\n/, $s->query(
 	                      WHERE extname = 'dirty_throttle')
 	  ORDER BY 1});
 
-cmp_ok(scalar @calls, '>=', 23, 'all functions are looked at');
+cmp_ok(scalar @calls, '>=', 22, 'all functions are looked at');
 is(scalar @views, 4, 'and all views');
 foreach my $call (@calls, @views)
 {

@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -28,7 +29,9 @@ $primary->table('hints');
 $primary->table('later');
 $primary->sql(q{CREATE ROLE etl LOGIN;
 	GRANT ALL ON ALL TABLES IN SCHEMA public TO etl;
-	ALTER ROLE etl SET dirty_throttle."group" = 'grp_a'});
+	ALTER ROLE etl SET dirty_throttle."group" = 'grp_a';
+	CREATE ROLE leaver; CREATE ROLE stayer;
+	SELECT grant_group_use('grp_a', 'leaver'), grant_group_use('grp_a', 'stayer')});
 
 #
 # The backup carries them
@@ -87,13 +90,35 @@ my $standby_groups = "Gr\x{c3}\x{bc}\x{c3}\x{9f}e=0 grp_a=8192 standby only=5";
 is($standby->definitions, $standby_groups,
 	'groups can be set on a hot standby');
 is($standby->sql('SELECT count(*) FROM dirty_throttle_ddl()'),
-	3, 'and written as SQL');
+	5, 'and written as SQL, with the grants of the backup');
 is($primary->definitions, $primary_groups,
 	'changes on the standby do not come to the primary');
 $standby_node->restart;
 $standby->disconnect;
 is($standby->definitions, $standby_groups,
 	'groups of a standby last over its restart');
+
+#
+# A role that is dropped on the primary
+#
+# How many grants the definitions file has; see store.c.
+sub grants_in_file
+{
+	my ($dt) = @_;
+	return (unpack 'L6',
+		slurp_file($dt->node->data_dir . '/dirty_throttle.groups'))[4];
+}
+
+$primary->sql('DROP ROLE leaver');
+is(grants_in_file($primary), 1, 'a role is dropped: its grant is gone');
+$primary->node->wait_for_catchup('standby');
+is(grants_in_file($standby), 2, 'a standby does not see it go');
+is($standby->sql('SELECT role_name FROM dirty_throttle_grants'),
+	'stayer', 'but does not show it any more');
+$standby->sql(q{SELECT set_group_dirty_limit('grp_a', 8192)});
+is(grants_in_file($standby), 1, 'and has removed it with the next change');
+is($standby->sql('SELECT role_name FROM dirty_throttle_grants'),
+	'stayer', 'and no other');
 
 #
 # A member on the standby

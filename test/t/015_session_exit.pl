@@ -30,7 +30,7 @@ my $type = 'int';
 sub rewrite
 {
 	$type = $type eq 'int' ? 'bigint' : 'int';
-	return "ALTER TABLE t ALTER id TYPE $type";
+	return DirtyThrottle::pays_after("ALTER TABLE t ALTER id TYPE $type");
 }
 
 # The session, whose process is gone or will be soon, leaves nothing behind

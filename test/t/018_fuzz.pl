@@ -160,7 +160,7 @@ while (time < $end)
 	$nonsense += $dt->sql(
 		q{SELECT count(*) FROM dirty_throttle_groups
 		  WHERE active_processes NOT BETWEEN 0 AND 8
-		     OR paused_processes NOT BETWEEN 0 AND active_processes
+		     OR paused_processes NOT BETWEEN 0 AND 8
 		     OR debt_kb < 0 OR blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0
 		     OR dirty_rate < 0});
 	sleep 0.003;

@@ -1,6 +1,6 @@
-# Long commands without safe points: charged while they run, so that the views
-# show it and other members make room at once, and paid for after the
-# transaction, when no lock is held.
+# Where commands cannot pause (interrupt_pauses = off): they are charged while
+# they run, so that the views show it and other members make room at once, and
+# paid for after the transaction, when no lock is held.
 
 use strict;
 use warnings;
@@ -17,6 +17,7 @@ my $limit = 500;     # KB/s: less than any of them dirties, however slow
 
 my $dt = DirtyThrottle->new(
 	'live', conf => q{
+dirty_throttle.interrupt_pauses = off
 maintenance_work_mem = 1MB
 max_parallel_maintenance_workers = 0
 });
@@ -100,12 +101,12 @@ sub check_live
 	between((time - $start) * 1000, 0.85 * $ms, 1.15 * $ms, "$name: ms")
 	  if $debt_ms <= 3000;
 
-	# A last tenth of a second is charged only at the end.
+	# What comes after the last look is seen only at the end.
 	diag(sprintf '%s: ran %.0f ms, %d blocks, %d of them seen live in %d steps',
 		$name, $run_ms, $blocks, $seen_live, $steps);
 	if ($run_ms >= 400)
 	{
-		between($steps, $least_steps // int($run_ms / 250), 2 + $run_ms / 80,
+		cmp_ok($steps, '>=', $least_steps // int($run_ms / 250),
 			"$name: charges seen while it runs");
 		ok($seen_live > $blocks * (1 - 250 / $run_ms) / 2,
 			"$name: much of it is charged while it runs")

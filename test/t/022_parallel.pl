@@ -171,6 +171,7 @@ check_books('functions in workers');
 # ------------------------------------------------------------ LIMIT, cursors
 
 create_fresh_rows('fresh', 1500);
+explained($s, 'SELECT id FROM warm WHERE id > 0 LIMIT 10');
 $before = charged();
 $explained = explained($s, 'SELECT id FROM fresh WHERE id > 0 LIMIT 10');
 ok($explained->{launched} > 0, 'LIMIT: workers');
@@ -254,7 +255,7 @@ foreach my $participation ('on', 'off')
 	my $name = "cancelled, leader participation $participation";
 
 	$s->query("SET parallel_leader_participation = $participation");
-	create_fresh_rows('fresh', $blocks);
+	create_fresh_rows('fresh', 5 * $blocks);
 	set_limit(2000);
 	$s->send('SELECT count(*) FROM fresh');
 	ok( poll_until(

@@ -62,7 +62,9 @@ sub check
 	$dt->limit(grp_a => $kb_per_s);
 	my $r = $dt->measure($s, $sql);
 	between($r->{blocks}, 0.95 * $blocks, 1.35 * $blocks, "$name: blocks");
-	between(100 * $r->{kb_per_s} / $kb_per_s, 85, 115, "$name: % of the limit");
+	# of half a second: on a busy machine there may be 100 ms of credit by now,
+	# or others have had the processor for as long
+	between(100 * $r->{kb_per_s} / $kb_per_s, 75, 125, "$name: % of the limit");
 	my $free = $outsider->run($sql);
 	is($free->{err}, $r->{err}, "$name: messages") unless $opt{other_output};
 	is($r->{out}, $free->{out}, "$name: output") unless $opt{other_output};
@@ -388,7 +390,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	$dt->limit(grp_a => $limit);
 	my $r = $dt->measure($s,
 		"BEGIN;\nINSERT INTO t $rows;\nPREPARE TRANSACTION 'p';\n"
-		  . "$end PREPARED 'p'");
+		  . "$end PREPARED 'p';\nSELECT 1");
 	between($r->{blocks}, $n, 1.2 * $n, "$end PREPARED: blocks");
 	between(100 * $r->{kb_per_s} / $limit,
 		85, 115, "$end PREPARED: % of the limit");
@@ -396,11 +398,16 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 }
 $dt->limit(grp_a => 0);
 $dt->limit(grp_a => 1000);
-$s->send("BEGIN;\nALTER TABLE t ALTER id TYPE bigint;\nPREPARE TRANSACTION 'p'");
-ok($dt->wait_paused($s, 'after transaction'), 'PREPARE TRANSACTION pays after it');
+$s->send(DirtyThrottle::pays_after(
+		"BEGIN;\nALTER TABLE t ALTER id TYPE bigint;\nPREPARE TRANSACTION 'p'"));
+between($s->wait->{ms}, 0, 300, 'PREPARE TRANSACTION does not pause: ms');
+ok($dt->session_row($s)->{debt_kb} > 500, 'but owes');
 between(elapsed_ms(sub { $outsider->query("COMMIT PREPARED 'p'") }),
 	0, 300, 'somebody else commits it: ms');
+$s->send('BEGIN');
+ok($dt->wait_paused($s, 'in flight'), 'the next transaction pays first');
 $dt->limit(grp_a => 0);
 $s->wait;
+$s->query('ROLLBACK');
 
 $dt->finish;

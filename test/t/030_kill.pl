@@ -51,8 +51,9 @@ my %load = (
 		members => 14,
 		setup => 'CREATE TABLE %s WITH (fillfactor = 10) AS'
 		  . " SELECT i AS id, repeat('x', 900) AS pad FROM generate_series(1, 40) i",
-		sql => 'ALTER TABLE %s ALTER id TYPE bigint;'
-		  . ' ALTER TABLE %s ALTER id TYPE int'
+		sql => DirtyThrottle::pays_after(
+			'ALTER TABLE %s ALTER id TYPE bigint;'
+			  . ' ALTER TABLE %s ALTER id TYPE int')
 	},
 	# its limit changes while it is there
 	changing => {
@@ -289,7 +290,8 @@ foreach my $round (1 .. $ROUNDS)
 
 	# somebody leaves a debt that would take hours
 	my $debtor = $dt->session(group => 'idle');
-	$debtor->send('ALTER TABLE rewrite ALTER id TYPE int USING id + 1');
+	$debtor->send(DirtyThrottle::pays_after(
+			'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'));
 	ok($dt->wait_paused($debtor, 'after transaction', $PATIENCE),
 		"$what: a member owes");
 	$dt->terminate_ms($debtor);

@@ -274,7 +274,7 @@ $s->query('RESET max_parallel_workers_per_gather');
 
 # ------------------------------------------------------ paid after the commit
 
-# A command without safe points: one pause, after it, and its rate.
+# A command that cannot pause: one pause, after it, and its rate.
 sub check_after
 {
 	my ($name, $prepare, $sql, $least_kb) = @_;
@@ -289,7 +289,7 @@ sub check_after
 			my $result;
 			my $ms = elapsed_ms(
 				sub {
-					$s->send($sql);
+					$s->send(DirtyThrottle::pays_after($sql));
 					$paused = $dt->wait_paused($s, 'after transaction');
 					$row = $dt->session_row($s);
 					$result = $s->wait;
@@ -346,8 +346,8 @@ between($r->{dirty_kb}, 0, 800, 'which dirties little: KB of blocks');
 
 # It pays while it runs, not all of it afterwards.
 foreach my $case (
-	[ 'VACUUM', sub { create_fresh_rows('t', 2000) }, 200 ],
-	[ 'VACUUM of dirty buffers', sub { create_dirty_dead_rows('t', 4000) }, 50 ])
+	[ 'VACUUM', sub { create_fresh_rows('t', 20000) }, 2000 ],
+	[ 'VACUUM of dirty buffers', sub { create_dirty_dead_rows('t', 20000) }, 250 ])
 {
 	my ($name, $prepare, $kb) = @$case;
 

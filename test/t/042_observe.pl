@@ -431,7 +431,7 @@ foreach my $what ('dirty', 'wal')
 	}
 }
 
-# VACUUM naps elsewhere, and looks up now and then.
+# VACUUM pauses at its checks.
 check_wake(
 	'in VACUUM', 250,
 	sub {

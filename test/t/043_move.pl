@@ -467,8 +467,9 @@ check_place('a SET that is rolled back ends a move', $s, 'slow');
 # The transaction has ended, its pause has not: the move came last.
 $dt->limit(sleepy => 0);
 $dt->limit(sleepy => 1);
-$s->send('BEGIN; SET LOCAL dirty_throttle."group" = \'sleepy\';
-	ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT');
+$s->send(DirtyThrottle::pays_after(
+		'BEGIN; SET LOCAL dirty_throttle."group" = \'sleepy\';'
+		  . ' ALTER TABLE rewrite ALTER id TYPE int USING id + 1; COMMIT'));
 ok($dt->wait_paused($s, 'after transaction'), 'SET LOCAL, and a pause');
 is(place($s), 'sleepy', 'SET LOCAL: it pays to that group');
 move($s, 'free');

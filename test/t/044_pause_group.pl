@@ -394,7 +394,7 @@ is($r->{sqlstate}, '57014', 'hard, statement_timeout: the error');
 between($r->{ms}, 500, 1600, 'hard, statement_timeout: ms');
 resume();
 
-# VACUUM takes naps only; these are long then.
+# VACUUM pauses at checks; these pauses are long then.
 $dt->limit(grp_a => 20000);
 $dt->sql("TRUNCATE t; INSERT INTO t " . rows(6000) . '; CHECKPOINT');
 my $before = $dt->session_row($s)->{blocks_dirtied};

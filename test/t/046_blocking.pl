@@ -1,7 +1,10 @@
 # Who waits for a lock of a member that pauses: the view
-# dirty_throttle_blocking, and dirty_throttle.release_blockers, which bounds
-# how long somebody outside its group has to.  What the member did not pay in
-# flight then, it pays after the transaction.
+# dirty_throttle_blocking, and dirty_throttle.max_blocking_time, which bounds
+# how long somebody outside the group has to, whatever kind of lock it is.  For
+# as long as anybody waits, the member goes on without pausing; it is counted;
+# and it pays after its transaction.  Who is in the group waits.
+#
+# So a deadlock ends as it does without a limit, for the same session.
 
 use strict;
 use warnings;
@@ -10,21 +13,33 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use DirtyThrottle::Life;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $limit = 4000;     # KB/s
-my $blocks = 2000;    # some four seconds' worth
-my $bound = 300;      # ms
+our $limit = 4000;    # KB/s
+my $blocks = 1000;    # some two seconds' worth
+my $bound = 100;      # ms, the default
+my $margin = 500;     # ms, that a busy machine takes longer
 
-my $dt = DirtyThrottle->new('blocking');
+my $dt = DirtyThrottle->new(
+	'blocking', conf => q{
+max_worker_processes = 16
+max_parallel_workers = 8
+parallel_setup_cost = 0
+parallel_tuple_cost = 0
+min_parallel_table_scan_size = 0
+deadlock_timeout = 10s
+});
+my $version = $dt->sql("SELECT current_setting('server_version_num')");
 $dt->limit(grp_a => $limit);
 $dt->limit(grp_b => 0);
 $dt->sql('CREATE TABLE hot (id int PRIMARY KEY, n int);
 	INSERT INTO hot SELECT i, 0 FROM generate_series(1, 5) i;
 	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
 	CREATE TABLE elsewhere AS SELECT 1 AS id;
+	CREATE TABLE extended (id int);
 	CREATE ROLE watcher LOGIN;
 	CREATE ROLE waiter SUPERUSER LOGIN');
 
@@ -59,9 +74,24 @@ sub let_go
 	is($r->{sqlstate}, undef, 'the holder has no error') or diag $r->{err};
 }
 
+# How many wait for a lock.
+sub waiting
+{
+	return $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted');
+}
+
+# How often a member of the group has gone on for others, as the group says,
+# and the holder.
+sub releases
+{
+	return join '|', $dt->group_row('grp_a')->{releases},
+	  $dt->session_row($holder)->{releases};
+}
+
 # ------------------------------------------------------------------ the view
 
 is(blocking('count(*)'), 0, 'nobody waits');
+$holder->query('SET dirty_throttle.max_blocking_time = -1');
 hold("BEGIN; $update; SELECT pg_advisory_xact_lock(7); $insert; COMMIT");
 $dt->limit(grp_a => 1);    # one long pause
 ok($dt->wait_paused($holder, 'in flight'), 'the holder sleeps on');
@@ -160,108 +190,245 @@ $outsider->wait;
 
 # ------------------------------------------------------------- the parameter
 
-is($dt->sql('SHOW dirty_throttle.release_blockers'), '0', 'off by default');
+is($dt->sql('SHOW dirty_throttle.max_blocking_time'), '100ms', 'the default');
 $watcher = $dt->session(user => 'watcher');
-is($watcher->run('SET dirty_throttle.release_blockers = 100')->{sqlstate},
+is($watcher->run('SET dirty_throttle.max_blocking_time = 100')->{sqlstate},
 	'42501', 'not for everybody to set');
 $watcher->quit;
-is($outsider->run('SET dirty_throttle.release_blockers = -1')->{sqlstate},
-	'22023', 'not negative');
-is($outsider->query("SET dirty_throttle.release_blockers = '2s';
-		SHOW dirty_throttle.release_blockers"), '2s', 'a time');
-$outsider->query('RESET dirty_throttle.release_blockers');
+is($outsider->run('SET dirty_throttle.max_blocking_time = -2')->{sqlstate},
+	'22023', 'not below -1');
+is($outsider->query("SET dirty_throttle.max_blocking_time = '2s';
+		SHOW dirty_throttle.max_blocking_time"), '2s', 'a time');
+$outsider->query('RESET dirty_throttle.max_blocking_time');
 
-# How long the outsider waits for what the holder has, in ms.  The holder's
-# transaction and all that comes after it take the time that they must take.
+# ----------------------------------------------------------- all kinds of locks
+
+# A function that checks for interrupts while it has the extension lock.
+my $so = PostgreSQL::Test::Utils::tempdir_short() . '/extension_lock.so';
+my $has_extension_lock = compile_library(
+	"$FindBin::RealBin/../fault/extension_lock.c",
+	$so, '-I ' . `pg_config --includedir-server`=~ s/\s+$//r);
+$dt->sql("CREATE FUNCTION hold_extension_lock(regclass, int) RETURNS void
+	AS '$so' LANGUAGE C STRICT") if $has_extension_lock;
+
+# A function that waits for a lock in a parallel worker.
+$dt->sql('CREATE FUNCTION lock_7() RETURNS void LANGUAGE plpgsql PARALLEL SAFE
+	AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); END $$');
+my $in_worker = $version < 160000 ? 'force_parallel_mode' : 'debug_parallel_query';
+
+# Rows that nobody has looked at: a worker that does dirties their pages.
+sub create_fresh
+{
+	$dt->sql('DROP TABLE IF EXISTS fresh;
+		CREATE TABLE fresh WITH (parallel_workers = 2) AS
+			SELECT i AS id FROM generate_series(1, 200000) i');
+}
+$holder->query('SET max_parallel_workers_per_gather = 2;
+	SET parallel_leader_participation = off');
+
+my $locks = "$update; SELECT pg_advisory_xact_lock(7)";
+my $transaction = "BEGIN; $locks; $insert; COMMIT";
+my $in_parallel = "BEGIN; $locks; SELECT count(*) FROM fresh
+	WHERE length(repeat(md5(id::text), 5)) < 0; COMMIT";
+my $lock_7 = 'SELECT pg_advisory_xact_lock(7)';
+
+# Each: what the holder does, what the outsider wants, and what is done before.
+my @cases = (
+	[ 'a row', $transaction, $update ],
+	[ 'a table', $transaction, 'BEGIN; LOCK t; COMMIT' ],
+	# which waits for whoever may still see rows without an index entry
+	[ 'a snapshot', $transaction, 'CREATE INDEX CONCURRENTLY ON elsewhere (id)' ],
+	[ 'an advisory lock', $transaction, $lock_7 ],
+	[ 'an advisory lock, in a worker', $transaction,
+		"SET $in_worker = on; SELECT lock_7() FROM elsewhere; RESET $in_worker" ],
+	[ 'a row, of a leader whose workers pause', $in_parallel, $update, \&create_fresh ]);
+push @cases,
+  [ 'an extension lock', "BEGIN; SELECT hold_extension_lock('extended', $blocks); COMMIT",
+	'INSERT INTO extended VALUES (1)', sub { $dt->sql('TRUNCATE extended') } ]
+  if $has_extension_lock;
+
+# How long all of these outsiders wait, each, in ms.
 sub wait_ms
 {
-	my ($name, $sql, $wanted, $expect_release) = @_;
-	my ($ms, $held);
+	my ($sql, @wanted) = @_;
+	my @waiting = map { $dt->session } @wanted;
+	my @ms;
 
-	at_limit(
+	hold($sql);
+	my $start = time;
+	$waiting[$_]->send($wanted[$_]) foreach 0 .. $#wanted;
+	poll_until(
 		sub {
-			$dt->sql('TRUNCATE t');
-			my $before = $dt->session_row($holder)->{blocks_dirtied};
-			my $start = time;
-			hold($sql);
-			$ms = elapsed_ms(sub { $outsider->query($wanted) });
-			if ($expect_release)
+			foreach (0 .. $#wanted)
 			{
-				ok($dt->wait_paused($holder, 'after transaction'),
-					"$name: then the holder pays after its transaction");
-				between($dt->session_row($holder)->{debt_kb},
-					0.5 * $blocks * $dt->block_kb,
-					1.2 * $blocks * $dt->block_kb, "$name: its debt, KB");
+				$ms[$_] //= (time - $start) * 1000 if $waiting[$_]->finished;
 			}
-			is($holder->wait->{sqlstate}, undef, "$name: the holder has no error");
-			$held = time - $start;
-			return 100 * ($dt->session_row($holder)->{blocks_dirtied} - $before)
-			  * $dt->block_kb / $held / $limit;
-		},
-		"$name: the holder, all in all");
-	diag(sprintf '%s: an outsider waits for %.0f ms', $name, $ms);
-	return $ms;
+			return @wanted == grep { defined } @ms[ 0 .. $#wanted ];
+		});
+	foreach (@waiting)
+	{
+		is($_->wait->{sqlstate}, undef, 'the outsider gets it');
+		$_->quit;
+	}
+	return @ms;
 }
 
-my $transaction = "BEGIN; $update; $insert; COMMIT";
-my $outside = wait_ms('without release_blockers', $transaction, $update, 0);
-between($outside, 2500, 60000, 'without release_blockers: ms');
-
-$holder->query("SET dirty_throttle.release_blockers = $bound");
-foreach my $case (
-	[ 'a hot row', $transaction, $update ],
-	[ 'a table lock', $transaction, 'BEGIN; LOCK t; COMMIT' ],
-	# which waits for whoever may still see rows without an index entry
-	[ 'its snapshot', $transaction,
-		'CREATE INDEX CONCURRENTLY ON elsewhere (id)' ])
+# Without a bound: as long as the holder has to pause.  What several wait for
+# that are in nobody else's way is tried at the same time.
+my %without;
+my $released = releases();
+my @at_once = grep { $_->[1] eq $transaction && $_->[0] !~ /snapshot|worker/ } @cases;
+@without{ map { $_->[0] } @at_once } =
+  wait_ms($transaction, map { $_->[2] } @at_once);
+let_go();
+foreach my $case (@cases)
 {
-	my ($name, $sql, $wanted) = @$case;
-	my $ms = wait_ms($name, $sql, $wanted, 1);
+	my ($name, $sql, $wanted, $before) = @$case;
 
-	between($ms, $bound - 50, $bound + 1200, "$name: ms");
-	ok($ms < $outside / 2, "$name: much shorter than without");
+	next if $without{$name};
+	$before->() if $before;
+	($without{$name}) = wait_ms($sql, $wanted);
+	let_go();
+}
+between($without{$_}, 1000, 60000, "$_, without a bound: ms")
+  foreach map { $_->[0] } @cases;
+is(releases(), $released, 'without a bound nobody is released');
+
+foreach my $value ($bound, 0)
+{
+	$holder->query("SET dirty_throttle.max_blocking_time = $value");
+	foreach my $case (@cases)
+	{
+		my ($name, $sql, $wanted, $before) = @$case;
+		my ($in_group, $in_session) = split /\|/, releases();
+
+		$name .= ", max_blocking_time = $value";
+		$before->() if $before;
+		my ($ms) = wait_ms($sql, $wanted);
+		diag(sprintf '%s: an outsider waits for %.0f ms, without a bound %.0f',
+			$name, $ms, $without{ $case->[0] });
+		between($ms, $value == 0 ? 0 : 0.9 * $value, $value + $margin, "$name: ms");
+		ok($ms < $without{ $case->[0] } / 2, "$name: much shorter than without");
+		is(releases(), ($in_group + 1) . '|' . ($in_session + 1),
+			"$name: it is counted, once");
+		let_go();
+	}
+}
+$holder->query('RESET dirty_throttle.max_blocking_time');
+
+# ------------------------------------------------------------ what is owed stays
+
+# The holder's transaction and all that comes after it take the time that they
+# must take.
+at_limit(
+	sub {
+		my $before = $dt->session_row($holder)->{blocks_dirtied};
+		my $start = time;
+
+		hold($transaction);
+		$outsider->query($update);
+		ok($dt->wait_paused($holder, 'after transaction'),
+			'released: it pays after its transaction');
+		between($dt->session_row($holder)->{debt_kb},
+			0.5 * $blocks * $dt->block_kb,
+			1.2 * $blocks * $dt->block_kb, 'its debt, KB');
+		is($holder->wait->{sqlstate}, undef, 'released: no error');
+		my $seconds = time - $start;
+		return 100 *
+		  ($dt->session_row($holder)->{blocks_dirtied} - $before) *
+		  $dt->block_kb / $seconds / $limit;
+	},
+	'released: the holder, all in all');
+
+# ------------------------------------------------ only while somebody waits
+
+# Statements that take longer than an outsider waits, when they do not pause.
+{
+	local $limit = 1000;
+	my $slow_id = '0 * length(repeat(md5(id::text), 200)) + id';
+
+	foreach my $case (
+		[ 'between rows', "INSERT INTO t SELECT i, repeat('x', 800) FROM
+			(SELECT i, pg_sleep(0.001) FROM generate_series(1, 2000) i OFFSET 0) q" ],
+		[ 'at a check', "CREATE INDEX ON fresh (($slow_id))" ])
+	{
+		my ($where, $work) = @$case;
+
+		create_fresh();
+		hold("BEGIN; $update; $work; COMMIT");
+		my ($in_group, $in_session) = split /\|/, releases();
+		my $before = $dt->session_row($holder)->{blocks_dirtied};
+		$outsider->query("SET lock_timeout = '600ms'");
+		is($outsider->run($update)->{sqlstate}, '55P03',
+			"$where: an outsider gives up");
+		my $at_full_speed = $dt->session_row($holder)->{blocks_dirtied};
+		is(releases(), ($in_group + 1) . '|' . ($in_session + 1),
+			"$where: it was released, once");
+		ok($dt->wait_paused($holder, 'in flight', 1),
+			"$where: then it pauses again");
+		sleep 0.5;
+		my $paced = $dt->session_row($holder)->{blocks_dirtied} - $at_full_speed;
+		$at_full_speed -= $before;
+		diag("$where: $at_full_speed blocks while somebody waits, $paced afterwards");
+		between($at_full_speed * $dt->block_kb,
+			1.3 * 0.6 * $limit, 20 * $limit,
+			"$where: KB in 0.6 s while somebody waits");
+		between($paced * $dt->block_kb, 0, 0.7 * $limit,
+			"$where: KB in 0.5 s, when nobody does");
+		is($outsider->run($update)->{sqlstate}, '55P03',
+			"$where: somebody waits again");
+		is(releases(), ($in_group + 2) . '|' . ($in_session + 2),
+			"$where: released again, and counted again");
+		$outsider->query('RESET lock_timeout');
+		let_go();
+	}
 }
 
 # What comes next pauses in flight again.
 hold($insert);
 $dt->cancel_ms($holder);
 
-# COPY, and the whole server
-$holder->query('RESET dirty_throttle.release_blockers');
-$dt->limit(grp_a => 0);
-$dt->set_conf('dirty_throttle.release_blockers', "${bound}ms", $holder, $outsider);
-my $copied = PostgreSQL::Test::Utils::tempdir() . '/copy.data';
-append_to_file($copied,
-	join('', map { "$_\t" . 'x' x 800 . "\n" } 1 .. $blocks));
-between(
-	wait_ms('COPY', "COPY t FROM '$copied'", 'BEGIN; LOCK t; COMMIT', 1),
-	$bound - 50, $bound + 1200, 'COPY: ms');
+# ------------------------------------------------------------------ whose waits
 
 # A member of the same group waits as long as it takes.
+my $released_before = releases();
 hold($transaction);
-$colleague->send($update);
-ok( poll_until(
-		sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') == 1 },
-		5),
-	'a member of the same group waits');
+$colleague->send("BEGIN; UPDATE hot SET n = n + 1 WHERE id = 2; $update");
+ok(poll_until(sub { waiting() == 1 }, 5), 'a member of the same group waits');
 ok(!$colleague->finished(4 * $bound / 1000),
 	'a member of the same group: it waits on');
 ok($dt->wait_paused($holder, 'in flight', 1),
 	'a member of the same group: the holder pauses on');
-is($dt->sql('SELECT xact_start IS NOT NULL FROM pg_stat_activity WHERE pid = '
-		  . $holder->pid), 't', 'a member of the same group: in flight');
+is(releases(), $released_before, 'a member of the same group: no release');
 
-# a member of another one does not have to
+# an outsider who waits for him waits for the holder
+between(
+	elapsed_ms(
+		sub {
+			$outsider->send('UPDATE hot SET n = n + 1 WHERE id = 2');
+			poll_until(sub { $colleague->finished }, 10);
+			$colleague->wait;
+			$colleague->query('COMMIT');
+			$outsider->wait;
+		}),
+	0.9 * $bound, $bound + $margin,
+	'who waits for a member that waits for the holder: ms');
+is(releases() ne $released_before, 1, 'and the holder is released');
+let_go();
+
+# a member of another group does not have to
 my $stranger = $dt->session(group => 'grp_b');
+hold($transaction);
 between(
 	elapsed_ms(sub { $stranger->query('BEGIN; LOCK t; COMMIT') }),
-	$bound - 50, $bound + 1200, 'a member of another group: ms');
+	0.9 * $bound, $bound + $margin, 'a member of another group: ms');
 let_go();
-is($colleague->wait->{sqlstate}, undef, 'the member of the same group goes on');
 $stranger->quit;
 
 # A wait that is shorter is none of its business.
+$holder->query('SET dirty_throttle.max_blocking_time = 500');
 hold($transaction);
+$released_before = releases();
 $outsider->query("SET lock_timeout = '100ms'");
 foreach (1 .. 5)
 {
@@ -269,9 +436,22 @@ foreach (1 .. 5)
 }
 $outsider->query('RESET lock_timeout');
 ok($dt->wait_paused($holder, 'in flight', 1), 'the holder pauses on in flight');
+is(releases(), $released_before, 'a shorter wait: no release');
 let_go();
 
-# A group that is paused hard
+# The view tells of the releases, too.
+$holder->query('SET dirty_throttle.max_blocking_time = -1');
+hold($transaction);
+$outsider->send($update);
+ok(poll_until(sub { blocking('count(*)') == 1 }, 5), 'somebody waits');
+is( blocking('holder_releases'),
+	$dt->session_row($holder)->{releases},
+	'the view: how often the holder was released');
+$dt->cancel_ms($outsider);
+let_go();
+$holder->query('RESET dirty_throttle.max_blocking_time');
+
+# A group that is paused hard keeps what it holds.
 $dt->limit(grp_a => 0);
 $holder->send("BEGIN; $update; INSERT INTO t SELECT i FROM
 	(SELECT i, pg_sleep(0.001) FROM generate_series(1, 400) i OFFSET 0) q;
@@ -279,12 +459,113 @@ $holder->send("BEGIN; $update; INSERT INTO t SELECT i FROM
 sleep 0.1;
 $dt->sql("SELECT pause_group('grp_a', true)");
 ok($dt->wait_paused($holder, 'in flight'), 'paused hard, with a lock');
-my $ms = elapsed_ms(sub { $outsider->query($update) });
-between($ms, $bound - 50, $bound + 3000, 'a group that is paused hard: ms');
-ok($dt->wait_paused($holder, 'after transaction'),
-	'a group that is paused hard: then the holder stops after its transaction');
+$released_before = releases();
+$outsider->send($update);
+ok(!$outsider->finished(5 * $bound / 1000),
+	'a group that is paused hard: an outsider waits on');
+ok($dt->wait_paused($holder, 'in flight', 1), 'and the holder pauses on');
+is(releases(), $released_before, 'and is not released');
 $dt->sql("SELECT resume_group('grp_a')");
 is($holder->wait->{sqlstate}, undef, 'and goes on with the group');
+is($outsider->wait->{sqlstate}, undef, 'then the outsider gets it');
+
+# ------------------------------------------------------------------- deadlocks
+
+# Pairs of a member and an outsider that want the same two locks, each in the
+# other order.  The member pauses at a check under its first lock, when the
+# outsider begins to wait for that.  Who looks for a deadlock sooner than the
+# other is cancelled; the outsider looks once, when a member that does not go on
+# for him would still pause.
+my $slow_id = '0 * length(repeat(md5(id::text), 10)) + id';
+my @kinds = map { "LOCK %s IN $_ MODE" } 'ACCESS SHARE', 'ROW SHARE',
+  'ROW EXCLUSIVE', 'SHARE UPDATE EXCLUSIVE', 'SHARE', 'SHARE ROW EXCLUSIVE',
+  'EXCLUSIVE', 'ACCESS EXCLUSIVE';
+push @kinds, 'UPDATE %s SET id = -id', 'SELECT FROM %s FOR SHARE';
+my @pairs = map {
+	{ kind => $kinds[$_], member => $dt->session(group => 'grp_a'),
+		outsider => $dt->session, n => $_ }
+} 0 .. $#kinds;
+
+# How many members have paused, and of each pair, how it has ended.
+sub verdicts
+{
+	my ($kb, $member_looks, $outsider_looks, $bound) = @_;
+	my @verdicts;
+	my $paused = 0;
+
+	foreach my $pair (@pairs)
+	{
+		my ($first, $second, $work) = map { $_ . $pair->{n} } qw(a b work);
+		my $sql = sub { sprintf $pair->{kind}, $_[0] };
+		# what conflicts with it
+		my $other = sub { $pair->{kind} =~ /^LOCK/
+			  ? "LOCK $_[0] IN ACCESS EXCLUSIVE MODE"
+			  : "UPDATE $_[0] SET id = id + 1" };
+
+		$dt->sql("DROP TABLE IF EXISTS $first, $second, $work;
+			CREATE TABLE $first AS SELECT 1 AS id;
+			CREATE TABLE $second AS SELECT 1 AS id;
+			CREATE TABLE $work AS SELECT i AS id FROM generate_series(1, 20000) i");
+		$pair->{member}->query("SET deadlock_timeout = '$member_looks';
+			SET dirty_throttle.max_blocking_time = $bound;
+			BEGIN; " . $sql->($first));
+		$pair->{outsider}->query("SET deadlock_timeout = '$outsider_looks';
+			BEGIN; " . $other->($second));
+		$pair->{rest} = "CREATE INDEX ON $work USING gin ((ARRAY[$slow_id])); "
+		  . $sql->($second);
+		$pair->{wants} = $other->($first);
+	}
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => $kb);
+	if ($kb > 0)
+	{
+		$_->{member}->send($_->{rest}) foreach @pairs;
+		$paused += $dt->wait_paused($_->{member}, 'in flight', 2) foreach @pairs;
+		$_->{outsider}->send($_->{wants}) foreach @pairs;
+	}
+	else
+	{
+		$_->{outsider}->send($_->{wants}) foreach @pairs;
+		$_->{member}->send($_->{rest}) foreach @pairs;
+	}
+	foreach my $pair (@pairs)
+	{
+		# the other one gets the lock
+		my ($member, $outsider) = @$pair{qw(member outsider)};
+		poll_until(sub { $member->finished && $outsider->finished }, 30);
+		my $of_member = $member->wait->{sqlstate} // 'lives';
+		my $of_outsider = $outsider->wait->{sqlstate} // 'lives';
+
+		push @verdicts, "$of_member, $of_outsider";
+	}
+	$dt->limit(grp_a => 0);
+	foreach my $pair (@pairs)
+	{
+		$_->query('ROLLBACK') foreach @$pair{qw(member outsider)};
+	}
+	return ($paused, @verdicts);
+}
+
+foreach my $case (
+	[ 'the member looks first', '200ms', '20s', '40P01, lives', -1, $bound, 0 ],
+	[ 'the outsider looks first', '20s', '2s', 'lives, 40P01', $bound, 0 ])
+{
+	my ($name, $member_looks, $outsider_looks, $expected, @bounds) = @$case;
+	my @free = verdicts(0, $member_looks, $outsider_looks, $bound);
+
+	is($free[ $_ + 1 ], $expected, "$name, no limit: $kinds[$_]")
+	  foreach 0 .. $#kinds;
+	foreach my $value (@bounds)
+	{
+		my @paced = verdicts($limit, $member_looks, $outsider_looks, $value);
+
+		is($paced[ $_ + 1 ], $expected,
+			"$name, max_blocking_time = $value: $kinds[$_]")
+		  foreach 0 .. $#kinds;
+		is($paced[0], scalar @pairs,
+			"$name, max_blocking_time = $value: all members have paused");
+	}
+}
 
 is( $dt->sql("SELECT sum(paused_processes) FROM dirty_throttle_groups"),
 	0, 'nobody pauses');

@@ -278,7 +278,10 @@ foreach my $link ($doc_text =~ /\]\((?!http)(.*?)\)/g)
 # ------------------------------------------------------- a night on the server
 
 my $dt = DirtyThrottle->new('monitoring',
-	conf => 'dirty_throttle.max_commit_pause = 10min');
+	conf => q{dirty_throttle.max_commit_pause = 10min
+# somebody is to wait for a sleeper
+dirty_throttle.max_blocking_time = -1
+});
 
 $dt->create_sleep_tables;
 $dt->sql($_) foreach @{ $doc->{Privileges} };

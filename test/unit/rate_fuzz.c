@@ -79,7 +79,7 @@ check_forgiven(DtRateGroup *g, DtRateMember *m, int64_t pause, int64_t now)
 {
 	if (pause < 0 || pause > FORGIVEN_MAX)
 		fail("a forgiven pause is out of range");
-	if (dt_rate_debt(g, m, now) != 0 || dt_rate_wake(g, m, 0, now) != 0 ||
+	if (dt_rate_debt(g, m, now) != 0 || dt_rate_wake(g, m, now) != 0 ||
 		dt_rate_forgive(g, m, now) != 0)
 		fail("a debt outlives that it was forgiven");
 }
@@ -132,7 +132,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	memset(members, 0, sizeof(members));
 	dt_rate_init(&g, next_number(&in), next_number(&in), now);
-	g.vtime = (uint64_t) next_number(&in);
+	g.settled = g.vtime = (uint64_t) next_number(&in);
 
 	while (in.size > 0)
 	{
@@ -150,7 +150,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 								 (op & 0x3F) * (op & 0x3F));
 		}
 
-		switch (op % 11)
+		switch (op % 12)
 		{
 			case 0:
 				if (m->next != NULL)
@@ -166,7 +166,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 3:
 			case 4:
 				if (m->next != NULL)
-					check_pause(dt_rate_wake(&g, m, 0, now));
+					check_pause(dt_rate_wake(&g, m, now));
 				break;
 			case 5:
 				dt_rate_set_burst(&g, next_number(&in), now);
@@ -174,6 +174,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 6:
 				if (m->next != NULL)
 					check_forgiven(&g, m, dt_rate_forgive(&g, m, now), now);
+				break;
+			case 7:
+				if (m->next != NULL)
+				{
+					DtRateMember *to = &members[next_byte(&in) % MEMBERS];
+
+					if (to->next == NULL)
+						dt_rate_move(&g, m, to);
+				}
 				break;
 			default:
 				if (m->next == NULL)

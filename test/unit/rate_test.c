@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rate.h"
 
@@ -129,7 +130,7 @@ test_unlimited(void)
 	dt_rate_join(&g, &a, 1, SEC);
 	dt_rate_join(&g, &b, 1, SEC);
 	ok(dt_rate_charge(&g, &a, 10 * GB, 2 * SEC, 0) == 0 &&
-	   dt_rate_wake(&g, &a, 0, 2 * SEC) == 0, "no limit: no pause");
+	   dt_rate_wake(&g, &a, 2 * SEC) == 0, "no limit: no pause");
 	ok(dt_rate_debt(&g, &a, 2 * SEC) == 0 &&
 	   dt_rate_group_debt(&g, 2 * SEC) == 0, "no limit: no debt");
 	ok(dt_rate_threshold(&g, &a) == 1024 * BLOCK,
@@ -147,7 +148,7 @@ test_unlimited(void)
 	ok(dt_rate_debt(&g, &a, HOUR) == 500 * KB, "which is what is owed");
 
 	dt_rate_set(&g, 0, HOUR + 100 * MS);
-	ok(dt_rate_wake(&g, &a, 0, HOUR + 100 * MS) == 0 &&
+	ok(dt_rate_wake(&g, &a, HOUR + 100 * MS) == 0 &&
 	   dt_rate_debt(&g, &a, HOUR + 100 * MS) == 0,
 	   "the limit taken away: debt forgiven, sleeper released");
 	ok_intact(&g, "limit taken away");
@@ -185,12 +186,12 @@ test_basics(void)
 	   "nor does it make an idle group look busy");
 	ok(dt_rate_charge(&g, &a, 0, now, 0.9) == 300 * MS,
 	   "but tells a debtor what to pause, without jitter when alone");
-	ok(dt_rate_wake(&g, &a, 0, now + 100 * MS) == 200 * MS,
+	ok(dt_rate_wake(&g, &a, now + 100 * MS) == 200 * MS,
 	   "woken early: the rest");
-	ok(dt_rate_wake(&g, &a, 0, now + 299500) == 0,
+	ok(dt_rate_wake(&g, &a, now + 299500) == 0,
 	   "less than a millisecond left: no pause");
 	now += 300 * MS;
-	ok(dt_rate_wake(&g, &a, 0, now) == 0 && dt_rate_debt(&g, &a, now) == 0,
+	ok(dt_rate_wake(&g, &a, now) == 0 && dt_rate_debt(&g, &a, now) == 0,
 	   "paid in time");
 	ok(dt_rate_charge(&g, &a, 9 * KB, now, 0) == 0 &&
 	   dt_rate_debt(&g, &a, now) == 9 * KB,
@@ -198,7 +199,7 @@ test_basics(void)
 	ok(dt_rate_charge(&g, &a, KB, now, 0) == 10 * MS, "just large enough");
 	ok(dt_rate_charge(&g, &a, 100 * MB, now, 0) == SEC,
 	   "no pause is longer than a second");
-	ok(dt_rate_wake(&g, &a, 0, now + SEC) == SEC, "not even after a pause");
+	ok(dt_rate_wake(&g, &a, now + SEC) == SEC, "not even after a pause");
 
 	/* a group that is in use keeps more than the idle burst */
 	now = 5 * SEC;
@@ -211,12 +212,12 @@ test_basics(void)
 	   "100 ms of credit while in use");
 	dt_rate_charge(&g, &a, 800 * KB, now, 0);
 	now += 1500 * MS;
-	ok(dt_rate_wake(&g, &a, 0, now) == 0 &&
+	ok(dt_rate_wake(&g, &a, now) == 0 &&
 	   dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
 	   "a pause is use, even if it ends late");
 	dt_rate_charge(&g, &a, 1400 * KB, now, 0);
 	now += SEC;
-	ok(dt_rate_wake(&g, &a, 0, now) == 500 * MS &&
+	ok(dt_rate_wake(&g, &a, now) == 500 * MS &&
 	   dt_rate_charge(&g, &a, 200 * KB, now + 1200 * MS, 0) == 100 * MS,
 	   "and so is the rest of it");
 
@@ -237,9 +238,9 @@ test_basics(void)
 	ok(dt_rate_charge(&g, &a, KB / 2, now, 0) == 30 * MS, "30 ms: pauses");
 	ok(dt_rate_charge(&g, &a, 100 * KB - KB / 2, now, 0.5) == 428 * MS * 3 / 4,
 	   "jitter of a half shortens by a quarter");
-	ok(dt_rate_wake(&g, &a, 0, now + 320 * MS) == 1 * MS,
+	ok(dt_rate_wake(&g, &a, now + 320 * MS) == 1 * MS,
 	   "a wake honours the jitter");
-	ok(dt_rate_wake(&g, &a, 0, now + 321 * MS) == 0 &&
+	ok(dt_rate_wake(&g, &a, now + 321 * MS) == 0 &&
 	   dt_rate_debt(&g, &a, now + 321 * MS) == 26750,
 	   "and leaves the rest of the debt on the books");
 
@@ -278,7 +279,7 @@ test_burst(void)
 	   "a longer burst gives nothing for the time before");
 	ok(dt_rate_debt(&g, &a, now) == 500 * KB, "and pays no debt");
 	now += 500 * MS;
-	ok(dt_rate_wake(&g, &a, 0, now) == 0, "which is paid as ever");
+	ok(dt_rate_wake(&g, &a, now) == 0, "which is paid as ever");
 	now += 700 * MS;
 	ok(dt_rate_charge(&g, &a, 700 * KB, now, 0) == 0 &&
 	   dt_rate_group_debt(&g, now) == 0 &&
@@ -311,7 +312,7 @@ test_burst(void)
 	dt_rate_set_burst(&g, HOUR, now);
 	dt_rate_set_burst(&g, 0, now);
 	ok(dt_rate_debt(&g, &a, now) == 200 * KB &&
-	   dt_rate_wake(&g, &a, 0, now) == 200 * MS,
+	   dt_rate_wake(&g, &a, now) == 200 * MS,
 	   "but no debt, and no pause");
 	now += 10 * SEC;
 	ok(dt_rate_charge(&g, &a, 10 * KB, now, 0) == 10 * MS,
@@ -402,7 +403,7 @@ test_forgive(void)
 	us = dt_rate_forgive(&g, &a, now);
 	ok_range((double) us, 500 * MS, 500 * MS + 1, "alone: the pause, in us");
 	ok(dt_rate_debt(&g, &a, now) == 0 && dt_rate_group_debt(&g, now) == 0 &&
-	   dt_rate_wake(&g, &a, 0, now) == 0 && dt_rate_forgive(&g, &a, now) == 0,
+	   dt_rate_wake(&g, &a, now) == 0 && dt_rate_forgive(&g, &a, now) == 0,
 	   "and nothing is owed any more");
 	dt_rate_charge(&g, &a, 300 * KB, now, 0);
 	us = dt_rate_forgive(&g, &a, now);
@@ -679,9 +680,9 @@ test_idle_debtors(void)
 		dt_rate_charge(&g, &m[0], 300 * KB, now, 0);
 		dt_rate_charge(&g, &m[1], MB, now, 0);
 		now += 25 * MS;
-		pause = gap ? dt_rate_wake(&g, &m[0], 0, now) :
+		pause = gap ? dt_rate_wake(&g, &m[0], now) :
 			dt_rate_charge(&g, &m[0], 0, now, 0);
-		ok(pause == 0 && dt_rate_wake(&g, &m[1], 0, now) == 85 * MS,
+		ok(pause == 0 && dt_rate_wake(&g, &m[1], now) == 85 * MS,
 		   "who has paid makes room at once (%d)", gap);
 	}
 
@@ -692,7 +693,7 @@ test_idle_debtors(void)
 	dt_rate_join(&g, &m[1], 1, now);
 	dt_rate_charge(&g, &m[0], 30 * MB, now, 0);
 	for (i = 0; i < 3000; i++)
-		dt_rate_wake(&g, &m[0], 0, now += MS);
+		dt_rate_wake(&g, &m[0], now += MS);
 	dt_rate_charge(&g, &m[1], 1, now, 0);
 	now += 20 * SEC;
 	pause = dt_rate_charge(&g, &m[1], 1200 * KB, now, 0);
@@ -704,6 +705,155 @@ test_idle_debtors(void)
 	ok_intact(&g, "idle debtors");
 }
 
+/* The books: the pool less what debtors owe, in tokens. */
+static int128
+books(const DtRateGroup *g)
+{
+	int128		sum = g->pool;
+	const DtRateMember *m = g->cursor;
+
+	if (g->ghost.debtor)
+		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
+			g->ghost.weight;
+	if (m != NULL)
+	{
+		do
+		{
+			if (m->debtor)
+				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
+			m = m->next;
+		} while (m != g->cursor);
+	}
+	return sum;
+}
+
+#define CROWD	10000
+
+/*
+ * Tags that fall around the ring, so that in each of many tours what some give
+ * back pays only those that have just been passed; somebody else may owe more
+ * than there is.
+ */
+static void
+make_chain(DtRateGroup *g, DtRateMember *m, bool owes, int64_t now,
+		   int64_t gap)
+{
+	double		weight = CROWD + owes;	/* of those still in debt */
+	double		v = 10.0 * MB * gap / weight;
+	double		last = 0;
+	double		tag = 0;
+	int			i;
+
+	dt_rate_init(g, 10 * MB, BLOCK, now);
+	g->pool = 0;
+	for (i = 0; i < CROWD + owes; i++)
+	{
+		dt_rate_join(g, &m[i], 1, now);
+		m[i].debtor = true;
+		g->debtor_weight++;
+		if (i == CROWD)
+			m[i].finish = (uint64_t) (INT64_MAX / 8);
+	}
+	for (i = CROWD; i > 0;)
+	{
+		double		removed = 0;
+
+		while (i > 0 && removed < 0.38 * (weight - removed))
+		{
+			m[--i].finish = (uint64_t) tag;
+			removed++;
+		}
+		if (weight > removed)
+		{
+			weight -= removed;
+			last = v;
+			v += removed * (v - tag) / weight;
+			tag = last + 3;
+		}
+	}
+	g->busy_until = now + gap;
+}
+
+static double
+cpu_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+/* The work of one call is bounded, however many members there are. */
+static void
+test_sweeps(void)
+{
+	static DtRateMember m[CROWD + 1];
+	DtRateGroup g;
+	double		tour = 1e9;
+	double		begin;
+	double		us;
+	int64_t		now = SEC;
+	int			owes;
+	int			i;
+	int			k;
+
+	/* a call that finds nobody to evict takes one tour: our unit */
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	for (i = 0; i < CROWD; i++)
+	{
+		dt_rate_join(&g, &m[i], 1, now);
+		dt_rate_charge(&g, &m[i], MB, now, 0);
+	}
+	for (k = 0; k < 20; k++)
+	{
+		now += 60 * MS;
+		begin = cpu_us();
+		dt_rate_wake(&g, &m[0], now);
+		us = cpu_us() - begin;
+		tour = us < tour ? us : tour;
+	}
+	ok(g.debtor_weight == CROWD, "%d debtors: a tour takes %.0f us", CROWD,
+	   tour);
+
+	for (owes = 0; owes < 2; owes++)
+	{
+		double		worst = 1e9;
+		int128		before;
+		int128		income = (int128) 10 * MB * HOUR;
+		bool		overpaid = false;
+
+		for (k = 0; k < 10; k++)
+		{
+			now = SEC;
+			make_chain(&g, m, owes, now, HOUR);
+			before = books(&g);
+			now += HOUR;
+			begin = cpu_us();
+			dt_rate_wake(&g, &m[0], now);
+			us = cpu_us() - begin;
+			worst = us < worst ? us : worst;
+		}
+		ok_range(worst / tour, 0, 10, "a long chain of debtors: tours");
+		ok_intact(&g, "...");
+		for (i = 0; i < CROWD + owes; i++)
+			overpaid |= m[i].debtor && (int64_t) (m[i].finish - g.vtime) <= 0;
+		ok(!overpaid && (g.debtor_weight > 0) == owes,
+		   "... and all that stopped are found");
+		ok(books(&g) == before + income, "... and nothing is lost");
+		if (!owes)
+			ok(dt_rate_charge(&g, &m[7], MB + g.pool / TOKENS, now, 0) ==
+			   100 * MS, "... and when all is settled nobody lags behind");
+	}
+
+	/* nobody in debt: nobody to look after */
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	begin = cpu_us();
+	for (i = 0; i < CROWD; i++)
+		dt_rate_join(&g, &m[i], 1, now += 100 * MS);
+	ok_range((cpu_us() - begin) / tour, 0, 500,
+			 "10000 join a group without debt, one by one: tours");
+}
+
 /* Who lags behind others' debts may overdraw, but not without bound. */
 static void
 test_lag(void)
@@ -713,6 +863,7 @@ test_lag(void)
 	DtRateMember b;
 	DtRateMember c;
 	int64_t		now = SEC;
+	int64_t		pause;
 	int			i;
 
 	dt_rate_init(&g, 10 * MB, BLOCK, now);
@@ -720,7 +871,7 @@ test_lag(void)
 	dt_rate_join(&g, &b, 1, now);
 	dt_rate_charge(&g, &a, GB, now, 0);
 	for (i = 0; i < 10; i++)
-		dt_rate_wake(&g, &a, 0, now += SEC);
+		dt_rate_wake(&g, &a, now += SEC);
 	ok(dt_rate_charge(&g, &b, MB, now, 0) == 0 &&
 	   dt_rate_debt(&g, &b, now) == 0,
 	   "lagging behind: half of the overdraft for one of two");
@@ -731,6 +882,17 @@ test_lag(void)
 	   "a newcomer does not lag");
 	ok(g.pool >= -10 * MB * LAG_US, "the pool is not overdrawn");
 	ok_intact(&g, "lag");
+
+	/* but not who oversleeps alone: he has had all that V moved */
+	dt_rate_init(&g, 1 * MB, BLOCK, 0);
+	dt_rate_set_burst(&g, 0, 0);
+	dt_rate_set(&g, 0, 0);
+	dt_rate_set(&g, 1 * MB, 0);
+	dt_rate_join(&g, &a, 1, 0);
+	dt_rate_charge(&g, &a, 20 * KB, 0, 0);
+	pause = dt_rate_charge(&g, &a, 40 * KB, 40 * MS, 0);
+	ok(pause == 20 * MS,
+	   "who oversleeps alone does not lag: pause %lld us", (long long) pause);
 }
 
 static void
@@ -747,12 +909,12 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, 2 * KB + 16 * MB, now, 0);
 	now += 3 * SEC;
 	dt_rate_set(&g, 50 * MB, now);
-	pause = dt_rate_wake(&g, &a, 0, now);
+	pause = dt_rate_wake(&g, &a, now);
 	ok(pause == 314 * MS, "raised limit: 15.7 MB are paid in %lld us",
 	   (long long) pause);
 	dt_rate_set(&g, MB, now);
 	ok(dt_rate_debt(&g, &a, now) == 157 * MB / 10 &&
-	   dt_rate_wake(&g, &a, 0, now) == SEC, "lowered limit: the debt stays");
+	   dt_rate_wake(&g, &a, now) == SEC, "lowered limit: the debt stays");
 
 	/* jitter granted at a high rate is worth too much at a low one */
 	now = 100 * SEC;
@@ -762,7 +924,7 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, 100 * MB, now, 0.99);
 	dt_rate_charge(&g, &b, 100 * MB, now, 0.99);
 	dt_rate_set(&g, MB, now);
-	ok(dt_rate_wake(&g, &b, 0, now + 110 * SEC) == SEC,
+	ok(dt_rate_wake(&g, &b, now + 110 * SEC) == SEC,
 	   "no jitter outlives its rate");
 
 	/* credit does not outlive it either */
@@ -780,7 +942,7 @@ test_rate_changes(void)
 	dt_rate_join(&g, &a, 1, now);
 	dt_rate_join(&g, &b, 1, now);
 	dt_rate_charge(&g, &a, GB, now, 0);
-	dt_rate_wake(&g, &a, 0, now + 500 * MS);
+	dt_rate_wake(&g, &a, now + 500 * MS);
 	dt_rate_charge(&g, &b, 90 * MB, now + 500 * MS, 0);
 	dt_rate_set(&g, MB, now + 500 * MS);
 	ok(dt_rate_group_debt(&g, now + 500 * MS) -
@@ -808,7 +970,7 @@ test_ghost(void)
 	   "a debt outlives its member, what was not yet charged included");
 	dt_rate_charge(&g, &b, 3 * MB, now, 0);
 	now += 400 * MS;
-	ok(dt_rate_wake(&g, &b, 0, now) == 0 &&
+	ok(dt_rate_wake(&g, &b, now) == 0 &&
 	   dt_rate_group_debt(&g, now) == 19 * MB,
 	   "the ghost takes its member's share");
 	now += 1900 * MS;
@@ -832,19 +994,77 @@ test_ghost(void)
 	now += 10 * SEC;
 	ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
 			 0.49, 0.51, "a share beside one large and 100 small debts left");
-	/* while equal ones count each */
+	/* while equal ones count each, ... */
 	dt_rate_init(&g, 10 * MB, BLOCK, now);
-	dt_rate_join(&g, &b, 1, now);
+	dt_rate_join(&g, &b, 5, now);
+	dt_rate_charge(&g, &b, 200 * KB + 100 * MB, now, 0);
 	for (i = 0; i < 3; i++)
 	{
 		dt_rate_join(&g, &a, 1, now);
 		dt_rate_leave(&g, &a, GB, now);
 	}
-	dt_rate_charge(&g, &b, 100 * MB, now, 0);
 	now += 10 * SEC;
 	ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
-			 0.249, 0.251, "a share beside three large debts left");
+			 0.624, 0.626, "a share beside three large debts left");
 	ok_intact(&g, "ghosts merged");
+
+	/* ... the members in debt keep half, whoever came first */
+	for (i = 0; i < 2; i++)
+	{
+		int			k;
+
+		now = 100 * SEC;
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		dt_rate_join(&g, &b, 1, now);
+		dt_rate_charge(&g, &b, 200 * KB + i * 100 * MB, now, 0);
+		for (k = 0; k < 2000; k++)
+		{
+			dt_rate_join(&g, &a, 1, now);
+			dt_rate_leave(&g, &a, 200 * KB, now);
+		}
+		ok(dt_rate_group_debt(&g, now) == 400 * MB + i * 100 * MB,
+		   "2000 small debts left (%d): what they come to", i);
+		dt_rate_charge(&g, &b, 100 * MB - i * 100 * MB, now, 0);
+		now += 10 * SEC;
+		ok_range((double) (100 * MB - dt_rate_debt(&g, &b, now)) / (100 * MB),
+				 0.499, 0.501, "... another member's share");
+		ok(dt_rate_group_debt(&g, now) == 400 * MB, "... and nothing is lost");
+		ok_intact(&g, "...");
+	}
+
+	/* when debtors leave, have paid, or are let off, the ghost gets lighter */
+	for (i = 0; i < 3; i++)
+	{
+		int64_t		debt;
+
+		now = 100 * SEC;
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		dt_rate_join(&g, &b, 3, now);
+		dt_rate_join(&g, &c, 4, now);
+		dt_rate_charge(&g, &b, 200 * KB + 100 * MB, now, 0);
+		dt_rate_charge(&g, &c, i == 1 ? 400 * KB : 100 * MB, now, 0);
+		dt_rate_join(&g, &a, 7, now);
+		dt_rate_leave(&g, &a, 100 * MB + 1, now);
+		debt = dt_rate_group_debt(&g, now);
+		ok(g.ghost.weight == 7, "as heavy as two members in debt");
+		if (i == 0)
+			dt_rate_leave(&g, &c, -1, now);
+		else if (i == 1)
+		{
+			now += 140 * MS;
+			debt -= 1400 * KB;
+			dt_rate_wake(&g, &c, now);
+		}
+		else
+		{
+			dt_rate_forgive(&g, &c, now);
+			debt -= 100 * MB;
+		}
+		ok(g.ghost.weight == 3 && dt_rate_group_debt(&g, now) == debt,
+		   "as heavy as the one that is left in debt, and owes as much (%d)",
+		   i);
+		ok_intact(&g, "a lighter ghost");
+	}
 
 	/* an overpaid ghost pays for the next who leaves */
 	for (i = 0; i < 2; i++)
@@ -884,6 +1104,65 @@ test_ghost(void)
 	dt_rate_join(&g, &a, 1, now);
 	ok(dt_rate_charge(&g, &a, 500 * KB, now, 0) == 100 * MS,
 	   "who comes then shares with the ghost");
+}
+
+/* The same account in other memory: nobody can tell the difference. */
+static void
+test_move(void)
+{
+	DtRateGroup g;
+	DtRateGroup old_g;
+	DtRateMember m[4];
+	DtRateMember old;
+	DtRateMember zero;
+	int64_t		now = SEC;
+	int			n;
+	int			i;
+
+	memset(&zero, 0, sizeof(zero));
+	for (n = 1; n <= 3; n++)
+	{
+		dt_rate_init(&g, 10 * MB, BLOCK, now);
+		for (i = 0; i < n; i++)
+		{
+			dt_rate_join(&g, &m[i], i + 2, now);
+			dt_rate_charge(&g, &m[i], MB, now, 0);
+			dt_rate_forgive(&g, &m[i], now);
+			dt_rate_charge(&g, &m[i], (i + 1) * MB, now, 0.5);
+		}
+		for (i = 0; i < n; i++)
+		{
+			DtRateMember *next = m[i].next == &m[i] ? &m[3] : m[i].next;
+			DtRateMember *prev = m[i].prev == &m[i] ? &m[3] : m[i].prev;
+			int64_t		debt = dt_rate_debt(&g, &m[i], now);
+
+			memset(&m[3], 0x55, sizeof(m[3]));
+			g.cursor = &m[i];
+			old_g = g;
+			old = m[i];
+			dt_rate_move(&g, &m[i], &m[3]);
+			ok(memcmp(&m[i], &zero, sizeof(zero)) == 0 &&
+			   g.cursor == &m[3] && m[3].next == next && m[3].prev == prev &&
+			   next->prev == &m[3] && prev->next == &m[3],
+			   "moved, one of %d: in its place", n);
+			ok_intact(&g, "...");
+			ok(m[3].finish == old.finish && m[3].slack == old.slack &&
+			   m[3].weight == old.weight && m[3].debtor && m[3].let_off &&
+			   m[3].let_off_until == old.let_off_until &&
+			   dt_rate_debt(&g, &m[3], now) == debt && debt >= (i + 1) * MB,
+			   "... and all is kept");
+
+			/* and back, while the cursor is elsewhere */
+			g.cursor = next;
+			dt_rate_move(&g, &m[3], &m[i]);
+			ok(memcmp(&m[3], &zero, sizeof(zero)) == 0 &&
+			   memcmp(&m[i], &old, sizeof(old)) == 0 &&
+			   g.cursor == (n == 1 ? &m[0] : next),
+			   "... and there and back is nowhere");
+			g.cursor = &m[i];
+			ok(memcmp(&g, &old_g, sizeof(g)) == 0, "... for the group, too");
+		}
+	}
 }
 
 static void
@@ -981,34 +1260,12 @@ test_wrap(void)
 	/* from a year of uptime on, a sleep ends when it should */
 	now = YEAR;
 	dt_rate_init(&g, 10 * MB, BLOCK, now);
-	g.vtime = UINT64_MAX - 5;
+	g.settled = g.vtime = UINT64_MAX - 5;
 	dt_rate_join(&g, &m[0], 1, now);
 	dt_rate_charge(&g, &m[0], 200 * KB + 5 * MB, now, 0);
-	ok(dt_rate_wake(&g, &m[0], 0, now + 400 * MS) == 100 * MS &&
-	   dt_rate_wake(&g, &m[0], 0, now + 500 * MS) == 0, "a pause across the wrap");
+	ok(dt_rate_wake(&g, &m[0], now + 400 * MS) == 100 * MS &&
+	   dt_rate_wake(&g, &m[0], now + 500 * MS) == 0, "a pause across the wrap");
 	ok_intact(&g, "wrap");
-}
-
-/* The books: the pool less what debtors owe, in tokens. */
-static int128
-books(const DtRateGroup *g)
-{
-	int128		sum = g->pool;
-	const DtRateMember *m = g->cursor;
-
-	if (g->ghost.debtor)
-		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
-			g->ghost.weight;
-	if (m != NULL)
-	{
-		do
-		{
-			if (m->debtor)
-				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
-			m = m->next;
-		} while (m != g->cursor);
-	}
-	return sum;
 }
 
 static int128
@@ -1047,7 +1304,7 @@ test_random(uint64_t seed, int steps)
 	seed_rng(seed);
 	memset(m, 0, sizeof(m));
 	dt_rate_init(&g, 10 * MB, BLOCK, now);
-	g.vtime = UINT64_MAX - (uint64_t) rng_log(50);
+	g.settled = g.vtime = UINT64_MAX - (uint64_t) rng_log(50);
 
 	for (step = 0; step < steps && failed == NULL; step++)
 	{
@@ -1140,6 +1397,15 @@ test_random(uint64_t seed, int steps)
 		}
 		else
 		{
+			DtRateMember *to = &m[rng() % 12];
+
+			if (to->next == NULL && rng() % 4 == 0)
+			{
+				dt_rate_move(&g, who, to);
+				if (who->next != NULL || books(&g) != before)
+					failed = "who moves changes the books";
+				who = to;
+			}
 			rounding = who->weight;
 			switch (rng() % 21)
 			{
@@ -1163,7 +1429,7 @@ test_random(uint64_t seed, int steps)
 				case 2:
 				case 3:
 				case 4:
-					pause = dt_rate_wake(&g, who, 0, now);
+					pause = dt_rate_wake(&g, who, now);
 					bytes = 0;
 					break;
 				case 5:
@@ -1331,7 +1597,7 @@ sim_step(Sim *sim, SimSession *s)
 
 	if (s->sleeping)
 	{
-		pause = dt_rate_wake(&sim->g, &s->m, 0, sim->now);
+		pause = dt_rate_wake(&sim->g, &s->m, sim->now);
 		sim->wakes++;
 	}
 	else
@@ -1624,6 +1890,87 @@ test_big_debt(void)
 	sim_ok(sim, "...");
 }
 
+/* Members that leave in debt must not slow down those that stay. */
+static void
+test_crowds(void)
+{
+	static const int ns[] = {1, 4, 8};
+	static DtRateMember crowd[1000];
+	Sim		   *sim;
+	char		name[100];
+	int64_t		before;
+	int64_t		left;
+	int64_t		used;
+	int			i;
+	int			k;
+	int			n;
+
+	/* a thousand at once */
+	for (i = 0; i < 3; i++)
+	{
+		sim = sim_new(20 * MB);
+		for (k = 0; k < ns[i]; k++)
+			sim_add(sim, 1, 1, 0);
+		sim_run(sim, 10 * SEC);
+		for (k = 0; k < 1000; k++)
+		{
+			dt_rate_join(&sim->g, &crowd[k], 1, sim->now);
+			dt_rate_charge(&sim->g, &crowd[k], MB, sim->now, 0);
+		}
+		for (k = 0; k < 1000; k++)
+			dt_rate_leave(&sim->g, &crowd[k], 0, sim->now);
+		before = sim->total;
+		sim_run(sim, 20 * SEC);
+		snprintf(name, sizeof(name),
+				 "%d greedy beside what 1000 left behind", ns[i]);
+		ok_range((double) (sim->total - before) / (20 * MB) / 20, 0.495, 1,
+				 name);
+		ok_range(sim_jain(sim, NULL), 0.999, 1, "... Jain's index");
+		used = sim->total + 1000 * MB - dt_rate_group_debt(&sim->g, sim->now);
+		ok_range((double) used / (20 * MB) / 30, 0.995, 1.005,
+				 "... used and paid: rate");
+		sim_ok(sim, "...");
+	}
+
+	/*
+	 * Twenty a second that come, use and go, the greater part of the rate or
+	 * a small one.
+	 */
+	for (n = 0; n < 2; n++)
+	{
+		for (i = 0; i < 3; i++)
+		{
+			int64_t		bytes = n == 0 ? MB : 50 * KB;
+
+			sim = sim_new(20 * MB);
+			for (k = 0; k < ns[i]; k++)
+				sim_add(sim, 1, 1, 0);
+			left = 0;
+			for (k = 0; k < 6000; k++)
+			{
+				dt_rate_join(&sim->g, &crowd[0], 1, sim->now);
+				dt_rate_charge(&sim->g, &crowd[0], bytes, sim->now, 0);
+				sim_run(sim, 50 * MS);
+				dt_rate_leave(&sim->g, &crowd[0], 0, sim->now);
+				left += bytes;
+			}
+			snprintf(name, sizeof(name),
+					 "%d greedy beside short sessions of %lld KB: share",
+					 ns[i], (long long) (bytes / KB));
+			ok_range((double) sim->total / (20 * MB) / 300,
+					 n == 0 ? ns[i] / (ns[i] * 2 + 2.0) : 0.945, 1, name);
+			ok_range(sim_jain(sim, NULL), 0.999, 1, "... Jain's index");
+			used = sim->total + left - dt_rate_group_debt(&sim->g, sim->now);
+			ok_range((double) used / (20 * MB) / 300, 0.995, 1.005,
+					 "... used and paid: rate");
+			if (n == 1)
+				ok_range((double) dt_rate_group_debt(&sim->g, sim->now) /
+						 (20 * MB), 0, 2, "... seconds' worth of debt left");
+			sim_ok(sim, "...");
+		}
+	}
+}
+
 /* A burst after a break, and the rate from then on. */
 static void
 test_burst_use(void)
@@ -1878,9 +2225,11 @@ main(void)
 	test_threshold();
 	test_huge();
 	test_idle_debtors();
+	test_sweeps();
 	test_lag();
 	test_rate_changes();
 	test_ghost();
+	test_move();
 	test_clock();
 	test_wrap();
 	for (seed = 1; seed <= 8; seed++)
@@ -1889,6 +2238,7 @@ main(void)
 	test_idle_members();
 	test_fairness();
 	test_big_debt();
+	test_crowds();
 	test_burst_use();
 	test_observe();
 	test_manual();

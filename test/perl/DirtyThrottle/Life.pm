@@ -10,8 +10,9 @@ use parent 'DirtyThrottle';
 
 use DirtyThrottle;
 use Exporter 'import';
+use Test::More;
 
-our @EXPORT = qw(gone insert_sql);
+our @EXPORT = qw(compile_library gone insert_sql);
 
 # One of these for a server that exists already, say a standby.
 sub over
@@ -78,6 +79,26 @@ sub crashes
 		/PANIC:|TRAP:|leak:|not closed|\(PID \d+\) was terminated/
 	} split /\n/,
 	  $self->log_since($mark);
+}
+
+# A shared library for LD_PRELOAD, or undef where that is not to be had.
+sub compile_library
+{
+	my ($source, $so, $flags) = @_;
+	my $messages = '';
+	my $cc = `pg_config --cc`;
+
+	$flags //= '';
+	return undef unless $^O eq 'linux';
+	chomp $cc;
+	foreach my $compiler ($cc, 'cc')
+	{
+		$messages .=
+		  `$compiler -shared -fPIC -O1 $flags -o '$so' '$source' -ldl 2>&1`;
+		return $so if $? == 0;
+	}
+	note $messages;
+	return undef;
 }
 
 # Is that process gone?  Nobody may have waited for it yet.

@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * unmask.c
+ *		Time between the decision to unblock signals and the system call; for
+ *		test/t/032_worker_termination.pl, which compiles it and starts a server
+ *		with it in LD_PRELOAD.
+ *
+ *-------------------------------------------------------------------------
+ */
+#define _GNU_SOURCE
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+int			fault_delay_unmask_ms = 0;	/* set by worker.c; 0 = no delay */
+
+int
+sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+	static __typeof__(sigprocmask) *real;
+	struct timespec left = {0, fault_delay_unmask_ms * 1000000L};
+
+	if (!real)
+		real = (__typeof__(sigprocmask) *) dlsym(RTLD_NEXT, "sigprocmask");
+	if (left.tv_nsec > 0 && set && how != SIG_BLOCK &&
+		sigismember(set, SIGTERM) == (how == SIG_UNBLOCK))
+	{
+		(void) !write(STDERR_FILENO, "fault: delayed\n", 15);
+		while (nanosleep(&left, &left) != 0)
+			;
+	}
+	return real(how, set, old);
+}

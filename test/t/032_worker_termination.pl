@@ -1,0 +1,212 @@
+# A background worker of an extension ends by the core's own handler of SIGTERM,
+# which is FATAL at once, at whatever instruction the worker is.  When that is
+# one at which it holds a group's spinlock, the lock must not stay locked, lest
+# the worker itself, at exit, and all members of the group wait for it for ever.
+# Nor may SIGTERM stay blocked.
+#
+# expect-in-log: a^
+
+use strict;
+use warnings FATAL => 'all';
+
+use Config;
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $ROUNDS = 50;
+my $SOON = 5;    # seconds; nothing here takes one
+
+plan skip_all => 'the traps are made for Linux' if $Config{osname} ne 'linux';
+
+my $tmp = PostgreSQL::Test::Utils::tempdir_short();
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my ($worker, $unmask) = map {
+	compile_library("$FindBin::RealBin/../fault/$_.c", "$tmp/$_.so",
+		"-D_GNU_SOURCE -I'$FindBin::RealBin/../../src' -I'$include'")
+} qw(worker unmask);
+plan skip_all => 'the traps cannot be compiled here' unless $worker && $unmask;
+
+local $ENV{LD_PRELOAD} = $unmask;
+my $dt = DirtyThrottle::Life->new('termination',
+	conf => q{
+max_worker_processes = 20
+dirty_throttle.transaction_grace = 600s
+});
+my $node = $dt->node;
+
+# In database work everybody is in group fast, in which there are few charges.
+# In group watched there is one with each block, in slow there are debts.
+$dt->limit(fast => 16000000);
+$dt->limit(slow => 1);
+$dt->limit(watched => 1);
+$dt->sql(q{SELECT set_group_mode('watched', 'observe')});
+$dt->sql('CREATE DATABASE work');
+$dt->sql(q{ALTER DATABASE work SET dirty_throttle."group" = 'fast'});
+my $member = $dt->session(dbname => 'work');
+$member->query(
+	qq{CREATE FUNCTION launch(text) RETURNS int AS '$worker' LANGUAGE c;
+	CREATE FUNCTION use_block() RETURNS void AS '$worker' LANGUAGE c;
+	CREATE FUNCTION trap_lock() RETURNS void AS '$worker' LANGUAGE c;
+	CREATE FUNCTION delay_unmask() RETURNS void AS '$worker' LANGUAGE c;
+	CREATE EXTENSION dirty_throttle;
+	CREATE TABLE t (pad text DEFAULT repeat('x', 900)) WITH (fillfactor = 10)});
+my $INSERT = 'INSERT INTO t DEFAULT VALUES';
+
+sub launch
+{
+	my ($sql) = @_;
+	return $member->query('SELECT launch($$' . $sql . '$$)');
+}
+
+# Whoever is stuck takes the server along.
+sub bail_if
+{
+	my ($stuck) = @_;
+
+	return unless $stuck;
+	$node->stop('immediate', fail_ok => 1);
+	$node->kill9;
+	done_testing();
+	exit 1;
+}
+
+# The worker ends, and nothing of it is left: a test that fails else.
+sub ends
+{
+	my ($pid, $what) = @_;
+	my $gone = poll_until(sub { gone($pid) }, $SOON);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($gone, "$what: the worker ends");
+	bail_if(!$gone);
+}
+
+# Nobody is a member any more but ourselves, and the group works.
+sub check_group
+{
+	my ($what) = @_;
+	my $row;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $ms = elapsed_ms(sub { $row = $dt->group_row('fast') });
+	between($ms, 0, 1000, "$what: the view answers, ms");
+	is("$row->{active_processes} $row->{paused_processes}",
+		'1 0', "$what: nothing is left of the worker");
+	$ms = elapsed_ms(sub { $member->query($INSERT) });
+	between($ms, 0, 1000, "$what: a member goes on, ms");
+}
+
+#
+# SIGTERM while a group is locked, and the handler of the live charge's timer
+# comes in between.
+#
+my $TRAP = 'SELECT trap_lock() FROM pg_am';    # once a row
+my %traps = (
+	'a charge' => [
+		qq{SET dirty_throttle."group" = watched; $TRAP},
+		qr/watched is locked$/m
+	],
+	'a live charge' => [
+		'SELECT trap_lock(), pg_sleep(0.3)',
+		qr/fast is locked in a timer's handler$/m
+	],
+	# the timer's handler locks another group, the present one
+	'a debt' => [
+		q{SET dirty_throttle."group"=slow;SELECT use_block();}
+		  . qq{SET dirty_throttle."group"=watched;$TRAP},
+		qr/slow is locked$/m
+	]);
+
+foreach my $what (sort keys %traps)
+{
+	my ($sql, $report) = @{ $traps{$what} };
+	my $mark = $dt->log_mark;
+	my $pid = launch($sql);
+
+	ok( poll_until(
+			sub { $dt->log_since($mark) =~ /fault: SIGTERM while/ }, $SOON),
+		"$what: SIGTERM comes while the group is locked");
+	ends($pid, $what);
+	like($dt->log_since($mark), $report, "$what: it was that lock");
+	like($dt->log_since($mark),
+		qr/FATAL:  terminating background worker/,
+		"$what: it was the core's handler");
+	unlike($dt->log_since($mark), qr/ERROR|PANIC/, "$what: and nothing else");
+	check_group($what);
+}
+
+#
+# SIGTERM is let through again: also when the timer's handler comes after the
+# lock was released and before that.
+#
+{
+	my $mark = $dt->log_mark;
+	my $pid = launch(
+		'SELECT delay_unmask(); SELECT FROM dirty_throttle_groups');
+	my $what = 'a timer before it is unblocked';
+
+	ok(poll_until(sub { $dt->log_since($mark) =~ /fault: delayed/ }, $SOON),
+		"$what: it is unblocked late");
+	sleep 1;
+	kill 'TERM', $pid;
+	ends($pid, $what);
+	check_group($what);
+}
+
+#
+# At random moments: workers that charge most of the time, some in debt.
+#
+$dt->set_conf('dirty_throttle.transaction_grace', '50ms', $member);
+my $work = 'SELECT count(use_block()) FROM generate_series(1,9999)a,'
+  . 'generate_series(1,9999)b';
+my $running = 0;
+my @stuck;
+
+foreach my $round (1 .. $ROUNDS / 5)
+{
+	my $mark = $dt->log_mark;
+	my @pids = map {
+		my $group = $_ == 5 ? 'slow' : 'watched';
+		launch(qq{SET dirty_throttle."group"=$group;$work})
+	} 1 .. 5;
+
+	last
+	  unless poll_until(
+		sub { 5 == (() = $dt->log_since($mark) =~ /fault: counting/g) }, $SOON);
+	$running += 5;
+	foreach my $pid (@pids)
+	{
+		sleep rand 0.01;
+		kill 'TERM', $pid;
+	}
+	@stuck = grep {
+		my $pid = $_;
+		!poll_until(sub { gone($pid) }, $SOON)
+	} @pids;
+	last if @stuck;
+}
+is($running, $ROUNDS, "at random: workers that were at work");
+is("@stuck", '', "at random: $ROUNDS workers end when told to");
+bail_if(@stuck);
+check_group('at random');
+is($dt->group_row($_)->{active_processes}, 0, "at random: nobody is in $_")
+  foreach qw(watched slow);
+
+# The groups keep their rates.
+$dt->limit(fast => 2000);
+at_limit(
+	sub {
+		$dt->measure($member,
+			'INSERT INTO t SELECT FROM generate_series(1, 500)')->{kb_per_s} /
+		  20;
+	},
+	'afterwards');
+
+$member->quit;
+$dt->finish;

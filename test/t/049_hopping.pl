@@ -1,0 +1,364 @@
+# What a session does of its own will does not get it out of its debt: joining
+# and leaving groups, SET and RESET in every form, functions with a SET clause,
+# savepoints.  It pays what it has dirtied, at the rate of the group in which
+# it dirtied it, before it goes on; only who is moved by somebody else, or
+# ends, leaves a debt to the group.  And many small debts that were left do
+# not starve who comes after them.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Wire;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $rate = 8000;     # KB/s
+my $blocks = 500;    # of each case, 0.5 s
+my $chunk = 5;       # dirtied at a time, takes less than the shortest pause
+my @many = map { "g$_" } 1 .. 12;
+my @groups = ('a', 'b', @many);
+
+# With wal_level minimal a rewrite writes its pages when it commits, and the
+# next one dirties them again, for hint bits.
+my $dt = DirtyThrottle::Life->new('hopping', conf => 'wal_level = replica');
+$dt->table('t');
+$dt->limit($_ => 0) foreach @groups;
+$dt->sql("SELECT set_group_burst('$_', 0)") foreach @groups;
+
+# A role that may join, one that may choose, one whose setting puts it into a
+# group; f() and g() are what the DBA has made.
+$dt->sql(
+	q{CREATE ROLE app LOGIN;
+	SELECT grant_group_use('a', 'app'), grant_group_use('b', 'app');
+	CREATE ROLE chooser LOGIN;
+	GRANT SET ON PARAMETER dirty_throttle."group" TO chooser;
+	CREATE ROLE batch LOGIN;
+	ALTER ROLE batch SET dirty_throttle."group" = 'a';
+	GRANT app TO batch, chooser;
+	GRANT SET ON PARAMETER log_min_messages TO chooser, batch;
+	CREATE TABLE big (id int, pad text) WITH (fillfactor = 10);
+	ALTER TABLE big OWNER TO app;
+	GRANT CREATE ON SCHEMA public TO app;
+	GRANT ALL ON t TO PUBLIC;
+	CREATE FUNCTION work() RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN } . insert_sql('t', $chunk) . q{; RETURN 1; END $$;
+	CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = 'b' AS 'BEGIN RETURN 1; END';
+	CREATE FUNCTION work_in_a() RETURNS int LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = 'a' AS 'BEGIN RETURN work(); END';
+	CREATE FUNCTION work_in_none() RETURNS int LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = '' AS 'BEGIN RETURN 1; END';
+	CREATE FUNCTION hop() RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM join_group('a');
+			PERFORM work();
+			PERFORM leave_joined_group();
+			RETURN 1;
+		END $$});
+$dt->sql(insert_sql('big', $blocks));
+my $rewrite = 'ALTER TABLE big ALTER id TYPE int USING id + 1';
+
+# Nobody owes anything, and nothing was saved up.
+sub fresh_limits
+{
+	my ($kb) = @_;
+
+	$dt->sql('TRUNCATE t');
+	$dt->sql("SELECT set_group_dirty_limit(group_name, 0),
+		set_group_dirty_limit(group_name, $kb) FROM dirty_throttle_groups");
+	$dt->sql('SELECT dirty_throttle_reset()');
+}
+
+sub charged
+{
+	return split /\n/, $dt->sql(
+		'SELECT group_name || $$ $$ || blocks_dirtied
+		 FROM dirty_throttle_groups WHERE blocks_dirtied > 0');
+}
+
+# The code dirties so many blocks as a member; then the session, or each of
+# them, runs another transaction.  By then it has paid: it has taken as long as
+# the group with the most blocks needs for them (or, at most, as all groups one
+# after the other), and these are the blocks that it has dirtied.
+sub check_paid
+{
+	my ($name, $expected, $code, @sessions) = @_;
+	my ($total, $most, $ms);
+
+	foreach (1 .. 3)
+	{
+		fresh_limits($rate);
+		$ms = elapsed_ms(
+			sub {
+				$code->();
+				$_->value('SELECT 1') foreach @sessions;
+			});
+		($total, $most) = (0, 0);
+		foreach (charged())
+		{
+			my $n = (split / /)[1];
+			$total += $n;
+			$most = $n if $n > $most;
+		}
+		last if $ms < 1.15 * ideal_ms($total);
+		note "$name: $ms ms";    # the machine's fault, perhaps
+	}
+	# who oversleeps gets the time back, up to 100 ms of it
+	between($ms, 0.95 * ideal_ms($most) - 100, 1.15 * ideal_ms($total) + 100,
+		"$name: ms");
+	between($total, $expected, 1.05 * $expected + 10, "$name: blocks charged");
+}
+
+sub ideal_ms
+{
+	my ($n) = @_;
+	return $n * $dt->block_kb / $rate * 1000;
+}
+
+sub wire
+{
+	my (%opt) = @_;
+	return DirtyThrottle::Wire->new($dt->node, %opt);
+}
+
+# All of these, that many times.
+sub rounds
+{
+	my ($n, $w, @sql) = @_;
+
+	foreach (1 .. $n)
+	{
+		$w->value($_) foreach @sql;
+	}
+}
+
+# ------------------------------------------------------- join, leave, SET, ...
+
+my $hops = $blocks / $chunk;
+my $app = wire(user => 'app');
+my $chooser = wire(user => 'chooser');
+my $batch = wire(user => 'batch');
+
+check_paid('join, work, leave', $blocks,
+	sub {
+		rounds($hops, $app, q{SELECT join_group('a')},
+			'SELECT work()', 'SELECT leave_joined_group()');
+	},
+	$app);
+check_paid('join, work, leave, in one transaction', $blocks,
+	sub {
+		$app->value('BEGIN');
+		rounds($hops, $app, q{SELECT join_group('a')},
+			'SELECT work()', 'SELECT leave_joined_group()');
+		$app->value('COMMIT');
+	},
+	$app);
+check_paid('join, work, leave, in one statement', $blocks,
+	sub { $app->value("SELECT sum(hop()) FROM generate_series(1, $hops)") },
+	$app);
+check_paid('from group to group', $blocks,
+	sub {
+		rounds($hops / 2, $app,
+			q{SELECT join_group('a')}, 'SELECT work()',
+			q{SELECT join_group('b')}, 'SELECT work()');
+		$app->value('SELECT leave_joined_group()');
+	},
+	$app);
+check_paid('join, work, ROLLBACK', $blocks,
+	sub {
+		rounds($hops, $app, 'BEGIN', q{SELECT join_group('a')},
+			'SELECT work()', 'ROLLBACK');
+	},
+	$app);
+foreach my $reset ('DISCARD ALL', 'RESET ALL')
+{
+	check_paid("join, work, $reset", $blocks,
+		sub {
+			rounds($hops, $app, q{SELECT join_group('a')},
+				'SELECT work()', $reset);
+		},
+		$app);
+}
+check_paid('a function with a SET clause', $blocks,
+	sub { rounds($hops, $app, 'SELECT work_in_a()') }, $app);
+check_paid('a function with a SET clause, in one statement', $blocks,
+	sub {
+		$app->value("SELECT sum(work_in_a()) FROM generate_series(1, $hops)");
+	},
+	$app);
+check_paid('SET, work, SET to nothing', $blocks,
+	sub {
+		rounds($hops, $chooser,
+			q{SET dirty_throttle."group" = 'a'}, 'SELECT work()',
+			q{SELECT set_config('dirty_throttle.group', '', false)});
+	},
+	$chooser);
+check_paid('SET LOCAL', $blocks,
+	sub {
+		rounds($hops, $chooser, 'BEGIN',
+			q{SET LOCAL dirty_throttle."group" = 'a'},
+			'SELECT work()', 'COMMIT');
+	},
+	$chooser);
+check_paid('SET, work, ROLLBACK TO SAVEPOINT', $blocks,
+	sub {
+		$chooser->value('BEGIN');
+		rounds($hops, $chooser, 'SAVEPOINT s',
+			q{SET LOCAL dirty_throttle."group" = 'a'},
+			'SELECT work()', 'ROLLBACK TO s');
+		$chooser->value('COMMIT');
+	},
+	$chooser);
+
+# One big debt, that functions with a SET clause do not wipe.
+foreach my $function ('f', 'work_in_none')
+{
+	check_paid("a rewrite, then $function() again and again", $blocks,
+		sub {
+			$batch->value("BEGIN; $rewrite");
+			$batch->value("DO 'DECLARE x int; BEGIN
+				FOR i IN 1..100 LOOP x := $function(); END LOOP; END'");
+			$batch->value('COMMIT');
+		},
+		$batch);
+}
+
+# Who is in no group any more pays after its transaction, ...
+my @left = (
+	q{SET log_min_messages = fatal; BEGIN; SET dirty_throttle."group" = 'a'},
+	$rewrite, 'RESET dirty_throttle."group"');
+check_paid('SET, rewrite, RESET', $blocks,
+	sub {
+		between(elapsed_ms(sub { rounds(1, $chooser, @left) }),
+			0, 0.6 * ideal_ms($blocks), 'not in its transaction: ms');
+		between(elapsed_ms(sub { $chooser->value('COMMIT') }),
+			0.7 * ideal_ms($blocks), 2 * ideal_ms($blocks),
+			'but after it: ms');
+	},
+	$chooser);
+
+# ... and, when it evades that, before its next one.
+check_paid('SET, rewrite, RESET, evade', $blocks,
+	sub {
+		rounds(1, $chooser, @left);
+		my $r = $chooser->query('COMMIT', cancel_at => [0.1]);
+		is($r->{sqlstate}, undef, 'the COMMIT has succeeded');
+		between($r->{ms}, 80, 0.6 * ideal_ms($blocks), 'it is cancelled: ms');
+		$r = $chooser->query('CREATE TABLE evaded ()', cancel_at => [0.1]);
+		is($r->{sqlstate}, '57014', 'before its next one a cancel is an error');
+		is($dt->sql(q{SELECT to_regclass('evaded') IS NULL}),
+			't', 'and the statement is not run');
+	},
+	$chooser);
+
+# More groups than a session is likely to owe.  It owes all of them at once, if
+# it wants to, but each what it has dirtied there.
+$dt->sql(
+	q{CREATE FUNCTION tour(names text[]) RETURNS int LANGUAGE plpgsql AS $$
+		DECLARE name text;
+		BEGIN
+			FOREACH name IN ARRAY names LOOP
+				PERFORM set_config('dirty_throttle.group', name, false);
+				PERFORM work();
+			END LOOP;
+			RETURN 1;
+		END $$});
+my $tour = "tour(string_to_array('@many', ' '))";
+my $n_tours = 40;
+my %tours = (
+	'in one statement' =>
+	  ["SELECT sum($tour) FROM generate_series(1, $n_tours)"],
+	'in one transaction' =>
+	  [ 'BEGIN', ("SELECT $tour") x $n_tours, 'COMMIT' ],
+	'in many transactions' => [ ("SELECT $tour") x $n_tours ]);
+foreach my $in (sort keys %tours)
+{
+	my $each = $n_tours * $chunk;
+	check_paid("twelve groups in turn, $in", 12 * $each,
+		sub {
+			rounds(1, $chooser, @{ $tours{$in} },
+				'RESET dirty_throttle."group"');
+		},
+		$chooser);
+	# who owes to many stays for a moment in the last one
+	is_deeply(
+		[ grep { abs((split / /)[1] - $each) > 0.25 * $each } charged() ],
+		[], "twelve groups in turn, $in: each is charged with its own");
+}
+
+# Two sessions.
+my $other = wire(user => 'app');
+check_paid('two sessions', 2 * $blocks,
+	sub {
+		foreach my $w ($app, $other)
+		{
+			$w->simple("SELECT sum(hop()) FROM generate_series(1, $hops)")
+			  ->transmit;
+		}
+		is($_->wait->{sqlstate}, undef, 'no error') foreach $app, $other;
+	},
+	$app, $other);
+$other->terminate;
+
+# WAL, which has an account of its own.
+fresh_limits(0);
+$dt->sql(q{SELECT set_group_wal_limit('a', 4000)});
+my $ms = elapsed_ms(
+	sub {
+		$app->value("SELECT sum(hop()) FROM generate_series(1, 4 * $hops)");
+		$app->value('SELECT 1');
+	});
+my $wal_kb = $dt->group_row('a')->{wal_bytes} / 1000;
+between($wal_kb, 1500, 20000, 'WAL that was charged, KB');
+between($ms, 0.95 * $wal_kb / 4 - 100, 1.15 * $wal_kb / 4 + 200, 'WAL: ms');
+$dt->sql(q{SELECT reset_group_wal_limit('a')});
+
+# ---------------------------------------------- who leaves a debt to the group
+
+fresh_limits($rate);
+$batch->value('SET log_min_messages = fatal');	# so that it pays after it
+$batch->simple($rewrite)->transmit;
+ok( poll_until(sub { $dt->group_row('a')->{paused_processes} == 1 }),
+	'a session pays');
+$dt->sql('SELECT set_session_group(' . $batch->pid . ", 'b')");
+between(elapsed_ms(sub { $batch->wait; $batch->value('SELECT 1') }),
+	0, 0.5 * ideal_ms($blocks), 'who is moved goes on: ms');
+between($dt->group_row('a')->{debt_kb},
+	0.3 * $blocks * $dt->block_kb,
+	1.1 * $blocks * $dt->block_kb,
+	'and leaves its debt to the group: KB');
+$_->terminate foreach $app, $chooser, $batch;
+
+# A thousand sessions that end in debt.  They weigh no more than the one that
+# comes after them: it gets half of the rate.
+$dt->sql(q{ALTER SYSTEM SET dirty_throttle.max_commit_pause = 0});
+$dt->sql('SELECT pg_reload_conf()');
+fresh_limits(1000);
+foreach (1 .. 1000)
+{
+	my $w = wire(user => 'batch');
+	$w->value('SELECT work()');
+	$w->hang_up;
+}
+ok( poll_until(sub { $dt->group_row('a')->{active_processes} == 0 }),
+	'a thousand short sessions');
+between($dt->group_row('a')->{debt_kb},
+	10000, 1000 * ($chunk + 1) * $dt->block_kb,
+	'which have left a debt, KB');
+$batch = wire(user => 'batch');
+$batch->value('SET statement_timeout = 10000');
+my $n = 100;
+my $start = time;
+$batch->query(insert_sql('t', $n));
+$batch->query('SELECT 1');
+my $done = $dt->group_row('a')->{blocks_dirtied} - 1000 * $chunk;
+between($done * $dt->block_kb / (time - $start) / 1000 * 100,
+	45, 65, 'another member: % of the rate');
+$batch->terminate;
+
+$dt->finish;

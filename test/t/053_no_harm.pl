@@ -1,0 +1,453 @@
+# Nobody waits for a member that pauses: for each kind of pause, everything
+# that others may want, measured in one run beside what it takes when the same
+# steps were made by a session that is in no group.  While a transaction is in
+# flight it keeps what it has locked, with or without a pause, and its
+# snapshot; what does not conflict with these must not wait.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pauses;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $margin = 500;    # ms, more than without the library
+
+my $dt = DirtyThrottle::Life->new(
+	'no_harm',
+	init => [ allows_streaming => 'logical' ],
+	conf => $DirtyThrottle::Pauses::CONF . "max_connections = 100\n");
+my $pauses = DirtyThrottle::Pauses->new($dt);
+# Who pauses at a check holds what his command has locked: see 046_blocking.pl.
+my @kinds = grep { $_->{name} !~ /^at a check/ } @{ $pauses->kinds };
+my $outsider = $dt->session;
+my $listener = $dt->session;
+
+$dt->sql('CREATE TABLE other AS SELECT i FROM generate_series(1, 10) i;
+	CREATE TABLE dead (i int)');
+$listener->query('LISTEN news');
+$outsider->query("SET statement_timeout = '5s'");
+
+# ------------------------------------------------------- what others want
+
+# Each is a hash: name; code; before, which is not measured; not, the states
+# of a member (see Pauses.pm) in which it has to wait in any case.
+my @wants;
+foreach my $mode (
+	'ACCESS SHARE', 'ROW SHARE', 'ROW EXCLUSIVE', 'SHARE UPDATE EXCLUSIVE',
+	'SHARE', 'SHARE ROW EXCLUSIVE', 'EXCLUSIVE', 'ACCESS EXCLUSIVE')
+{
+	push @wants,
+	  {
+		name => "LOCK IN $mode MODE",
+		not => $mode =~ /^SHARE$|SHARE ROW|EXCLUSIVE$/
+		  && $mode !~ /^ROW EXCLUSIVE|SHARE UPDATE/ ? 'work relation' : '',
+		code => sub { want("BEGIN; LOCK TABLE $_[0] IN $mode MODE; COMMIT") }
+	  };
+}
+push @wants,
+  {
+	name => 'a row that it wrote',
+	not => 'work',
+	code => sub { want("UPDATE $_[0] SET n = n + 1 WHERE id IN (0, 1)") }
+  },
+  {
+	name => 'ALTER TABLE of another table',
+	code => sub { want('ALTER TABLE other ALTER i SET STATISTICS 10') }
+  },
+  {
+	name => 'CREATE INDEX CONCURRENTLY',
+	not => 'work relation',
+	before => sub { want("DROP INDEX IF EXISTS $_[0]_idx") },
+	code => sub { want("CREATE INDEX CONCURRENTLY $_[0]_idx ON $_[0] (id)") }
+  },
+  {
+	name => 'CREATE INDEX CONCURRENTLY on another table',
+	not => 'work',
+	before => sub { want('DROP INDEX IF EXISTS other_idx') },
+	code => sub { want('CREATE INDEX CONCURRENTLY other_idx ON other (i)') }
+  },
+  {
+	name => 'VACUUM of dead rows',
+	not => 'work',
+	before => sub {
+		want('INSERT INTO dead SELECT generate_series(1, 100)');
+		want('DELETE FROM dead');
+	},
+	code => sub {
+		return want('VACUUM dead')
+		  && $outsider->query("SELECT pg_relation_size('dead')") == 0;
+	}
+  },
+  {
+	name => 'VACUUM of what it wrote',
+	code => sub { want("VACUUM (TRUNCATE false) $_[0]") }
+  },
+  {
+	name => 'DROP DATABASE',
+	before => sub { want('CREATE DATABASE victim') },
+	code => sub { want('DROP DATABASE victim') }
+  },
+  {
+	name => 'NOTIFY',
+	code => sub {
+		my $n = int rand 1e9;
+
+		return want("NOTIFY news, 'n$n'")
+		  && poll_until(sub { $listener->query('SELECT 1') =~ /"n$n"/ }, 5);
+	}
+  },
+  {
+	name => 'ALTER SYSTEM and reload',
+	code => sub {
+		my $kb = 4096 + 64 * int rand 100;
+
+		return want("ALTER SYSTEM SET work_mem = $kb")
+		  && want('SELECT pg_reload_conf()')
+		  && poll_until(
+			sub { $outsider->query("SELECT pg_size_bytes(current_setting('work_mem')) / 1024") == $kb },
+			5);
+	}
+  },
+  {
+	name => 'a replication slot',
+	not => 'work',
+	code => sub {
+		return
+		  want("SELECT pg_create_logical_replication_slot('slot', 'pgoutput')")
+		  && want("SELECT pg_drop_replication_slot('slot')");
+	}
+  },
+  {
+	name => 'a prepared transaction',
+	code => sub {
+		return want(
+			"BEGIN; INSERT INTO other VALUES (0); PREPARE TRANSACTION 'out'")
+		  && want("COMMIT PREPARED 'out'");
+	}
+  },
+  {
+	name => 'CHECKPOINT',
+	code => sub { want('CHECKPOINT') }
+  },
+  {
+	name => 'a login',
+	code => sub { $dt->session->quit; 1 }
+  };
+
+# A statement of the outsider's: has it succeeded?
+sub want
+{
+	my ($sql) = @_;
+	my $result = $outsider->run($sql);
+
+	return 1 unless defined $result->{sqlstate};
+	note "$sql: $result->{err}";
+	$outsider->run('ROLLBACK') if $sql =~ /^BEGIN/;
+	return 0;
+}
+
+# Milliseconds that it takes, undef when it fails.
+sub want_ms
+{
+	my ($want, $table) = @_;
+	my $done;
+
+	$want->{before}->($table) if $want->{before};
+	my $ms = elapsed_ms(sub { $done = $want->{code}->($table) });
+	return $done ? $ms : undef;
+}
+
+# A session that is in no group has made the same steps.
+sub make_steps
+{
+	my ($kind) = @_;
+	my $s = $pauses->session($kind, member => 0);
+
+	$s->query("BEGIN; INSERT INTO $kind->{table} SELECT generate_series(1, 10)")
+	  if $kind->{state} eq 'work';
+	$s->query($kind->{sql}) if $kind->{order} eq 'after';
+	return $s;
+}
+
+# Everything that can be had while that is so: name => ms.
+sub measure_wants
+{
+	my ($kind) = @_;
+
+	return map { $_->{name} => want_ms($_, $kind->{table}) }
+	  grep { ($_->{not} // '') !~ $kind->{state} } @wants;
+}
+
+# The same beside a member that pauses.
+sub check_wants
+{
+	my ($name, $kind, %without) = @_;
+
+	foreach my $want (@wants)
+	{
+		my $limit = $without{ $want->{name} };
+		my $ms;
+
+		next unless exists $without{ $want->{name} };
+		if (!defined $limit)
+		{
+			fail("$name: $want->{name} without the library");
+			next;
+		}
+		# the machine may be busy, but not three times; nor is 5 s its fault
+		foreach (1 .. 3)
+		{
+			$ms = want_ms($want, $kind->{table});
+			last if !defined $ms || $ms <= $limit + $margin || $ms > 4000;
+		}
+		between($ms, 0, $limit + $margin, "$name: $want->{name}: ms");
+	}
+}
+
+foreach my $kind (@kinds)
+{
+	my $s = make_steps($kind);
+	my %without = measure_wants($kind);
+
+	$s->run('ROLLBACK') if $kind->{state} eq 'work';
+	$s->quit;
+	$s = $pauses->session($kind);
+	$pauses->put($s, $kind) or next;
+	if ($kind->{state} eq 'work')
+	{
+		like($pauses->holds($s), qr/^RowExclusiveLock on \w+, a snapshot$/,
+			"$kind->{name}: what it holds");
+	}
+	elsif ($kind->{state} eq 'relation')
+	{
+		like($pauses->holds($s),
+			qr/^(no lock|RowExclusiveLock on \w+), no snapshot$/,
+			"$kind->{name}: what it holds");
+	}
+	else
+	{
+		is($pauses->holds($s), 'no lock, no snapshot',
+			"$kind->{name}: what it holds");
+	}
+	check_wants($kind->{name}, $kind, %without);
+	$pauses->check_stays($s, $kind, 'after all that');
+	$pauses->let_go($kind);
+	is($s->wait->{sqlstate}, undef, "$kind->{name}: it has no error");
+	$s->quit;
+}
+
+# What the member itself has to tell others, it has told.
+{
+	my ($kind) = grep { $_->{name} eq 'after a block' } @kinds;
+	my $s = $pauses->session($kind);
+
+	$pauses->put($s,
+		{ %$kind, sql => $kind->{sql} =~ s/BEGIN;/BEGIN;\nNOTIFY news, 'mine';/r });
+	ok( poll_until(
+			sub { $listener->query('SELECT 1') =~ /"news".*"mine"/s },
+			1),
+		'a NOTIFY of its own is delivered');
+	$pauses->let_go($kind);
+	$s->quit;
+}
+
+# ------------------------------------------------- PREPARE TRANSACTION
+
+# No pause after it: who coordinates goes on, and everything is to be had when
+# it is finished, by whomever.
+{
+	my ($kind) = grep { $_->{name} eq 'after a transaction' } @kinds;
+	my $table = $kind->{table};
+	my @prepare = ('BEGIN', "INSERT INTO $table VALUES (0)",
+		"ALTER TABLE $table ALTER n TYPE int USING n + 1",
+		"PREPARE TRANSACTION 'member'");
+	my $prepare = join ";\n", @prepare;
+	my $s = make_steps($kind);
+	my $without = elapsed_ms(sub { $s->query($prepare) });
+	my $finish = elapsed_ms(sub { $outsider->query("COMMIT PREPARED 'member'") });
+	my %without = measure_wants($kind);
+
+	$s->quit;
+	# it is not to pause before that, either
+	$s = $pauses->session($kind, sql => 'SET log_min_messages = fatal');
+	$dt->limit($kind->{group} => 1);
+	$s->send($prepare);
+	ok($s->finished(($without + $margin) / 1000), 'PREPARE TRANSACTION answers');
+	ok($dt->session_row($s)->{debt_kb} > 300, 'PREPARE TRANSACTION: it owes');
+	between(elapsed_ms(sub { $outsider->query("COMMIT PREPARED 'member'") }),
+		0, $finish + $margin, 'COMMIT PREPARED by somebody else: ms');
+	$dt->limit($kind->{group} => 0);
+	$s->wait;
+	$dt->limit($kind->{group} => 1);
+	$s->query($prepare);
+	between(elapsed_ms(sub { $s->query("COMMIT PREPARED 'member'") }),
+		0, $finish + $margin, 'COMMIT PREPARED by the member: ms');
+	ok($dt->session_row($s)->{debt_kb} > 300, 'COMMIT PREPARED: it owes');
+	check_wants('after COMMIT PREPARED', $kind, %without);
+	$s->send('BEGIN');
+	ok($dt->wait_paused($s, 'in flight'), 'it pays before it begins anything');
+	is($pauses->holds($s), 'no lock, no snapshot', 'and holds nothing there');
+	check_wants('before the next transaction', $kind, %without);
+	$pauses->let_go($kind);
+	$s->quit;
+}
+
+# ------------------------------------------------------------- a standby
+
+$outsider->query("CREATE DATABASE victim$_") foreach 1 .. 8;
+$outsider->query('CREATE TABLE written (i int)');
+$dt->node->backup('b');
+my $standby_node = PostgreSQL::Test::Cluster->new('standby');
+$standby_node->init_from_backup($dt->node, 'b', has_streaming => 1);
+$standby_node->append_conf('postgresql.conf', q{
+max_standby_streaming_delay = -1
+hot_standby_feedback = off
+});
+$standby_node->start;
+my $standby = DirtyThrottle::Life->over($standby_node);
+ok( $standby_node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'"),
+	'a standby streams');
+
+# Milliseconds until it has replayed all, undef after 5 s.
+sub replay_ms
+{
+	my $done;
+	my $ms = elapsed_ms(
+		sub {
+			my $lsn = $outsider->query('SELECT pg_current_wal_insert_lsn()');
+			$done = poll_until(
+				sub {
+					$standby->sql("SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't';
+				}, 5);
+		});
+	return $done ? $ms : undef;
+}
+
+my $victim = 0;
+my @replayed = (
+	[ 'ALTER TABLE of what it read', sub { 'ALTER TABLE written ADD x' . ++$victim . ' int' } ],
+	[ 'VACUUM of what it read',
+		sub { 'INSERT INTO written SELECT generate_series(1, 100);
+			DELETE FROM written; VACUUM written' } ],
+	[ 'DROP DATABASE', sub { "DROP DATABASE IF EXISTS victim" . ++$victim % 9 } ]);
+
+sub check_replay
+{
+	my ($name, $limits) = @_;
+	my @ms;
+
+	foreach (@replayed)
+	{
+		my ($what, $sql) = @$_;
+
+		$outsider->query($_) foreach split /;/, $sql->();
+		my $ms = replay_ms();
+		push @ms, $ms;
+		between($ms, 0, $limits->[$#ms] + $margin, "$name: replay of $what: ms")
+		  if $limits;
+	}
+	return @ms;
+}
+
+$standby->limit(grp => 0);
+foreach my $case (
+	[ 'after transaction' ],
+	[ 'before BEGIN', 'BEGIN' ],
+	[ 'before SELECT 1', 'SELECT 1' ])
+{
+	my ($name, $next) = @$case;
+	my $s = $standby->session;
+	my $read = 'SELECT count(*) FROM written';
+
+	$s->query($read);
+	my @without = check_replay();
+	$s->query(q{SET dirty_throttle."group" = 'grp'});
+	$standby->sql("SELECT pause_group('grp')");
+	$s->send($read);
+	ok($standby->wait_paused($s, 'after transaction'),
+		"a standby, $name: it pauses after a transaction");
+	if ($next)
+	{
+		$standby->cancel_ms($s);
+		$s->send($next);
+		ok($standby->wait_paused($s, 'in flight'), "a standby, $name: it pauses");
+	}
+	check_replay("a standby, $name", \@without);
+	ok(!$s->finished, "a standby, $name: it pauses on");
+	$standby->sql("SELECT resume_group('grp')");
+	is($s->wait->{sqlstate}, undef, "a standby, $name: it has no error");
+	$s->quit;
+}
+$standby->stop;
+
+# -------------------------------------------------------------- the ends
+
+$_->quit foreach $outsider, $listener;
+my $idle = $dt->session;
+my $without = elapsed_ms(sub { $dt->stop('fast') });
+$idle->quit;
+$dt->node->start;
+my @all = map {
+	my $s = $pauses->session($_);
+	$pauses->put($s, $_);
+	$s
+} @kinds;
+between(elapsed_ms(sub { $dt->stop('fast') }),
+	0, $without + $margin, 'fast shutdown with all kinds of pause: ms');
+$_->quit foreach @all;
+$dt->node->start;
+
+# In a smart one each session comes to its end; who is stopped is not any more.
+sub smart_ms
+{
+	my (@sessions) = @_;
+
+	return elapsed_ms(
+		sub {
+			my $data = $dt->node->data_dir;
+			my $pg_ctl;
+
+			$dt->disconnect;
+			$pg_ctl = fork // die "fork: $!";
+			if ($pg_ctl == 0)
+			{
+				open STDOUT, '>', '/dev/null';
+				exec 'pg_ctl', 'stop', '-D', $data, '-m', 'smart', '-t', '60';
+			}
+			foreach my $s (@sessions)
+			{
+				$s->wait if $s->{marker};
+				$s->quit;
+			}
+			waitpid $pg_ctl, 0;
+			is($?, 0, 'smart shutdown: it comes to its end');
+			$dt->node->_update_pid(0);
+		});
+}
+$idle = $dt->session;
+$without = smart_ms($idle);
+$dt->node->start;
+@all = map {
+	my $s = $pauses->session($_);
+	$pauses->put($s, $_);
+	$s
+} grep { $_->{by} ne 'limit' && $_->{order} ne 'in flight' } @kinds;
+
+# a small debt is paid meanwhile
+my ($payer) = grep { $_->{name} eq 'after a transaction' } @kinds;
+push @all, $pauses->session($payer);
+$pauses->put($all[-1], $payer);
+$dt->limit($payer->{group} => 1000);
+between(smart_ms(@all), 0, $without + 1000 + 600 + $margin,
+	'smart shutdown: ms');
+$dt->node->start;
+
+$dt->finish;
