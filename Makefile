@@ -1,14 +1,19 @@
 # dirty_throttle: see README.md.
 #
-#   make demo    the manual's four examples, on a server of their own
-#   make test    all tests, on servers of their own
-#   make bench   the benchmarks, on servers of their own; about an hour
+#   make                the extension, for the server of PG_CONFIG
+#   make install        into that server
 #
-# They install what is missing (as root, on Debian or Ubuntu) and touch no
-# existing server.  For an existing one: make && make install.
+#   make test           all tests, on servers of their own
+#   make indent         format the C sources, bring typedefs.list up to date
+#   make indent-check   fail if that would change anything
+#   make bench          the benchmarks, on servers of their own; about an hour
+#   make demo           the manual's four examples, on a server of their own
+#
+# The last five install what is missing (as root, on Debian or Ubuntu) and touch
+# no existing server.
 
 MODULE_big = dirty_throttle
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 
 EXTENSION = dirty_throttle
@@ -23,13 +28,15 @@ NO_LOCALE = 1
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
 
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+# also where PG_CPPFLAGS is set on the command line
+override PG_CPPFLAGS += -Isrc
+PG_CFLAGS = -Wall -Wextra -Wmissing-prototypes -Wshadow -Wno-unused-parameter -Wno-sign-compare
 EXTRA_CLEAN = tmp_check output_iso results
 
 PG_CONFIG ?= pg_config
 
 # These need nothing but make and a shell, so they must not need PGXS.
-STANDALONE = demo test bench
+STANDALONE = demo test bench indent indent-check
 ifneq ($(filter $(STANDALONE),$(MAKECMDGOALS)),)
 demo:
 	@demo/run
@@ -37,9 +44,13 @@ test:
 	@test/run
 bench:
 	@bench/run
+indent:
+	@test/indent
+indent-check:
+	@test/indent --check
 .PHONY: $(STANDALONE)
 else
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
-$(OBJS): $(wildcard src/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
 endif

@@ -1,9 +1,9 @@
 /*
  * Cost of a charge: N processes that charge one account, or one each.
  *
- * The rate engine itself (src/rate.c) in shared memory, with a spinlock that
- * waits as PostgreSQL's does: it spins some 100 times, then sleeps.  As in a
- * session, a charge reads the clock, takes the lock and calls the engine; the
+ * The rate engine itself (src/engine/rate.c) in shared memory, with a spinlock
+ * that waits as PostgreSQL's does: it spins some 100 times, then sleeps.  As in
+ * a session, a charge reads the clock, takes the lock and calls the engine; the
  * pause it asks for is not made.  Between two charges a process works for a
  * given time, without the lock.
  *
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rate.h"
+#include "engine/rate.h"
 
 #define MAX_PROCESSES	1024
 

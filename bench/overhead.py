@@ -21,7 +21,8 @@ Instructions are counted by `perf` where the machine has counters, otherwise
 by valgrind's callgrind in the server process (of a server: a single-user
 session is in no group); of two runs of different length the difference is taken, so that what happens once per session cancels out.
 Under valgrind time passes some 50 times slower in comparison, so what happens
-by the clock, charging ten times a second, is overstated there.
+by the clock would be overstated: the handler of the timer that charges a
+running statement, at most a thousand times a second, is not counted there.
 """
 
 import glob
@@ -39,7 +40,7 @@ TEXT = {'A': 'not loaded', 'B': 'no group', 'C': 'no limit',
         'D': 'limit out of reach'}
 OUT_OF_REACH = 16777216
 SPEED_TARGET = 0.995
-INSTRUCTIONS_TARGET = {'B': 0.3, 'C': 0.3, 'D': 2.0}     # per cent
+INSTRUCTIONS_TARGET = {'B': 0.1, 'C': 0.5, 'D': 0.5}     # per cent
 
 PLANS = {
     'full': {'rounds': 14, 'pgbench': 2, 'repeats': 3, 'scale': 10,
@@ -197,6 +198,8 @@ class UnderCallgrind:
             self.process = subprocess.Popen(
                 ['valgrind', '--tool=callgrind', '--trace-children=yes',
                  '--callgrind-out-file=%s%%p' % self.files,
+                 '--toggle-collect=tick',       # in src/backend/live.c
+                 '--collect-atstart=yes',
                  os.path.join(server.bindir(), 'postgres'), '-D',
                  self.srv.data], stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log)
@@ -326,8 +329,8 @@ def draw(ctx, result, ratios, counts, tool):
                       for w in COUNTED]
             axes[1].barh([y + 0.25 * (k - 1) for y in range(len(COUNTED))],
                          values, 0.22, color=colors[letter])
-        axes[1].axvline(0.3, color='tab:red', lw=0.8, ls='--')
-        axes[1].axvline(2, color='tab:red', lw=0.8, ls='--')
+        axes[1].axvline(0.1, color='tab:red', lw=0.8, ls='--')
+        axes[1].axvline(0.5, color='tab:red', lw=0.8, ls='--')
         axes[1].set_yticks(range(len(COUNTED)), list(COUNTED))
         axes[1].invert_yaxis()
         axes[1].set_xlabel('instructions, %% more than when not loaded (%s)'

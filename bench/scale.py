@@ -53,7 +53,8 @@ def charge_costs(ctx, plan):
     source = os.path.dirname(here) + '/src'
     program = ctx.path('charge')
     subprocess.check_call(['gcc', '-std=gnu11', '-O2', '-I' + source, '-o',
-                           program, here + '/charge.c', source + '/rate.c'])
+                           program, here + '/charge.c',
+                           source + '/engine/rate.c'])
     rows = []
     for run in range(plan['repeats']):
         ctx.progress('cost of a charge, %d of %d' % (run + 1,

@@ -3,15 +3,7 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION dirty_throttle" to load this file. \quit
 
--- Definitions: for the DBA, who may GRANT EXECUTE.
-
-CREATE FUNCTION set_group_dirty_limit(group_name text, kb_per_second float8)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_dirty_limit(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
-'Set the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), 0 to 16777216, 0 = no limit; creates the group when it is new. Takes effect at once for all its sessions, is durable, and is not undone by ROLLBACK.';
+-- Resource groups: for the DBA, who may GRANT EXECUTE.
 
 CREATE FUNCTION create_resource_group(group_name text, dirty_rate_limit float8 DEFAULT 0)
 RETURNS void
@@ -19,7 +11,15 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION create_resource_group(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION create_resource_group(text, float8) IS
-'Create a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes), 0 = no limit. Names have 1 to 63 bytes. An error when the group exists.';
+'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes. It is an error if the group exists. The change is durable and not undone by ROLLBACK.';
+
+CREATE FUNCTION set_group_dirty_limit(group_name text, kb_per_second float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_dirty_limit(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
+'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit takes effect at once for all sessions of the group, is durable and not undone by ROLLBACK.';
 
 CREATE FUNCTION reset_group_dirty_limit(group_name text)
 RETURNS void
@@ -27,7 +27,39 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION reset_group_dirty_limit(text) FROM PUBLIC;
 COMMENT ON FUNCTION reset_group_dirty_limit(text) IS
-'Remove the dirty rate limit of a resource group: the same as setting it to 0. An error when the group does not exist.';
+'Removes the dirty rate limit of a resource group, like setting it to 0. It is an error if the group does not exist.';
+
+CREATE FUNCTION set_group_wal_limit(group_name text, kb_per_second float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_wal_limit(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
+'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. It takes effect at once for all sessions of the group, is durable and not undone by ROLLBACK.';
+
+CREATE FUNCTION reset_group_wal_limit(group_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION reset_group_wal_limit(text) FROM PUBLIC;
+COMMENT ON FUNCTION reset_group_wal_limit(text) IS
+'Removes the WAL rate limit of a resource group, like setting it to 0. It is an error if the group does not exist.';
+
+CREATE FUNCTION set_group_burst(group_name text, ms float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_burst(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_burst(text, float8) IS
+'Sets how much unused capacity a resource group can save up, in milliseconds of its rate, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+
+CREATE FUNCTION set_group_mode(group_name text, mode text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_mode(text, text) IS
+'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -35,7 +67,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION rename_resource_group(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION rename_resource_group(text, text) IS
-'Rename a resource group. Its sessions stay members; settings of roles and databases that name it keep the old name and must be changed.';
+'Renames a resource group. Its sessions stay members. Settings of roles and databases keep the old name and must be changed.';
 
 CREATE FUNCTION drop_resource_group(group_name text, if_exists boolean DEFAULT false, force boolean DEFAULT false)
 RETURNS void
@@ -43,7 +75,49 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION drop_resource_group(text, boolean, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION drop_resource_group(text, boolean, boolean) IS
-'Drop a resource group. if_exists: a notice instead of an error when it does not exist. force: release the sessions that are members of it, at once and wherever they sleep, instead of an error.';
+'Drops a resource group. With if_exists, a group that does not exist causes a notice instead of an error. With force, sessions that are members of the group leave it at once, also while they pause, instead of causing an error.';
+
+CREATE FUNCTION grant_group_use(group_name text, role_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION grant_group_use(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION grant_group_use(text, text) IS
+'Allows a role, and roles that have its privileges, to put their own sessions into a resource group with join_group(). The grant is durable and not undone by ROLLBACK.';
+
+CREATE FUNCTION revoke_group_use(group_name text, role_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION revoke_group_use(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION revoke_group_use(text, text) IS
+'Revokes what grant_group_use() has granted. Sessions that have joined the group stay until they leave it. A grant that does not exist causes a notice.';
+
+-- What runs: for the DBA, who may GRANT EXECUTE.
+
+CREATE FUNCTION set_session_group(pid int4, group_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_session_group(int4, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_session_group(int4, text) IS
+'Moves the session with this process ID into a resource group, also while it runs a query or command and while it pauses. NULL or '''' takes it out of its group. What the session owes stays with its old group. The move lasts until dirty_throttle."group" is set or reset in the session, the session is moved again, or the group is dropped.';
+
+CREATE FUNCTION suspend_group(group_name text, hard boolean DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION suspend_group(text, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION suspend_group(text, boolean) IS
+'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
+
+CREATE FUNCTION resume_group(group_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION resume_group(text) FROM PUBLIC;
+COMMENT ON FUNCTION resume_group(text) IS
+'Resumes a resource group that suspend_group() has suspended. A group that is not suspended causes a notice.';
 
 CREATE FUNCTION dirty_throttle_reset(group_name text DEFAULT NULL)
 RETURNS void
@@ -51,16 +125,57 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dirty_throttle_reset(text) FROM PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_reset(text) IS
-'Set the counters blocks_dirtied, pauses and paused_time of a resource group, or of all groups, to 0.';
+'Resets the counters of a resource group, or of all groups, to 0, and discards the rates that suggest_group_limits() has collected.';
 
 -- For everybody.
+
+CREATE FUNCTION join_group(group_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION join_group(text) TO PUBLIC;
+COMMENT ON FUNCTION join_group(text) IS
+'Puts the current session into a resource group that was granted to its role with grant_group_use(). Works like SET dirty_throttle."group", without the privilege to set it. It is an error if the group was not granted, or if set_session_group() has moved the session.';
+
+CREATE FUNCTION leave_joined_group()
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION leave_joined_group() TO PUBLIC;
+COMMENT ON FUNCTION leave_joined_group() IS
+'Leaves the resource group that the current session has joined with join_group(). Works like RESET dirty_throttle."group": the settings of role and database apply again. It is an error if the session has not joined a group, or if set_session_group() has moved it.';
 
 CREATE FUNCTION dirty_throttle_ddl()
 RETURNS SETOF text
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_ddl() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_ddl() IS
-'The SQL that recreates all resource groups, a statement a row: for pg_upgrade, other nodes and version control.';
+'Returns the SQL statements that recreate all resource groups and grants, one per row, for pg_upgrade, other servers and version control.';
+
+CREATE FUNCTION suggest_group_limits(
+    OUT group_name name,
+    OUT mode text,
+    OUT observed_since timestamptz,
+    OUT dirty_seconds int8,
+    OUT dirty_rate_p50 float8,
+    OUT dirty_rate_p95 float8,
+    OUT dirty_rate_max float8,
+    OUT suggested_dirty_limit float8,
+    OUT wal_seconds int8,
+    OUT wal_rate_p50 float8,
+    OUT wal_rate_p95 float8,
+    OUT wal_rate_max float8,
+    OUT suggested_wal_limit float8
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION suggest_group_limits() TO PUBLIC;
+COMMENT ON FUNCTION suggest_group_limits() IS
+'Returns one row per resource group: the rates of its sessions since observed_since, in KB/s, over the seconds in which they dirtied buffers or wrote WAL (number of these seconds, median, 95th percentile within 7 %, and maximum), and the 95th percentile rounded up as a suggestion. NULL means that there was no such second. Rates under an enforced limit say little: use mode observe first, see set_group_mode().';
+
+-- Views, for everybody.
 
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
@@ -73,32 +188,60 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT pauses int8,
     OUT paused_time float8,
     OUT debt_kb float8,
-    OUT stats_reset timestamptz
+    OUT stats_reset timestamptz,
+    OUT wal_rate_limit float8,
+    OUT wal_rate float8,
+    OUT wal_bytes int8,
+    OUT wal_debt_kb float8,
+    OUT wal_pauses int8,
+    OUT burst float8,
+    OUT mode text,
+    OUT observed_pauses int8,
+    OUT observed_pause_time float8,
+    OUT suspended_since timestamptz,
+    OUT suspended_hard boolean,
+    OUT releases int8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_groups() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_groups() IS
-'The rows of the view dirty_throttle_groups.';
+'Returns the rows of the view dirty_throttle_groups.';
 
 CREATE VIEW dirty_throttle_groups AS
 SELECT group_name, dirty_rate_limit, active_processes,
        per_process_dirty_rate_limit, paused_processes, dirty_rate,
-       blocks_dirtied, pauses, paused_time, debt_kb, stats_reset
+       blocks_dirtied, pauses, paused_time, debt_kb, stats_reset,
+       wal_rate_limit, wal_rate, wal_bytes, wal_debt_kb, wal_pauses,
+       burst, mode, observed_pauses, observed_pause_time,
+       suspended_since, suspended_hard, releases
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: one row a group, its limit beside what it does.';
+COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: limits, measured rates and counters, one row per group';
 COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_rate_limit IS 'Limit for all its sessions together, KB/s (1 KB = 1000 bytes); 0 = no limit';
-COMMENT ON COLUMN dirty_throttle_groups.active_processes IS 'Sessions that are members now';
-COMMENT ON COLUMN dirty_throttle_groups.per_process_dirty_rate_limit IS 'Limit divided by the number of members, KB/s; NULL when there is none. Each member''s share when all of them want more';
-COMMENT ON COLUMN dirty_throttle_groups.paused_processes IS 'Members that are pausing now';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate, averaged over the last 5 seconds, KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.blocks_dirtied IS 'Shared buffers dirtied by members since stats_reset, blocks';
-COMMENT ON COLUMN dirty_throttle_groups.pauses IS 'Pauses of members since stats_reset';
-COMMENT ON COLUMN dirty_throttle_groups.paused_time IS 'Time members have paused since stats_reset, all added up, ms; a pause counts when it ends';
-COMMENT ON COLUMN dirty_throttle_groups.debt_kb IS 'Dirtied, but not paid for yet, KB';
-COMMENT ON COLUMN dirty_throttle_groups.stats_reset IS 'When the counters were last set to 0';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_rate_limit IS 'Limit on dirtying shared buffers for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.active_processes IS 'Number of sessions that are members';
+COMMENT ON COLUMN dirty_throttle_groups.per_process_dirty_rate_limit IS 'dirty_rate_limit divided by the number of members, in KB/s: the share of each member when all of them want more; NULL if there is no member';
+COMMENT ON COLUMN dirty_throttle_groups.paused_processes IS 'Number of sessions that are pausing for the group: members, and sessions that have left it and still owe to it';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.blocks_dirtied IS 'Number of shared buffers dirtied by members since stats_reset';
+COMMENT ON COLUMN dirty_throttle_groups.pauses IS 'Number of pauses of members since stats_reset';
+COMMENT ON COLUMN dirty_throttle_groups.paused_time IS 'Total time that members have paused since stats_reset, in milliseconds; a pause is added when it ends';
+COMMENT ON COLUMN dirty_throttle_groups.debt_kb IS 'Dirtied but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_groups.stats_reset IS 'Time at which the counters were last reset';
+COMMENT ON COLUMN dirty_throttle_groups.wal_rate_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.wal_bytes IS 'WAL written by members since stats_reset, in bytes';
+COMMENT ON COLUMN dirty_throttle_groups.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_groups.wal_pauses IS 'Number of the pauses, of those counted in column pauses, that the WAL rate limit has caused';
+COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up, in milliseconds of its rate';
+COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe if the limits make no session pause';
+COMMENT ON COLUMN dirty_throttle_groups.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
+COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
+COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
+COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since stats_reset that a member went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
 
 CREATE FUNCTION dirty_throttle_sessions(
     OUT pid int4,
@@ -109,18 +252,31 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT pauses int8,
     OUT paused_time float8,
     OUT debt_kb float8,
-    OUT paused_since timestamptz
+    OUT paused_since timestamptz,
+    OUT wal_bytes int8,
+    OUT wal_debt_kb float8,
+    OUT paused_by text,
+    OUT observed_pauses int8,
+    OUT observed_pause_time float8,
+    OUT moved boolean,
+    OUT has_left boolean,
+    OUT pauses_in_commands boolean,
+    OUT releases int8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_sessions() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_sessions() IS
-'The rows of the view dirty_throttle_sessions.';
+'Returns the rows of the view dirty_throttle_sessions.';
 
 CREATE VIEW dirty_throttle_sessions AS
 SELECT s.pid, r.rolname AS usename, d.datname,
        a.application_name, s.group_name, s.blocks_dirtied, s.pauses,
-       s.paused_time, s.debt_kb, s.paused_since
+       s.paused_time, s.debt_kb, s.paused_since,
+       s.wal_bytes, s.wal_debt_kb, s.paused_by,
+       s.observed_pauses, s.observed_pause_time, s.moved, s.has_left,
+       s.pauses_in_commands, s.releases
 FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) s.usesysid
@@ -129,14 +285,86 @@ FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_stat_activity AS a
           ON a.pid OPERATOR(pg_catalog.=) s.pid;
 GRANT SELECT ON dirty_throttle_sessions TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group: one row a session. Other users'' sessions are shown to members of pg_read_all_stats only.';
+COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group, one row per session, and one per group that a session has left and still owes to; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_sessions.pid IS 'Process ID, as in pg_stat_activity';
-COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for a worker of the server';
+COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for a background worker without one';
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Shared buffers dirtied since the session joined the group, blocks';
-COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Pauses since the session joined the group';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Time paused since the session joined the group, the present pause included, ms';
-COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied, but not paid for yet, KB';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Since when it is pausing; NULL when it is running';
+COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the session joined the group';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused since the session joined the group, including the current pause, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, the limit that takes longer to pay for, or suspend_group; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
+COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
+COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group and still owes to it; the counters in this row are 0, and another row shows the group that it is in now, if any';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause in the middle of commands, where they check for interrupts; otherwise it pays after its transactions: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
+COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
+
+CREATE FUNCTION dirty_throttle_grants(
+    OUT group_name name,
+    OUT roleid oid
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_grants() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_grants() IS
+'Returns the rows of the view dirty_throttle_grants.';
+
+CREATE VIEW dirty_throttle_grants AS
+SELECT g.group_name, r.rolname AS role_name
+FROM dirty_throttle_grants() AS g
+     JOIN pg_catalog.pg_roles AS r
+          ON r.oid OPERATOR(pg_catalog.=) g.roleid;
+GRANT SELECT ON dirty_throttle_grants TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_grants IS 'Roles that may join resource groups: one row per group and role, as granted with grant_group_use()';
+COMMENT ON COLUMN dirty_throttle_grants.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_grants.role_name IS 'Name of the role; sessions of roles that have its privileges may join the group, too';
+
+CREATE VIEW dirty_throttle_blocking AS
+SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
+       w.datname AS waiting_datname,
+       w.application_name AS waiting_application_name,
+       l.waitstart AS waiting_since,
+       extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) l.waitstart)::float8
+           OPERATOR(pg_catalog.*) 1000 AS waiting_time,
+       l.locktype, l.mode AS lockmode,
+       CASE WHEN l.relation IS NULL THEN NULL
+            WHEN l.database OPERATOR(pg_catalog.=) d.oid
+            THEN l.relation::pg_catalog.regclass::pg_catalog.text
+            ELSE l.relation::pg_catalog.text
+       END AS relation,
+       s.pid AS holder_pid, s.group_name,
+       s.paused_since AS holder_paused_since,
+       s.releases AS holder_releases
+FROM pg_catalog.pg_locks AS l
+     JOIN pg_catalog.pg_database AS d
+          ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+     CROSS JOIN LATERAL
+          (SELECT pg_catalog.pg_blocking_pids(l.pid) AS pids OFFSET 0) AS b
+     JOIN dirty_throttle_sessions() AS s
+          ON s.pid OPERATOR(pg_catalog.=) ANY (b.pids)
+     LEFT JOIN pg_catalog.pg_stat_activity AS w
+          ON w.pid OPERATOR(pg_catalog.=) l.pid
+WHERE NOT l.granted AND s.paused_since IS NOT NULL;
+GRANT SELECT ON dirty_throttle_blocking TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_blocking IS 'Sessions that wait for a pausing member: one row per pair of a session that waits for a heavyweight lock and a pausing member that blocks it; shows the members that dirty_throttle_sessions shows to the same role';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_pid IS 'Process ID of the waiting session';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_usename IS 'Name of the waiting session''s user';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_datname IS 'Name of the waiting session''s database';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_application_name IS 'Name of the waiting session''s application';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began; NULL for a very short time after that';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_time IS 'Duration of the wait, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it';
+COMMENT ON COLUMN dirty_throttle_blocking.lockmode IS 'Lock mode that the waiting session wants';
+COMMENT ON COLUMN dirty_throttle_blocking.relation IS 'Table or index that the lock is on: its name, or its OID if it is in another database; NULL if the lock is on something else';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the pausing member that blocks the session';
+COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the member''s resource group';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';

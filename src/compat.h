@@ -16,7 +16,6 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
-#include "utils/acl.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -34,33 +33,18 @@ extern bool pq_check_connection(void);
 #define guc_malloc(elevel, size)	malloc(size)
 #endif
 
-/* 16: one object_aclcheck for all catalogs */
-#if PG_VERSION_NUM < 160000
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
-
-static inline AclResult
-object_aclcheck(Oid classid, Oid objectid, Oid roleid, AclMode mode)
-{
-	if (classid == NamespaceRelationId)
-		return pg_namespace_aclcheck(objectid, roleid, mode);
-	Assert(classid == ProcedureRelationId);
-	return pg_proc_aclcheck(objectid, roleid, mode);
-}
-#endif
-
 /*
- * 16: a variable tells that VACUUM has come to its failsafe.  On 15 the naps of
- * vacuum_cost_delay end with it.
+ * 16: a variable tells that VACUUM has come to its failsafe.  In 15 it
+ * switches the cost-based delay off.
  */
 #if PG_VERSION_NUM < 160000
 #define vacuum_cost_delay		VacuumCostDelay
-#define DT_FAILSAFE_ENDS_NAPS	true
+#define DT_FAILSAFE_ENDS_DELAY	true
 #define VacuumFailsafeActive \
 	((MyProc->statusFlags & PROC_IN_VACUUM) && VacuumCostDelay > 0 && \
 	 !VacuumCostActive)
 #else
-#define DT_FAILSAFE_ENDS_NAPS	false
+#define DT_FAILSAFE_ENDS_DELAY	false
 #endif
 
 /* 16: the lists of the lock manager are dlists */
@@ -80,18 +64,13 @@ dt_next_holder(LOCK *lock, PROCLOCK *holder)
 #endif
 }
 
-/* 17: extensions name their wait events */
+/*
+ * 17: extensions name their wait events.  Processes are known by proc numbers,
+ * from 0: MyProcNumber instead of MyProc->pgprocno, a macro for other ones.
+ */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name) PG_WAIT_EXTENSION
-#endif
-
-/* 17: processes are known by proc numbers, from 0 */
-#if PG_VERSION_NUM < 170000
 #define INVALID_PROC_NUMBER	InvalidBackendId
-#endif
-
-/* 17: MyProcNumber instead of MyProc->pgprocno, a macro for other processes */
-#if PG_VERSION_NUM < 170000
 #define MyProcNumber	(MyProc->pgprocno)
 #define GetNumberFromPGProc(proc)	((proc)->pgprocno)
 #endif

@@ -15,6 +15,10 @@
 #	sb_user COMMAND...		run as the ordinary user, in a clean environment
 #	sb_job SECONDS LOG SHOW COMMAND...
 #							the same with a time limit, shows progress
+#	sb_start LOG SHOW COMMAND...
+#							the same in the background; sets SB_JOB
+#	sb_running JOB, sb_wait JOB, sb_stop JOB DIRECTORY
+#							is it, its exit status, end it and its servers
 #	sb_say TEXT				a line with the time since the start
 #
 # They set SB_DIR, SB_SRC (the source copy), SB_BINDIR and SB_PG_CONFIG (in
@@ -23,7 +27,8 @@
 SB_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd) || exit
 SB_KEEP=${SB_KEEP:-0}
 SB_DIR=
-SB_JOB=
+SB_JOB=							# the process group that was started last
+SB_JOBS=()						# all that are not waited for, as subscripts
 SB_AS=()						# what makes a command run as the ordinary user
 SB_OLDEST=15					# releases that are supported
 SB_NEWEST=18
@@ -43,36 +48,53 @@ sb_die()
 
 # ---------------------------------------------------------------- clean up
 
-# Processes that run a program of the copied installation.
+# Processes that run a program of the copied installation, in a directory.
 sb_processes()
 {
-	find /proc -mindepth 2 -maxdepth 2 -name exe -lname "$SB_DIR/*" 2>/dev/null |
-		cut -d / -f 3
+	local pid
+
+	for pid in $(find /proc -mindepth 2 -maxdepth 2 -name exe -lname "$SB_DIR/*" \
+		2>/dev/null | cut -d / -f 3); do
+		case $(readlink "/proc/$pid/cwd")/ in "${1:-}"/*) echo "$pid" ;; esac
+	done
 }
 
-# End the job and all servers (fast shutdown); what is left after ten seconds
-# is killed.
+# sb_alive DIRECTORY JOB...: is anything left of them?
+sb_alive()
+{
+	local job
+
+	[ -z "$(sb_processes "$1")" ] || return 0
+	shift
+	for job; do
+		! kill -0 -- "-$job" 2>/dev/null || return 0
+	done
+	return 1
+}
+
+# End a job and the servers below a directory (fast shutdown); what is left
+# after ten seconds is killed.  Without arguments: all of them.
 sb_stop()
 {
-	local pid pids i
+	local dir=${2:-} jobs=(${1:-${!SB_JOBS[@]}}) job pid pids i
 
-	[ -z "$SB_JOB" ] || kill -TERM -- "-$SB_JOB" 2>/dev/null
-	pids=" $(sb_processes | tr '\n' ' ')"
+	for job in "${jobs[@]}"; do
+		kill -TERM -- "-$job" 2>/dev/null
+	done
+	pids=" $(sb_processes "$dir" | tr '\n' ' ')"
 	while read -r pid; do
 		case $pids in *" $pid "*) kill -INT "$pid" 2>/dev/null ;; esac
-	done < <(find "$SB_DIR" -name postmaster.pid -exec head -n 1 {} \; 2>/dev/null)
+	done < <(find "${dir:-$SB_DIR}" -name postmaster.pid -exec head -n 1 {} \; 2>/dev/null)
 	for ((i = 0; i < 100; i++)); do
-		pids=$(sb_processes)
-		[ -z "$pids" ] && { [ -z "$SB_JOB" ] || ! kill -0 -- "-$SB_JOB"; } \
-			2>/dev/null && break
+		sb_alive "$dir" "${jobs[@]}" || break
 		sleep 0.1
 	done
+	pids=$(sb_processes "$dir")
 	[ -z "$pids" ] || kill -KILL $pids 2>/dev/null
-	if [ -n "$SB_JOB" ]; then
-		kill -KILL -- "-$SB_JOB" 2>/dev/null
-		wait "$SB_JOB" 2>/dev/null
-		SB_JOB=
-	fi
+	for job in "${jobs[@]}"; do
+		kill -KILL -- "-$job" 2>/dev/null
+		sb_wait "$job"
+	done
 }
 
 sb_end()
@@ -262,7 +284,8 @@ sb_programs()
 	done
 }
 
-# Copy what is written to or must know its place, link to all the rest.
+# Copy what is written to or must know its place, link to all the rest.  What
+# is installed of the extension stays behind: it may be another release's.
 sb_copy_installation()
 {
 	local config=$SB_SYSTEM_PG_CONFIG root=$SB_DIR/root
@@ -273,8 +296,9 @@ sb_copy_installation()
 	pkglibdir=$("$config" --pkglibdir)
 
 	sb_copy "$bindir" "$root$bindir" $(sb_programs "$bindir") &&
-		sb_copy "$sharedir" "$root$sharedir" . &&
-		sb_copy "$pkglibdir" "$root$pkglibdir" . || return
+		sb_copy "$sharedir" "$root$sharedir" --exclude='*/dirty_throttle*' . &&
+		sb_copy "$pkglibdir" "$root$pkglibdir" --exclude='*/dirty_throttle*' . ||
+		return
 	for dir in "$bindir" "$sharedir" "$pkglibdir"; do
 		while dir=$(dirname "$dir") && [ "$dir" != / ]; do
 			for entry in "$dir"/*; do
@@ -331,14 +355,13 @@ sb_create()
 	sb_copy_installation || sb_die "could not copy the PostgreSQL installation"
 }
 
-# Run a command with a time limit, its output in LOG; lines that match the
+# Run a command in the background, its output in LOG; lines that match the
 # extended regular expression SHOW are shown as progress.
-sb_job()
+sb_start()
 {
-	local limit=$1 log=$2 show=$3 status deadline
+	local log=$1 show=$2
 
-	shift 3
-	deadline=$((SECONDS + limit))
+	shift 2
 	set -m						# a process group that can be ended as a whole
 	{
 		sb_user "$@" </dev/null 2>&1 | while IFS= read -r line; do
@@ -349,7 +372,33 @@ sb_job()
 	} &
 	SB_JOB=$!
 	set +m
-	while kill -0 "$SB_JOB" 2>/dev/null; do
+	SB_JOBS[SB_JOB]=1
+}
+
+sb_running()
+{
+	kill -0 "$1" 2>/dev/null
+}
+
+sb_wait()
+{
+	local status
+
+	wait "$1" 2>/dev/null
+	status=$?
+	unset "SB_JOBS[$1]"
+	return $status
+}
+
+# The same with a time limit, and wait for it.
+sb_job()
+{
+	local limit=$1 log=$2 deadline
+
+	shift
+	deadline=$((SECONDS + limit))
+	sb_start "$@"
+	while sb_running "$SB_JOB"; do
 		if [ $SECONDS -ge $deadline ]; then
 			sb_say "  no end after $limit s: stopped"
 			echo "stopped after $limit s" >>"$log"
@@ -358,8 +407,5 @@ sb_job()
 		fi
 		sleep 0.1
 	done
-	wait "$SB_JOB"
-	status=$?
-	SB_JOB=
-	return $status
+	sb_wait "$SB_JOB"
 }

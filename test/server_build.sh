@@ -7,18 +7,34 @@
 # ${XDG_CACHE_HOME:-/var/cache}/dirty_throttle-core, unless it is there
 # already; sets $build, the build tree, and PG_CONFIG.
 
-# Have apt-get fetch sources from where this machine has its packages from,
-# with a state of its own.
+# The Debian mirror that this machine has its packages from.
+sb_apt_mirror()
+{
+	local codename
+
+	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
+		--format '$(REPO_URI) $(RELEASE)' |
+		awk -v r="$codename" '$2 == r && !found { print $1; found = 1 }'
+}
+
+# sb_apt_sources DIRECTORY [RELEASE]: have apt-get fetch sources from where this
+# machine has its packages from, with a state of its own; those of another
+# release of Debian from the same mirror.
 sb_apt_sources()
 {
-	local dir=$1 uri release component
+	local dir=$1 other=${2:-} uri release component
 
 	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" || return
-	apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
-		--format '$(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u |
-		while read -r uri release component; do
-			echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $release $component"
-		done >"$dir/sources.list"
+	if [ -n "$other" ]; then
+		uri=$(sb_apt_mirror)
+		[ -z "$uri" ] || echo "$uri $other main"
+	else
+		apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
+			--format '$(REPO_URI) $(RELEASE) $(COMPONENT)' | sort -u
+	fi | while read -r uri release component; do
+		echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $release $component"
+	done >"$dir/sources.list"
 	[ -s "$dir/sources.list" ] || return
 	cat >"$dir/apt.conf" <<CONF
 Dir::Etc::sourcelist "$dir/sources.list";
@@ -31,20 +47,23 @@ CONF
 	apt-get -q update
 }
 
-# Unpack the newest source of release $major that can be had into src.  What
-# a security update has replaced may not be there any more.
+# sb_fetch_source DIRECTORY [PATTERN...]: unpack the newest source of release
+# $major that can be had into src, or what matches of it.  What a security
+# update has replaced may not be there any more.
 sb_fetch_source()
 {
 	local versions version
 
 	cd "$1" || return
+	shift
 	versions=$(apt-cache showsrc --only-source "postgresql-$major" |
 		sed -n 's/^Version: //p' | sort -rVu)
 	for version in $versions; do
 		rm -f postgresql-*
 		apt-get -q source --download-only "postgresql-$major=$version" || continue
 		# as PostgreSQL released it: Debian's patches change where it installs
-		mkdir src && tar -xf postgresql-*.orig.tar.* -C src --strip-components=1
+		mkdir src && tar -xf postgresql-*.orig.tar.* -C src --strip-components=1 \
+			--wildcards "$@"
 		return
 	done
 	echo "no source package postgresql-$major can be had" >&2

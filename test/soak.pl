@@ -466,7 +466,7 @@ foreach my $g (sort { $a->[0] cmp $b->[0] } constant_groups('blocks_dirtied, pau
 }
 
 note join ', ', map { "$_ $ok{$_}" } sort keys %ok;
-is(join(', ', grep { !$ok{$_} && !/fails|in time/ } sort keys %ok), '', 'each kind of statement has succeeded') 
+is(join(', ', grep { !$ok{$_} && !/fails|in time/ } sort keys %ok), '', 'each kind of statement has succeeded')
   if $minutes * $count >= 80;
 note "throttling was switched off $n{switched} times";
 

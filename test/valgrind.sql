@@ -175,13 +175,13 @@ SELECT group_name, blocks_dirtied > 0 FROM dirty_throttle_sessions;
 ALTER TABLE par SET (parallel_workers = 2);
 CREATE INDEX ON par (i);
 
--- since 1.1
+-- WAL limits, bursts, modes
 SELECT set_group_wal_limit('grp_a', 2000), set_group_burst('grp_a', 100);
 UPDATE t SET i = i + 1;
 VACUUM t;
 SELECT set_group_mode('grp_a', 'observe');
 INSERT INTO t SELECT i, repeat('o', 1000) FROM generate_series(1, 1000) i;
-SELECT would_pauses > 0 FROM dirty_throttle_groups WHERE group_name = 'grp_a';
+SELECT observed_pauses > 0 FROM dirty_throttle_groups WHERE group_name = 'grp_a';
 SELECT group_name, dirty_seconds > 0 FROM suggest_group_limits();
 SELECT set_group_mode('grp_a', 'enforce'), reset_group_wal_limit('grp_a');
 CREATE ROLE joiner;

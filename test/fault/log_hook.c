@@ -39,15 +39,15 @@ static void
 count(ErrorData *message)
 {
 	const char *function = message->funcname ? message->funcname : "";
-	const char *text = message->message ? message->message : "";
+	const char *said = message->message ? message->message : "";
 
 	if (strcmp(function, "log_hook_say") == 0)
 		own++;
-	else if (strncmp(text, "dirty_throttle: ", 16) == 0)
+	else if (strncmp(said, "dirty_throttle: ", 16) == 0)
 		probes++;
 	else if (strcmp(function, "ProcessLogMemoryContextInterrupt") == 0)
 		listings++;
-	else if (strncmp(text, "Grand total", 11) == 0)
+	else if (strncmp(said, "Grand total", 11) == 0)
 		ends++;
 	else if (strncmp(function, "MemoryContextStats", 18) == 0)
 		 /* part of a listing */ ;

@@ -19,11 +19,11 @@ int			fault_delay_unmask_ms = 0;	/* set by worker.c; 0 = no delay */
 int
 sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
-	static __typeof__(sigprocmask) *real;
+	static int	(*real) (int, const sigset_t *, sigset_t *);
 	struct timespec left = {0, fault_delay_unmask_ms * 1000000L};
 
 	if (!real)
-		real = (__typeof__(sigprocmask) *) dlsym(RTLD_NEXT, "sigprocmask");
+		*(void **) &real = dlsym(RTLD_NEXT, "sigprocmask");
 	if (left.tv_nsec > 0 && set && how != SIG_BLOCK &&
 		sigismember(set, SIGTERM) == (how == SIG_UNBLOCK))
 	{

@@ -38,7 +38,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "registry.h"
+#include "registry/shmem.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -106,9 +106,9 @@ sleep_ms(int ms)
 }
 
 static void
-say(const char *text)
+say(const char *message)
 {
-	(void) !write(STDERR_FILENO, text, strlen(text));
+	(void) !write(STDERR_FILENO, message, strlen(message));
 }
 
 static void

@@ -110,7 +110,7 @@ DROP VIEW all_groups;
 SET dirty_throttle."group" = 'grp_a';
 DROP EXTENSION dirty_throttle;
 SELECT proname FROM pg_proc
-WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits)|(pause|resume|session|join)_group|joined_group';
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits)|(suspend|resume|session|join)_group|joined_group';
 SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
 SHOW dirty_throttle."group";
 CREATE TABLE copied (line text);

@@ -42,8 +42,8 @@ TABLE definitions;
 SELECT paused_processes, dirty_rate, blocks_dirtied, pauses, paused_time,
        debt_kb, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
 FROM dirty_throttle_groups;
-SELECT wal_rate, wal_bytes, wal_debt_kb, wal_pauses, would_pauses,
-       would_pause_time, paused_since, paused_hard
+SELECT wal_rate, wal_bytes, wal_debt_kb, wal_pauses, observed_pauses,
+       observed_pause_time, suspended_since, suspended_hard
 FROM dirty_throttle_groups;
 SELECT reset_group_dirty_limit('grp_c');
 SELECT rename_resource_group('grp_b', 'grp_d');
@@ -89,11 +89,11 @@ SELECT set_group_mode('grp_w', 'observe'); :show
 SELECT set_group_mode('grp_w', 'observe'); :show
 SELECT set_group_mode('grp_w', 'enforce'); :show
 
--- Pausing
-\set show 'SELECT paused_since IS NOT NULL AS paused, paused_hard FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
-SELECT pause_group('grp_w'); :show
-SELECT pause_group(hard => true, group_name => 'grp_w'); :show
-SELECT pause_group('grp_w', false); :show
+-- Suspending
+\set show 'SELECT suspended_since IS NOT NULL AS suspended, suspended_hard FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+SELECT suspend_group('grp_w'); :show
+SELECT suspend_group(hard => true, group_name => 'grp_w'); :show
+SELECT suspend_group('grp_w', false); :show
 SELECT resume_group('grp_w'); :show
 SELECT resume_group('grp_w'); :show
 SELECT drop_resource_group('grp_w');
@@ -161,8 +161,8 @@ SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
 FROM (VALUES (1, 'reset_group_wal_limit($1)'),
              (2, 'set_group_burst($1, 0)'),
              (3, 'set_group_mode($1, ''observe'')'),
-             (4, 'pause_group($1)'),
-             (5, 'pause_group($1, true)'),
+             (4, 'suspend_group($1)'),
+             (5, 'suspend_group($1, true)'),
              (6, 'resume_group($1)'),
              (7, 'grant_group_use($1, current_user)'),
              (8, 'revoke_group_use($1, current_user)'),
@@ -171,7 +171,7 @@ ORDER BY n;
 SELECT try($$SELECT set_group_wal_limit(NULL, 0)$$);
 SELECT try($$SELECT set_group_wal_limit('', 0)$$);
 SELECT try($$SELECT set_group_wal_limit(repeat('x', 64), 0)$$);
-SELECT try($$SELECT pause_group('grp_a', NULL)$$);
+SELECT try($$SELECT suspend_group('grp_a', NULL)$$);
 SELECT try($$SELECT set_session_group(NULL, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(0, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(pg_backend_pid(), 'nobody')$$);

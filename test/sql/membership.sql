@@ -3,7 +3,7 @@
 -- renaming and dropping the group does to it.
 --
 -- Members that are forced out are warned:
--- expect-in-log: WARNING:  resource group ".*" does not exist, this session is not throttled
+-- expect-in-log: WARNING:  resource group ".*" does not exist
 -- expect-in-log: WARNING:  SET LOCAL can only be used in transaction blocks
 --
 \set SHOW_CONTEXT never

@@ -50,8 +50,8 @@ INSERT INTO changes VALUES
 	('SELECT reset_group_wal_limit(''grp_a'')'),
 	('SELECT set_group_burst(''grp_a'', 0)'),
 	('SELECT set_group_mode(''grp_a'', ''observe'')'),
-	('SELECT pause_group(''grp_a'')'),
-	('SELECT pause_group(''grp_a'', true)'),
+	('SELECT suspend_group(''grp_a'')'),
+	('SELECT suspend_group(''grp_a'', true)'),
 	('SELECT resume_group(''grp_a'')'),
 	('SELECT set_session_group(pg_backend_pid(), NULL)'),
 	('SELECT set_session_group(pg_backend_pid(), ''grp_b'')'),
@@ -84,7 +84,7 @@ GRANT SELECT ON joins TO PUBLIC;
 SET ROLE regress_dt_user;
 SELECT command, try(command) FROM changes;
 SELECT try('SELECT set_group_dirty_limit(NULL, NULL)');	-- not even asked
-SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, paused_since
+SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, suspended_since
 FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 -- Reading is.
@@ -263,16 +263,13 @@ COPY public.copied FROM stdin;
 \.
 SELECT count(*) FROM public.copied;
 DROP TABLE public.copied;
--- Created and updated with that search_path, the extension is the same.
+-- Created with that search_path, the extension is the same.
 DROP EXTENSION dirty_throttle;
 CREATE EXTENSION dirty_throttle SCHEMA public;
 SELECT group_name FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT usename OPERATOR(pg_catalog.=) current_user, group_name
 FROM public.dirty_throttle_sessions;
-DROP EXTENSION dirty_throttle;
-CREATE EXTENSION dirty_throttle SCHEMA public VERSION '1.0';
-ALTER EXTENSION dirty_throttle UPDATE;
 SELECT group_name, wal_rate_limit FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 TABLE public.dirty_throttle_grants;

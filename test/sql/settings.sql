@@ -4,7 +4,7 @@
 -- other parameters.
 --
 -- A login with a missing group is warned:
--- expect-in-log: WARNING:  resource group ".*" does not exist, this session is not throttled
+-- expect-in-log: WARNING:  resource group ".*" does not exist
 --
 \set SHOW_CONTEXT never
 \pset format unaligned

@@ -1,5 +1,7 @@
 # The rate of one session: what a statement dirties, divided by the time that
 # the client waits for it, is the limit, whatever kind of statement it is.
+#
+# takes-about: 35 s
 
 use strict;
 use warnings;

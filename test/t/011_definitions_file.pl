@@ -5,6 +5,7 @@
 #
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not open file "dirty_throttle.groups"
+# takes-about: 30 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -80,15 +81,6 @@ sub image
 	return $body . pack 'L', crc32c($body);
 }
 
-# The same in format version 1, whose entries were name and limit.
-sub image_1
-{
-	my ($header, @entries) = @_;
-	my $body = pack('L4', @$header) . join '', map { pack 'a64q', @$_ } @entries;
-
-	return $body . pack 'L', crc32c($body);
-}
-
 my @good_header = unpack 'L6', $good;
 my @abc = (
 	[ 'grp_a', 12288500, 2000250, 20000, 0 ],
@@ -97,8 +89,6 @@ my @abc = (
 my $grant_a = [ 'grp_a', $app ];
 is(unpack('H*', image(\@good_header, @abc, $grant_a)),
 	unpack('H*', $good), 'the format is known to this test');
-my @header_1 = ($good_header[0], 1, 3, 64 + 8);
-my $good_1 = image_1(\@header_1, map { [ @$_[ 0, 1 ] ] } @abc);
 
 sub write_file
 {
@@ -122,7 +112,7 @@ sub check_damage
 	my $log = $dt->log_since($mark);
 	like(
 		$log,
-		qr/WARNING:  file "dirty_throttle.groups" is damaged, no resource group is defined\n.*DETAIL:  The file is not usable: $detail\.\n.*HINT:  It is kept as "dirty_throttle.groups.damaged"/,
+		qr/WARNING:  file "dirty_throttle.groups" is damaged\n.*DETAIL:  The file is not usable: $detail\. No resource groups are defined\.\n.*HINT:  It is kept as "dirty_throttle.groups.damaged"/,
 		"$what: the log says what is wrong");
 	unlike($log, qr/PANIC|TRAP|FATAL|ERROR/, "$what: and no more than that");
 	is($dt->definitions, '', "$what: no group");
@@ -157,7 +147,7 @@ check_damage('a byte more', "$good\0",
 foreach my $flip (
 	[ 0,                 qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/ ],
 	[ 3,                 qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/ ],
-	[ 4,                 qr/its format version is \d+, this library reads versions 1 to 2/ ],
+	[ 4,                 qr/its format version is \d+ instead of 1/ ],
 	[ 8,                 qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
 	[ 11,                qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
 	[ 12,                qr/its entries have \d+ bytes instead of $entry/ ],
@@ -200,17 +190,12 @@ foreach my $flip (
 		'format version 0',
 		image([ $magic, 0, $n, $size, $n_grants, $grant_size ],
 			@abc, $grant_a),
-		qr/its format version is 0, this library reads versions 1 to 2/);
+		qr/its format version is 0 instead of 1/);
 	check_damage(
 		'a later format version, not sound',
-		image([ $magic, 3, $n, $size, $n_grants, $grant_size ], @abc)
+		image([ $magic, 2, $n, $size, $n_grants, $grant_size ], @abc)
 		  ^ "\0" x 8 . "\1",
-		qr/its format version is 3, this library reads versions 1 to 2/);
-	check_damage(
-		'this version under the number of the first',
-		image([ $magic, 1, $n, $size, $n_grants, $grant_size ],
-			@abc, $grant_a),
-		qr/its entries have $size bytes instead of 72/);
+		qr/its format version is 2 instead of 1/);
 	check_damage(
 		'longer entries',
 		image([ $magic, $version, $n, $size + 8, $n_grants, $grant_size ],
@@ -264,29 +249,6 @@ foreach my $flip (
 		qr/grant 1 has no valid group or role/, @abc, [ 'x' x 64, $app ]);
 	$nonsense->('a grant to nobody',
 		qr/grant 1 has no valid group or role/, @abc, [ 'grp_a', 0 ]);
-
-	# the same of the first version
-	check_damage(
-		'version 1, a byte short',
-		substr($good_1, 0, -1),
-		qr/it has \d+ bytes, which does not fit its 3 entries and 0 grants/);
-	check_damage(
-		'version 1, header only',
-		substr($good_1, 0, 16),
-		qr/it has 16 bytes, less than the smallest possible file/);
-	check_damage(
-		'version 1, a bit flipped',
-		$good_1 ^ ("\0" x 70 . "\1"),
-		qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/);
-	check_damage(
-		'version 1, longer entries',
-		image_1([ @header_1[ 0 .. 2 ], $size ],
-			map { [ @$_[ 0, 1 ] ] } @abc),
-		qr/its entries have $size bytes instead of 72/);
-	check_damage(
-		'version 1, a negative rate',
-		image_1([ @header_1[ 0, 1 ], 1, 72 ], [ 'a', -1 ]),
-		qr/entry 1 has a rate of -1 bytes\/s/);
 }
 check_damage('text', "group_name,limit\ngrp_a,12288\n" x 20,
 	qr/it begins with [0-9A-F]{8} instead of [0-9A-F]{8}/);
@@ -333,7 +295,7 @@ sub check_refused
 	$dt->stop;
 }
 
-my $chmod = qr/Remove the cause \(lack of permission: chmod u\+rw "\Q$file\E"\) and start the server again\./;
+my $chmod = qr/Fix the cause, for example missing permissions with chmod u\+rw "\Q$file\E", and start the server again\./;
 unlink "$file.damaged";
 chmod 0, $file or die "chmod: $!";
 check_refused(
@@ -353,10 +315,18 @@ check_refused(
 rename "$file.nowhere", $file or die "rename: $!";
 
 # sound, but of the next release
-write_file($file, image([ $good_header[0], 3, 1, 100, 7, 7 ], $abc[0]));
+write_file($file, image([ $good_header[0], 2, 1, 100, 7, 7 ], $abc[0]));
 check_refused(
 	'a later format version',
-	qr/file "dirty_throttle.groups" was written by a newer release of dirty_throttle\n.*DETAIL:  Its format version is 3, this library reads versions 1 to 2\./,
+	qr/file "dirty_throttle.groups" was written by a newer release of dirty_throttle\n.*DETAIL:  Its format version is 2, and the newest that this library reads is 1\./,
+	qr/Install that release again\./,
+	sub { write_file($file, $good) });
+
+# the same, where its header is shorter than this release's
+write_file($file, image([ $good_header[0], 2 ]));
+check_refused(
+	'a later format version, a short file',
+	qr/file "dirty_throttle.groups" was written by a newer release of dirty_throttle/,
 	qr/Install that release again\./,
 	sub { write_file($file, $good) });
 
@@ -396,7 +366,7 @@ sub check_unusable
 	my $log = $dt->log_since($mark);
 	like(
 		$log,
-		qr/WARNING:  file "dirty_throttle.groups" is damaged, .*\n.*DETAIL:  The file is not usable: $detail/,
+		qr/WARNING:  file "dirty_throttle.groups" is damaged\n.*DETAIL:  The file is not usable: $detail/,
 		"$what: the log says what is wrong");
 	unlike($log, qr/PANIC|TRAP|FATAL|ERROR/, "$what: and no more than that");
 	is($dt->definitions, '', "$what: no group");

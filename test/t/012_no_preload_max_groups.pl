@@ -25,7 +25,7 @@ $node->start;
 # No preload
 #
 my $hint =
-  qr/HINT:  Add shared_preload_libraries = 'dirty_throttle' to postgresql.conf and restart the server\./;
+  qr/HINT:  Add "dirty_throttle" to "shared_preload_libraries" in postgresql.conf and restart the server\./;
 my $s = $dt->session;
 
 is($s->run('CREATE EXTENSION dirty_throttle')->{err},
@@ -103,7 +103,7 @@ foreach my $call ("set_group_dirty_limit('d', 400)",
 	is($result->{sqlstate}, '53400', "$call: no room");
 	like(
 		$result->{err},
-		qr/all 3 resource groups are in use.*HINT:  Drop one with drop_resource_group\(\), or set dirty_throttle.max_groups to more than 3 and restart the server\./s,
+		qr/all 3 resource groups are in use.*HINT:  Drop a resource group with drop_resource_group\(\), or increase dirty_throttle.max_groups and restart the server\./s,
 		"$call: the message");
 }
 is($dt->definitions, 'a=100 b=0 c=300', 'nothing has changed');
@@ -124,7 +124,7 @@ foreach my $max (1, 2)
 	ok(!$node->start(fail_ok => 1), "max_groups = $max: no start");
 	like(
 		$dt->log_since($mark),
-		qr/FATAL:  3 resource groups are defined, but dirty_throttle.max_groups is $max\n.*HINT:  Set dirty_throttle.max_groups to 3 or more/,
+		qr/FATAL:  too many resource groups or grants for dirty_throttle.max_groups = $max\n.*DETAIL:  File "dirty_throttle.groups" defines 3 resource groups and 0 grants\.\n.*HINT:  Set dirty_throttle.max_groups to at least 3 and start the server again\./,
 		"max_groups = $max: the log says why");
 }
 foreach my $max (3, 10000)

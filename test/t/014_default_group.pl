@@ -72,7 +72,7 @@ foreach my $how (qw(reload restart))
 		"unknown group after a $how: a session is told");
 	is($out, "1\n2\n", 'unknown group: login and statements work');
 	is( (() = $err =~
-			/WARNING:  resource group "missing" does not exist, this session is not throttled/g),
+			/WARNING:  resource group "missing" does not exist\nDETAIL:  This session is not throttled\./g),
 		1,
 		'unknown group: one warning a session');
 	unlike($dt->log_since($mark), qr/PANIC|TRAP|FATAL:  (?!terminating|the database)/,
@@ -84,6 +84,17 @@ $dt->sql("SELECT set_group_dirty_limit('missing', 2000)");
 is($s->run(insert_sql('t', 1))->{err},
 	'', 'the group is created: the next statement joins, without a warning');
 is($s->query('SHOW dirty_throttle."group"'), 'missing', 'as it should');
+$s->quit;
+
+# Created while a query is planned: that query joins when it begins to run.
+$dt->sql(q{SELECT drop_resource_group('missing', force => true);
+	CREATE FUNCTION create_missing() RETURNS boolean IMMUTABLE LANGUAGE plpgsql
+		AS $$ BEGIN RETURN set_group_dirty_limit('missing', 2000) IS NULL; END $$});
+$s = $dt->session;
+$s->send(insert_sql('t', 1000) . ' WHERE create_missing() IS NOT NULL');
+ok($dt->wait_paused($s, 'in flight'),
+	'the group is created during the planning of a query: that is throttled');
+$dt->cancel_ms($s);
 $s->quit;
 
 # A name that is too long for one in the configuration file.

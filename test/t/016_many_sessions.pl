@@ -1,5 +1,7 @@
 # 200 sessions in 50 groups at once: every group runs at its rate, every
 # session gets its share, and not a block is lost.
+#
+# takes-about: 30 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -2,6 +2,8 @@
 # dirty_throttle.apply_group and in no other, whatever settings reach them;
 # they pause after transactions, and send word of themselves to the publisher
 # while they do.
+#
+# takes-about: 50 s
 
 use strict;
 use warnings;

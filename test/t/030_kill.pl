@@ -4,6 +4,7 @@
 # left of the sessions that were, and the load goes on.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
+# takes-about: 35 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -11,6 +11,7 @@
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not (open|fsync|close|rename) file "(dirty_throttle\.groups(\.tmp)?|\.)"
+# takes-about: 70 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -567,7 +568,7 @@ SKIP:
 		my $reason = $reason->($errno);
 		my $state = $state{$errno} // '\w{5}';
 		return
-		  qr/$state FATAL:  could not read file "dirty_throttle\.groups": \Q$reason\E\n.*DETAIL:  It defines the resource groups.*\n.*HINT:  .*chmod u\+rw "\Q$dir\E\/dirty_throttle\.groups".* mv "\Q$dir\E\/dirty_throttle\.groups" "\Q$dir\E\/dirty_throttle\.groups\.away"/;
+		  qr/$state FATAL:  could not read file "dirty_throttle\.groups": \Q$reason\E\n.*DETAIL:  The file defines the resource groups\..*\n.*HINT:  .*chmod u\+rw "\Q$dir\E\/dirty_throttle\.groups".* mv "\Q$dir\E\/dirty_throttle\.groups" "\Q$dir\E\/dirty_throttle\.groups\.away"/;
 	};
 
 	# A start meets this: it is refused.
@@ -603,9 +604,10 @@ SKIP:
 		{
 			my $reason = $reason->($errno);
 			my $what = "$reads[$n - 1], for a while $reason";
-			my $mark = $dt->log_mark;
+			my $mark;
 
 			$dt->stop;
+			$mark = $dt->log_mark;
 			set_fault($n, $n + ($errno == EMFILE ? 9 : 1), 'fail', $errno);
 			ok($node->start(fail_ok => 1), "$what: the server starts");
 			clear_fault();

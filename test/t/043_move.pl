@@ -4,6 +4,7 @@
 # debt, and only who may set dirty_throttle."group" can undo it.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
+# takes-about: 35 s
 
 use strict;
 use warnings;
@@ -200,7 +201,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 	my $moves = 0;
 
 	create_tables();
-	$dt->limit(fast_too => $fast);
+	$dt->limit($_ => $fast / 2) foreach $here, $there;
 	$s->query("SET dirty_throttle.\"group\" = '$here'");
 	$s->query('EXPLAIN SELECT * FROM t, fresh');
 	my %before = map { $_ => group_blocks($_) } $here, $there;

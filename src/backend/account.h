@@ -1,0 +1,127 @@
+/*-------------------------------------------------------------------------
+ *
+ * account.h
+ *		What this process uses, charged to its group.
+ *
+ * The account is what this process knows of its membership and of what it has
+ * used, owes and has been charged.  Three words describe where a member pays:
+ * a safe point is a place in the code where it may sleep; a pause there is "in
+ * flight" if it is within a transaction; and a slice is one sleep of at most a
+ * second, of which a pause consists.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_ACCOUNT_H
+#define DT_ACCOUNT_H
+
+#include "executor/instrument.h"
+#include "registry/member.h"
+
+/*
+ * The values of the core's counters at which the next charge is due: of
+ * pgBufferUsage.shared_blks_dirtied, and of pgWalUsage.wal_bytes.
+ */
+extern int64 dt_account_next_dirty;
+extern int64 dt_account_next_wal;
+
+/* One comparison for both, as this is done for each row: is either reached? */
+static inline bool
+dt_account_charge_is_due(void)
+{
+	return ((pgBufferUsage.shared_blks_dirtied - dt_account_next_dirty) &
+			((int64) pgWalUsage.wal_bytes - dt_account_next_wal)) >= 0;
+}
+
+/*
+ * Functions with "lock_and" in their names take a group's lock, and so does
+ * dt_account_try_charge().  The others read local variables, or shared memory
+ * without a lock, so what they return may be out of date by a moment.
+ */
+
+/*
+ * From now on what this process uses is charged to this slot, which is its own
+ * or its parallel leader's, and to the group that the slot is in at the time
+ * of the charge.  NULL: no more charges.
+ */
+extern void dt_account_attach(DtMember *member);
+
+/*
+ * Leave the group, if any, by the session's own choice: charge the rest, and
+ * go on owing what is owed.  False when the session owes to too many groups
+ * already: then it stays in the group and has to pay first.
+ */
+extern bool dt_account_lock_and_leave(void);
+
+/* The process ends: leave the group, and its debts to the groups. */
+extern void dt_account_lock_and_close(void);
+
+/*
+ * Is there an account, that is, is the slot in a group?  Others can change
+ * that at any time; this finds out, and so does every charge.
+ */
+extern bool dt_account_lock_and_follow(void);
+
+/* Does suspend_group() make us pause, in a transaction or outside of one? */
+extern bool dt_account_is_suspended(bool in_flight);
+
+/*
+ * This process's counter of a resource, in bytes; the group's rate in bytes/s,
+ * 0 when no limit is in force; and whether a charge has anything to do: true
+ * when something was used since the last one, and when this process does not
+ * know its present membership.  These may be called in a signal handler.
+ */
+extern int64 dt_account_counter(DtResource resource);
+extern int64 dt_account_rate(DtResource resource);
+extern bool dt_account_has_used(void);
+
+/*
+ * Charge what was used since the last charge.  Returns the pause that is due,
+ * us, also for debts to groups that the session has left.  in_flight: in a
+ * transaction, where suspend_group() may not make it pause.  *owed_us is what
+ * is owed, in time at the group's rate.
+ */
+extern int64 dt_account_lock_and_charge(bool in_flight, int64 *owed_us);
+
+/* At the next safe point a charge is due, even if nothing was used. */
+extern void dt_account_charge_at_next_safe_point(void);
+
+/* Charge when the group's limits have changed since the last charge. */
+extern void dt_account_lock_and_follow_limit(void);
+
+/*
+ * Charge from a signal handler.  Never waits for the lock: returns -1 when it
+ * is taken, or when the handler has interrupted a function that changes the
+ * account; then the caller tries again later.  Otherwise returns what is owed
+ * if a pause is due, in time at the group's rate, us; or 0.
+ */
+extern int64 dt_account_try_charge(void);
+
+/* Was anything charged since the transaction began? */
+extern bool dt_account_xact_has_used(void);
+
+/*
+ * A slice of a pause: for how much longer to sleep, us, at most "longest"
+ * unless the group is suspended.  When that is more than 0, this process is
+ * marked as asleep, otherwise as running; "first" counts a pause.  In mode
+ * observe the pause is counted as an observed one, and is 0.  *suspended tells
+ * whether suspend_group() is the reason for the pause.
+ * dt_account_lock_and_end_pause() ends a pause before all is paid.
+ */
+extern int64 dt_account_lock_and_pause(bool first, bool in_flight,
+									   int64 longest, bool *suspended);
+extern void dt_account_lock_and_end_pause(void);
+
+/* Count that a pause was skipped because others waited. */
+extern void dt_account_lock_and_count_release(void);
+
+/*
+ * Did the last charge or slice find that a pause is due?  And is nothing owed,
+ * to any group, and nothing left to be charged?
+ */
+extern bool dt_account_owes(void);
+extern bool dt_account_is_settled(void);
+
+/* The transaction is over: what is used from now on is the next one's. */
+extern void dt_account_end_transaction(void);
+
+#endif							/* DT_ACCOUNT_H */

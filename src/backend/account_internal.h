@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * account_internal.h
+ *		What account.c and account_parallel.c share, and nobody else.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_ACCOUNT_INTERNAL_H
+#define DT_ACCOUNT_INTERNAL_H
+
+#include <signal.h>
+
+#include "backend/account.h"
+
+/* This process's account of one resource; bytes. */
+typedef struct DtUsage
+{
+	int64		billed;			/* counter value at the last charge */
+	bool		was_throttled;	/* at the last charge, if there was any */
+	bool		owes;			/* the last charge asked for a pause */
+	int64		worker_used;	/* charged by this parallel worker */
+} DtUsage;
+
+typedef struct DtAccount
+{
+	DtMember   *slot;			/* ours or our leader's; NULL: not attached */
+	DtGroup    *group;			/* NULL: no account, as far as we know */
+	DtUsage		usage[DT_RESOURCES];
+	uint32		generation;		/* group->generation at the last charge */
+	uint32		times_joined;	/* slot->times_joined at the last look */
+	uint32		times_released; /* the same of slot->times_released */
+	bool		owes;			/* the last charge or slice found a pause to
+								 * make */
+	DtPauseCause cause;			/* of that pause */
+	bool		asleep;			/* counted in slot->sleepers */
+	int64		xact_used;		/* charged in this transaction, bytes */
+	bool		worker_runs;	/* this is a parallel worker, at work */
+
+	/* The account is being changed, so a signal handler must not do so. */
+	volatile sig_atomic_t busy;
+	volatile sig_atomic_t hands_off;	/* a handler has found it busy */
+} DtAccount;
+
+extern DtAccount dt_account;
+
+static DtAccount *const my = &dt_account;
+
+/*
+ * Begin to change the account: marks it as busy and locks the group.  *now is
+ * the time just before that.  When the session is in no group (any more) but a
+ * debt is given, that debt's group is locked instead.  NULL: nothing is locked.
+ */
+extern DtGroup *dt_account_lock(DtDebt *debt, int64 *now);
+extern void dt_account_unlock(DtGroup *g);
+
+#endif							/* DT_ACCOUNT_INTERNAL_H */

@@ -1,0 +1,122 @@
+/*-------------------------------------------------------------------------
+ *
+ * account_parallel.c
+ *		The shares of parallel workers in their leader's account.
+ *
+ * A parallel worker has no membership of its own: it charges what it uses to
+ * its leader's slot, and pauses for what is owed there.  The core later adds
+ * the worker's counters to the leader's.  The leader must not charge that a
+ * second time, so at its end the worker adds what it has charged to "prepaid"
+ * in the slot (under the group's lock), and the leader's charges leave that
+ * much out.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "backend/account_internal.h"
+#include "backend/account_parallel.h"
+
+void
+dt_account_begin_worker(void)
+{
+	int			r;
+
+	(void) dt_account_lock_and_follow();
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		my->usage[r].billed = dt_account_counter(r);
+		my->usage[r].worker_used = 0;
+	}
+	my->worker_runs = true;
+}
+
+void
+dt_account_lock_and_end_worker_run(void)
+{
+	int64		owed_us;
+
+	if (my->worker_runs)
+		(void) dt_account_lock_and_charge(true, &owed_us);
+	my->worker_runs = false;
+}
+
+/*
+ * A worker that ends without an error hands over what it has charged before
+ * its leader adds up.
+ */
+void
+dt_account_worker_event(XactEvent event, void *arg)
+{
+	DtGroup    *g;
+	int64		now;
+	int			r;
+
+	if (event != XACT_EVENT_PARALLEL_COMMIT)
+		return;
+	dt_account_lock_and_end_worker_run();
+	if ((g = dt_account_lock(NULL, &now)) == NULL)
+		return;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		my->slot->usage[r].prepaid += my->usage[r].worker_used;
+		my->usage[r].worker_used = 0;
+	}
+	dt_account_unlock(g);
+}
+
+/* Is there anything that workers have charged and the leader has not seen? */
+static bool
+has_prepaid(void)
+{
+	return my->group != NULL && !IsParallelWorker() &&
+		(my->slot->usage[DT_DIRTY].prepaid > 0 ||
+		 my->slot->usage[DT_WAL].prepaid > 0);
+}
+
+static pg_noinline void
+settle_workers(void)
+{
+	int64		owed_us;
+
+	if (dt_account_lock_and_charge(true, &owed_us) > 0)
+		dt_account_charge_at_next_safe_point();
+}
+
+void
+dt_account_lock_and_settle_workers(void)
+{
+	if (has_prepaid())
+		settle_workers();
+}
+
+/*
+ * First a charge, as if all of it were in the leader's counter.  When the
+ * query has failed before the workers' counters were added, what the leader
+ * itself has used since its last charge passes for theirs, and is not
+ * charged.
+ */
+static pg_noinline void
+forget_workers(void)
+{
+	DtGroup    *g;
+	int64		now;
+	int			r;
+
+	settle_workers();
+
+	/* no worker is left that could write it */
+	if (!has_prepaid() || (g = dt_account_lock(NULL, &now)) == NULL)
+		return;
+	for (r = 0; r < DT_RESOURCES; r++)
+		my->slot->usage[r].prepaid = 0;
+	dt_account_unlock(g);
+}
+
+void
+dt_account_lock_and_forget_workers(void)
+{
+	if (has_prepaid())
+		forget_workers();
+}

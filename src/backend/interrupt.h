@@ -1,0 +1,56 @@
+/*-------------------------------------------------------------------------
+ *
+ * interrupt.h
+ *		A function that is called at the next CHECK_FOR_INTERRUPTS.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_INTERRUPT_H
+#define DT_INTERRUPT_H
+
+#include <signal.h>
+
+/*
+ * At server start.  "handler" is called at the checks: ordinary code, with no
+ * LWLock and in no critical section, that must not fail and must not serve
+ * interrupts itself.  "after" is called when the next request can be made,
+ * unless an error comes first.
+ */
+extern void dt_interrupt_init(void (*handler) (void), void (*after) (void));
+
+/*
+ * To be called for each message by emit_log_hook.  True: it is the core's
+ * answer to a request, which is served here, and must not be logged.
+ */
+extern bool dt_interrupt_takes_message(ErrorData *message);
+
+/*
+ * Can the handler be called in this process?  A change of log_min_messages, or
+ * a library that is loaded later, may change that.  Must not be called in a
+ * signal handler.
+ */
+extern bool dt_interrupt_works(void);
+
+/*
+ * Request a call of the handler in this process, and withdraw the request.
+ * Both may be called in a signal handler.  A request may be refused without
+ * notice, so the caller repeats it.
+ */
+extern void dt_interrupt_request(void);
+extern void dt_interrupt_withdraw(void);
+
+/*
+ * To be called now and then: a genuine call of
+ * pg_log_backend_memory_contexts() that came while a request was served is
+ * answered at the next check.  May be called in a signal handler.
+ */
+extern void dt_interrupt_serve_others(void);
+
+/*
+ * Request a call of the handler in another process.  *asked is a variable in
+ * shared memory that the other process has passed to dt_interrupt_listen().
+ */
+extern void dt_interrupt_listen(volatile sig_atomic_t *asked);
+extern void dt_interrupt_send(int pid, volatile sig_atomic_t *asked);
+
+#endif							/* DT_INTERRUPT_H */

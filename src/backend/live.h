@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * live.h
+ *		The timer that charges a running statement and requests a pause.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_LIVE_H
+#define DT_LIVE_H
+
+/* Parameter. */
+extern bool dt_interrupt_pauses;
+
+/*
+ * At server start.  "wants_check" is called in a signal handler when a pause
+ * is due, with what is owed, in us at the group's rate.  It says whether to
+ * pause now: between two rows, or if no row comes at the next check for
+ * interrupts.
+ */
+extern void dt_live_init(bool (*wants_check) (int64 owed_us));
+
+/*
+ * A member's statement begins, or the session is put into a group while it
+ * runs one: charge it until it is over.  "soon": the first time after 50 us,
+ * for commands that can use much at once.
+ */
+extern void dt_live_start(bool soon);
+extern void dt_live_stop(void);
+
+/* A row was processed: a pause that is due can be made before the next one. */
+extern void dt_live_note_row(void);
+
+/*
+ * Before and after a pause: stop the timer, and set it for the time when the
+ * next pause may be due.  After a pause at a check for interrupts it is set
+ * once more by dt_live_after_check(), when interrupt.c can take the next
+ * request; with "at_once" to expire at once, as the pause goes on at the next
+ * check.
+ */
+extern void dt_live_suspend(void);
+extern void dt_live_resume(void);
+extern void dt_live_resume_at_check(bool at_once);
+extern void dt_live_after_check(void);
+
+#endif							/* DT_LIVE_H */

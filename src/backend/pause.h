@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * pause.h
+ *		Sleeping, in a transaction and after one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PAUSE_H
+#define DT_PAUSE_H
+
+/* How a pause has ended. */
+typedef enum DtPauseEnd
+{
+	DT_PAUSE_PAID,				/* all is paid, or forgiven */
+	DT_PAUSE_TIME_OVER,			/* it was as long as it may be */
+	DT_PAUSE_RELEASED,			/* others wait for what this session holds */
+	DT_PAUSE_INTERRUPTED		/* InterruptPending is set */
+} DtPauseEnd;
+
+/* At server start, and in each process where processes are not forked. */
+extern void dt_pause_init(void);
+
+/*
+ * Pause where interrupts can be served, which is left to the caller: in a
+ * transaction, or before the first statement of one.  "first" is false when
+ * this continues an earlier pause, which is not counted again.  The pause ends
+ * at "until", a time of dt_now_us(), unless the group is suspended.
+ */
+extern DtPauseEnd dt_pause_in_flight(bool first, bool in_transaction,
+									 int64 until);
+
+/*
+ * Pause where interrupts are held and an ERROR would be a PANIC.  What the
+ * core wants of every process at once (procsignal barriers) is done here; any
+ * other interrupt, such as a cancel, ends the pause and is served by the core.
+ * "background": the pause ends after longest_us also in a suspended group.
+ * "feedback": send feedback to the publisher meanwhile.
+ */
+extern void dt_pause_after_transaction(int64 longest_us, bool background,
+									   bool feedback);
+
+#endif							/* DT_PAUSE_H */

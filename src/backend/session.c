@@ -1,0 +1,455 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		The resource group of this process.
+ *
+ * A session is in the group that dirty_throttle.group names.  The check hook
+ * of that parameter looks the group up, and the assign hook moves the
+ * session.  If that is not possible at that time (the group does not exist,
+ * there is no shared memory yet, a pause is under way), it is tried again when
+ * a statement begins.
+ *
+ * There are three exceptions.  A parallel worker shares its leader's slot.
+ * Autovacuum and logical replication workers are in the group of a parameter
+ * made for them.  And a session that was moved by set_session_group() stays
+ * where it is until dirty_throttle.group is set or reset again.
+ *
+ * A session that leaves a group through the parameter goes on owing what it
+ * owes there; see debt.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "backend/account.h"
+#include "backend/account_parallel.h"
+#include "backend/interrupt.h"
+#include "backend/live.h"
+#include "backend/session.h"
+#include "miscadmin.h"
+#include "registry/member.h"
+#include "replication/logicalworker.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+
+/* Parameters. */
+char	   *dt_autovacuum_group = "";
+char	   *dt_apply_group = "";
+char	   *dt_group_name = NULL;
+
+/*
+ * The meaning of a value of dirty_throttle.group.  GUC keeps it beside the
+ * value (as its "extra"), so that a rename of the group, or a rollback to an
+ * older value, leads to the same group again.
+ */
+typedef struct WantedGroup
+{
+	uint64		id;				/* 0: to be looked up by name when needed */
+	bool		warned;			/* the user knows that it is missing */
+	bool		joined;			/* set by join_group() */
+	bool		configured;		/* from the configuration file or default */
+	bool		set_now;		/* by SET, and not assigned yet */
+} WantedGroup;
+
+int			dt_session_state = DT_UNATTACHED;
+
+/* The slot of a process that has none, or has not attached to it yet. */
+static DtMember no_slot;
+
+DtMember   *dt_session_slot = &no_slot;
+
+/* The value of dirty_throttle.group or of the background group's parameter. */
+static char wanted_name[NAMEDATALEN];
+static WantedGroup no_extra;
+static WantedGroup *wanted = &no_extra; /* the extra of the present value */
+static uint64 looked_up_version = 0;	/* of the registry, at the last try */
+
+/* While a pause after a transaction is due, the group stays the same. */
+static bool changes_held = false;
+static bool wanted_changed = false; /* the session has not changed its group
+									 * accordingly yet */
+static bool change_waits = false;	/* the session must pay a debt first */
+
+static bool joining = false;	/* join_group() is setting the parameter */
+
+const char *
+dt_session_other_background_group(void)
+{
+	if (MyBackendType == B_AUTOVAC_WORKER)
+		return dt_autovacuum_group;
+	if (IsLogicalWorker())
+		return dt_apply_group;
+	return NULL;
+}
+
+/* Is this a kind of process for which dirty_throttle.group counts? */
+static bool
+may_join(void)
+{
+	return MyBackendType == B_BACKEND ||
+		(MyBackendType == B_BG_WORKER && OidIsValid(MyDatabaseId) &&
+		 !IsParallelWorker() && !IsLogicalWorker());
+}
+
+static void
+warn_unknown_group(const char *name)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("resource group \"%s\" does not exist", name),
+			 errdetail("This session is not throttled."),
+			 errhint("Create the group with set_group_dirty_limit(), or correct the setting of dirty_throttle.\"group\" for the role, database or server.")));
+}
+
+/*
+ * This is an on_shmem_exit callback.  A before_shmem_exit one would be called
+ * before the last transaction is aborted, and what that dirties is charged.
+ */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	dt_live_stop();
+	dt_member_mine()->pauses_at_checks = false;
+	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
+	if (IsParallelWorker())
+		dt_account_lock_and_end_worker_run();	/* there was an error */
+	else
+	{
+		dt_member_unpublish(dt_session_slot);
+		dt_account_lock_and_close();
+	}
+	dt_account_attach(NULL);
+}
+
+/*
+ * Can this process pause at checks for interrupts?  log_min_messages, which
+ * decides that, may have changed.
+ */
+static void
+note_interrupts(void)
+{
+	DtMember   *mine = dt_member_mine();
+	bool		works = dt_interrupt_works();
+
+	if (mine->pauses_at_checks != works)
+		mine->pauses_at_checks = works;
+}
+
+void
+dt_session_attach(void)
+{
+	if ((dt_session_state & DT_UNATTACHED) == 0 || !dt_shmem_available() ||
+		MyProc == NULL)
+		return;
+	dt_session_state &= ~DT_UNATTACHED;
+	if (!IsParallelWorker() && !may_join() &&
+		dt_session_background_group() == NULL)
+		return;					/* not a process that can be in a group */
+	dt_session_slot = dt_member_of(MyProc);
+	on_shmem_exit(leave_at_exit, (Datum) 0);
+	if (may_join())
+		dt_member_publish(dt_session_slot);
+	else if (IsParallelWorker())
+		RegisterXactCallback(dt_account_worker_event, NULL);
+	dt_account_attach(dt_session_slot);
+	dt_interrupt_listen(&dt_member_mine()->asked);
+	note_interrupts();
+}
+
+bool
+dt_session_has_joined(void)
+{
+	return wanted->joined;
+}
+
+/*
+ * Make the membership what dirty_throttle.group says.  Does not fail.
+ */
+static void
+apply_wanted_group(void)
+{
+	uint64		id = wanted->id;
+	DtGroup    *present;
+
+	wanted_changed = false;
+	dt_session_attach();
+	looked_up_version = dt_registry_version();
+	if (id == 0 && wanted_name[0] != '\0')
+		id = dt_group_lookup_id(wanted_name);
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	dt_session_slot->moved = false;
+	change_waits = false;
+	present = dt_session_slot->group;
+	if (id == 0 || present == NULL || present->id != id)
+	{
+		if (!dt_account_lock_and_leave())
+			change_waits = true;
+		else if (wanted_name[0] != '\0' &&
+				 dt_member_join(dt_session_slot, &id, wanted_name))
+		{
+			/* from now on the value means this group, even if it is renamed */
+			wanted->id = id;
+			wanted->warned = false;
+		}
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	/* from now on what is used is charged */
+	(void) dt_account_lock_and_follow();
+}
+
+static bool
+name_fits(const char *name)
+{
+	size_t		len = strlen(name);
+
+	if (len >= NAMEDATALEN)
+		GUC_check_errdetail("The name has %zu bytes, but the names of resource groups are limited to %d bytes.",
+							len, NAMEDATALEN - 1);
+	return len < NAMEDATALEN;
+}
+
+/*
+ * Check hook of the groups of background processes.  Such a group need not
+ * exist yet.
+ */
+bool
+dt_check_background_group(char **newval, void **extra, GucSource source)
+{
+	return name_fits(*newval);
+}
+
+/*
+ * A parallel worker must accept the value of its leader, even if the group has
+ * been dropped since.  Without shared memory (in the postmaster, or early in
+ * the start of a process) nothing can be looked up.
+ */
+static bool
+can_look_up(void)
+{
+	return dt_shmem_available() && MyProc != NULL && !IsParallelWorker();
+}
+
+/*
+ * Check hook of dirty_throttle.group.  Only a SET may fail because there is no
+ * such group; a login must not.
+ */
+bool
+dt_check_group(char **newval, void **extra, GucSource source)
+{
+	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
+	bool		warned = false;
+	uint64		id = 0;
+	WantedGroup *new;
+
+	if ((source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE) &&
+		!name_fits(*newval))
+		return false;
+
+	if (**newval != '\0' && can_look_up())
+	{
+		id = dt_group_lookup_id(*newval);
+		if (id == 0 && fail)
+		{
+			GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
+			GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
+			GUC_check_errhint("The view dirty_throttle_groups lists the resource groups. Use set_group_dirty_limit() to create one.");
+			return false;
+		}
+		/* a reload of the configuration is not in a transaction: no notice */
+		if (id == 0 && IsTransactionState())
+		{
+			if (source == PGC_S_TEST || source == PGC_S_FILE)
+				ereport(NOTICE,
+						(errcode(ERRCODE_UNDEFINED_OBJECT),
+						 errmsg("resource group \"%s\" does not exist",
+								*newval)));
+			else if (may_join())
+			{
+				warn_unknown_group(*newval);
+				warned = true;
+			}
+		}
+	}
+
+	new = guc_malloc(LOG, sizeof(WantedGroup));
+	if (new == NULL)
+		return false;
+	new->id = id;
+	new->warned = warned;
+	new->joined = joining;
+	new->configured = (source <= PGC_S_FILE);
+	new->set_now = fail;
+	*extra = new;
+	return true;
+}
+
+/*
+ * Assign hook of dirty_throttle.group.  It must not fail.  When it undoes a
+ * SET LOCAL at the end of a transaction, the group changes only after the
+ * pause that follows: what the transaction owes is owed to the group it ran
+ * in.
+ */
+void
+dt_assign_group(const char *name, void *newextra)
+{
+	WantedGroup *extra = newextra;
+	bool		usable = strlen(name) < NAMEDATALEN;
+	bool		stay;
+
+	if (dt_session_background_group() != NULL)
+		return;
+
+	/*
+	 * SET and RESET end a move by set_session_group(), with two exceptions.
+	 * The user may undo join_group() without a privilege, for example by
+	 * DISCARD ALL; that must not undo a move that came after it, only SET
+	 * may.  And a reload of the configuration assigns the value anew; it is
+	 * recognized by its new extra, as RESET brings back the old one.
+	 */
+	stay = dt_session_slot->moved && extra != NULL &&
+		(extra->joined ||
+		 (wanted->joined ? !extra->set_now :
+		  wanted->configured && extra->configured && extra != wanted));
+	if (extra)
+		extra->set_now = false;
+
+	strlcpy(wanted_name, usable ? name : "", NAMEDATALEN);
+	wanted = extra ? extra : &no_extra;
+	looked_up_version = 0;
+	if (wanted_name[0] != '\0')
+		dt_session_state |= DT_WANTS_GROUP;
+	else
+		dt_session_state &= ~DT_WANTS_GROUP;
+	if (stay)
+		return;
+
+	if (InitializingParallelWorker)
+	{
+		/* it may build an index, which is not a statement */
+		dt_session_attach();
+		dt_account_begin_worker();
+		if (dt_account_lock_and_follow())
+			dt_live_start(false);
+	}
+
+	wanted_changed = true;
+	if (!dt_shmem_available() || MyProc == NULL || !may_join())
+		return;
+	dt_member_end_move(dt_session_slot);
+	if (!changes_held)
+		apply_wanted_group();
+}
+
+void
+dt_session_join_group(const char *name)
+{
+	joining = (name != NULL);
+	PG_TRY();
+	{
+		(void) set_config_option("dirty_throttle.group", name, PGC_SUSET,
+								 PGC_S_SESSION, GUC_ACTION_SET, true, 0,
+								 false);
+	}
+	PG_FINALLY();
+	{
+		joining = false;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Show hook of dirty_throttle.group: the present name of the group that the
+ * session is in; empty when it is in none, whatever the parameter was set to.
+ */
+const char *
+dt_show_group(void)
+{
+	static char name[NAMEDATALEN];
+
+	if (!dt_shmem_available() || MyProc == NULL ||
+		!(may_join() || IsParallelWorker()))
+		return dt_group_name;
+	return dt_member_group_name(dt_member_of(MyProc), name) ? name : "";
+}
+
+void
+dt_session_hold_changes(void)
+{
+	changes_held = true;
+}
+
+void
+dt_session_release_changes(void)
+{
+	changes_held = false;
+	/* a move by set_session_group() since then counts more */
+	if (wanted_changed && !dt_session_slot->moved)
+		apply_wanted_group();
+	wanted_changed = false;
+}
+
+bool
+dt_session_change_waits(void)
+{
+	return change_waits;
+}
+
+bool
+dt_session_begin_statement(void)
+{
+	bool		is_member;
+
+	if (!dt_shmem_available() || changes_held)
+		return dt_account_lock_and_follow();
+	dt_session_attach();
+	if (change_waits && !dt_session_slot->moved)
+		apply_wanted_group();
+
+	/*
+	 * The group did not exist, or the value was set before shared memory did.
+	 */
+	is_member = dt_account_lock_and_follow();
+	if (!is_member && wanted_name[0] != '\0' && may_join() &&
+		!dt_session_slot->moved &&
+		(!wanted->warned || looked_up_version != dt_registry_version()))
+	{
+		apply_wanted_group();
+		is_member = dt_account_lock_and_follow();
+		if (!is_member && !wanted->warned)
+		{
+			wanted->warned = true;
+			warn_unknown_group(wanted_name);
+		}
+	}
+
+	/* The statement is subject to the limit that is set now. */
+	if (is_member)
+	{
+		note_interrupts();
+		dt_account_lock_and_follow_limit();
+	}
+	return is_member;
+}
+
+void
+dt_session_follow_background_group(void)
+{
+	const char *name = dt_session_background_group();
+
+	if (name == NULL || !dt_shmem_available() || changes_held)
+		return;
+	if (strcmp(name, wanted_name) != 0 ||
+		(!dt_account_lock_and_follow() && name[0] != '\0' &&
+		 looked_up_version != dt_registry_version()))
+	{
+		strlcpy(wanted_name, name, NAMEDATALEN);
+		wanted = &no_extra;
+		wanted->id = 0;
+		apply_wanted_group();
+	}
+}

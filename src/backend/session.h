@@ -1,0 +1,101 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.h
+ *		The resource group of this process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_SESSION_H
+#define DT_SESSION_H
+
+#include "backend/debt.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+/* Why a process has to do something in the hooks though it is in no group. */
+#define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
+#define DT_WANTS_GROUP	0x2		/* its parameter names a group */
+
+/* A set of these flags.  Other files only read this and the next variable. */
+extern int	dt_session_state;
+
+/*
+ * The slot of this process or its parallel leader; for a process that has
+ * none, or has not attached yet, one that is in no group.
+ */
+extern DtMember *dt_session_slot;
+
+/*
+ * May this session be in a group, want one, or owe to one?  For others this is
+ * all that they do in a hook.
+ */
+static inline bool
+dt_session_active(void)
+{
+	return unlikely(dt_session_state != 0 || dt_session_slot->group != NULL ||
+					dt_debt_any);
+}
+
+/* Parameters, and their check, assign and show hooks. */
+extern char *dt_autovacuum_group;
+extern char *dt_apply_group;
+extern char *dt_group_name;
+extern bool dt_check_background_group(char **newval, void **extra,
+									  GucSource source);
+extern bool dt_check_group(char **newval, void **extra, GucSource source);
+extern void dt_assign_group(const char *newval, void *extra);
+extern const char *dt_show_group(void);
+
+/*
+ * Set dirty_throttle.group of this session, or reset it when name is NULL,
+ * without the privilege to do so; the caller has checked that the user may.
+ * ERROR when there is no such group.
+ */
+extern void dt_session_join_group(const char *name);
+
+/* Has join_group() set the parameter? */
+extern bool dt_session_has_joined(void);
+
+/*
+ * The group that a parameter names for an autovacuum or logical replication
+ * worker, '' for none; NULL in all other processes.
+ */
+extern const char *dt_session_other_background_group(void);
+
+static inline const char *
+dt_session_background_group(void)
+{
+	return likely(MyBackendType == B_BACKEND) ?
+		NULL : dt_session_other_background_group();
+}
+
+/*
+ * Attach to the slot, if that has not been done yet, so that others can put
+ * this process into a group.  To be called at the end of the first transaction
+ * at the latest, which is part of the start of a process.
+ */
+extern void dt_session_attach(void);
+
+/*
+ * A statement begins: join the group if that was not possible yet.  Returns
+ * whether the session is in a group.
+ */
+extern bool dt_session_begin_statement(void);
+
+/*
+ * The same for autovacuum and logical replication workers, to be called at the
+ * end of each transaction.
+ */
+extern void dt_session_follow_background_group(void);
+
+/* Does a change of the group wait until the session has paid a debt? */
+extern bool dt_session_change_waits(void);
+
+/*
+ * A pause after a transaction is due: the session stays in its group until
+ * dt_session_release_changes(), whatever value the parameter gets meanwhile.
+ */
+extern void dt_session_hold_changes(void);
+extern void dt_session_release_changes(void);
+
+#endif							/* DT_SESSION_H */

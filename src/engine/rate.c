@@ -1,0 +1,743 @@
+/*-------------------------------------------------------------------------
+ *
+ * rate.c
+ *		The rate engine: a bucket of debt that members pay off in equal shares.
+ *
+ * A group's members use first and pay afterwards.  The engine keeps what each
+ * of them owes, and tells for how long to pause.  All data is in the
+ * DtRateGroup and in the members' DtRateMember, which the caller passes in,
+ * protected by its own lock.  The control law and its bounds are explained
+ * below.
+ *
+ * Units: a token is 1e-6 byte, which makes the income of t microseconds at R
+ * bytes/s exactly R * t tokens: nothing is rounded and nothing lost.  Pool and
+ * debts are in tokens, F and V in tokens per unit of weight.  F and V are
+ * unsigned and wrap around; only their difference means anything.
+ *
+ * Each call does a constant amount of work plus, while there are debtors, its
+ * part of a tour around the members, which takes SWEEP_US.  A call after a
+ * longer gap makes up to three tours, some 20 ns a member each.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "engine/rate.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/*
+ * The control law.
+ *
+ * Members use first and pay afterwards, so what the engine keeps is debt, in
+ * bytes: a changed rate rescales nothing.  While anybody owes, the group's
+ * income (rate x time) is shared among the debtors in proportion to their
+ * weights, as in fluid fair queueing: the virtual time V counts what has been
+ * repaid per unit of weight, and a charge of c moves its member's finish tag
+ * F by c / weight.  The member has paid, and may go on, when V has reached F.
+ * How much the others owe changes how fast V moves, never who owes what, so a
+ * huge debt of one member leaves the others their share.
+ *
+ * Income that nobody needs goes to the pool P, from which the next charge is
+ * paid while there is no debtor.  The pool also gets back what a debtor was
+ * paid beyond its debt, since a sleeper wakes late; the long-run rate is thus
+ * exact however inexact the sleeping.  A member that lagged behind, because
+ * others were in debt and it was not, may overdraw the pool to catch up; all
+ * debtors then make the pool whole before V moves on.  So a member that uses
+ * less than its share does not pause.
+ *
+ * A member that leaves in debt leaves the debt to the group's ghost, which
+ * repays it like any other debtor.  However many left however much, the ghost
+ * never weighs more than the members in debt together do (or 1): while there
+ * are any it takes at most half of the income, and repays the longer.
+ *
+ * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R when
+ * that is more or after more than a second without use, and is overdrawn by at
+ * most 200 ms x R.  Debtors that stopped may hold about as much as the pool
+ * would keep.  In any time T the group hence uses at most R x T + 300 ms x R
+ * (more with a longer burst), plus what each member owes when it runs on: less
+ * than its share of min_pause(), its last charge, and what jitter left of the
+ * one before.  Members that leave in debt all the time add what the ghost
+ * still owes.  A member's debt ends at DEBT_MAX (2.3 TB) and one step's income
+ * at INCOME_MAX, so all sums fit.
+ */
+
+#define TOKENS_PER_BYTE	INT64_C(1000000)
+
+/* Credit that the pool may keep, and overdraft that it may grant, in time. */
+#define CREDIT_US		INT64_C(100000)
+#define LAG_US			INT64_C(200000)
+
+/* Without use for longer than this, only the idle burst is left. */
+#define IDLE_US			INT64_C(1000000)
+
+/* How long a tour around all members takes; also what makes a long gap. */
+#define SWEEP_US		INT64_C(50000)
+
+/* Pauses: shorter and longer ones are not worth it, or not responsive. */
+#define PAUSE_MIN_US	INT64_C(1000)
+#define PAUSE_MAX_US	INT64_C(1000000)
+#define PAUSE_UNIT_US	INT64_C(10000)	/* worthwhile for a lone debtor */
+#define PAUSE_CROWD_US	INT64_C(80000)	/* worthwhile in any company */
+#define JITTER_BASE_US	INT64_C(4000000)	/* jitter up to half of this */
+
+#define THRESHOLD_MAX	INT64_C(1024)	/* granules between two charges */
+
+/*
+ * Bounds that keep sums in 63 bits.  INCOME_MAX is 500 s at the highest rate;
+ * it leaves room for the pool and what debtors hold at that rate.
+ */
+#define DEBT_MAX		(INT64_MAX / 4)
+#define INCOME_MAX		(DT_RATE_MAX * INT64_C(500000000))
+#define POOL_MAX		(INT64_MAX / 16)	/* 576 GB, a long burst's bound */
+#define TIME_MAX		(INT64_MAX / 2)
+#define GRANULE_MAX		(INT64_C(1) << 30)
+
+static inline int64_t
+min64(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t
+max64(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* a / b rounded up, for b > 0 */
+static inline int64_t
+div_up(int64_t a, int64_t b)
+{
+	return a / b + (a % b > 0);
+}
+
+/*
+ * What m owes per unit of weight.  If that is negative, the income has paid
+ * more than m owes (a debtor), or m lags behind (any other member).
+ */
+static inline int64_t
+unpaid(const DtRateGroup *g, const DtRateMember *m)
+{
+	return (int64_t) (m->finish - g->vtime);
+}
+
+/*
+ * How much the pool may keep of "us" of income.
+ */
+static int64_t
+keepable(const DtRateGroup *g, int64_t us)
+{
+	return g->rate > 0 ? g->rate * min64(us, POOL_MAX / g->rate) : 0;
+}
+
+/*
+ * Distribute the pool to the debtors or, if there are none, cut it to what may
+ * be kept.  This is the only place where V moves.  "settled" follows V at the
+ * distance of the largest lag that counts, so that their difference does not
+ * wrap around.
+ */
+static void
+distribute_pool(DtRateGroup *g)
+{
+	int64_t		lag;
+
+	if (g->debtor_weight == 0)
+	{
+		bool		idle = g->t_last - g->busy_until > IDLE_US;
+
+		g->pool = min64(g->pool,
+						keepable(g, idle ? g->burst_us :
+								 max64(g->burst_us, CREDIT_US)));
+	}
+	else if (g->pool > 0)
+	{
+		g->vtime += (uint64_t) (g->pool / g->debtor_weight);
+		g->pool %= g->debtor_weight;
+	}
+	lag = min64((int64_t) (g->vtime - g->settled), g->rate * LAG_US);
+	g->settled = g->vtime - (uint64_t) lag;
+}
+
+/*
+ * Make the ghost owe that many tokens, which may be negative, at this weight,
+ * or at the weight of all members in debt when that is less.  Expects the sum
+ * of weights without the ghost's; the caller has to call distribute_pool().
+ */
+static void
+load_ghost(DtRateGroup *g, int64_t owed, int64_t weight)
+{
+	DtRateMember *ghost = &g->ghost;
+	int64_t		each;
+
+	weight = min64(weight, max64(g->debtor_weight, 1));
+	weight = min64(weight, INT32_MAX);
+	each = min64(div_up(owed, weight), DEBT_MAX / weight);
+	g->pool += max64(each * weight - owed, 0);	/* what was rounded up */
+	ghost->finish = g->vtime + (uint64_t) each;
+	ghost->weight = (int32_t) weight;
+	ghost->debtor = true;
+	g->debtor_weight += weight;
+}
+
+/*
+ * The members in debt weigh less than before, so the ghost may have to, too.
+ * What it owes stays the same.  It does not gain weight again when they do.
+ */
+static void
+lighten_ghost(DtRateGroup *g)
+{
+	DtRateMember *ghost = &g->ghost;
+
+	if (!ghost->debtor || ghost->weight == 1 ||
+		ghost->weight <= g->debtor_weight - ghost->weight)
+		return;
+	g->debtor_weight -= ghost->weight;
+	load_ghost(g, unpaid(g, ghost) * ghost->weight, ghost->weight);
+}
+
+/*
+ * Remove m, which has paid, from the debtors; the pool gets the excess back.
+ * The caller has to call distribute_pool().
+ */
+static void
+remove_debtor(DtRateGroup *g, DtRateMember *m)
+{
+	g->debtor_weight -= m->weight;
+	if (m->let_off)
+		g->let_off_weight += m->weight;
+	g->pool -= unpaid(g, m) * m->weight;
+	m->debtor = false;
+	/* the last debtor does not lag behind anybody: V moved for it alone */
+	if (g->debtor_weight == 0)
+		m->finish = g->vtime;
+	lighten_ghost(g);
+}
+
+static inline void
+remove_if_paid(DtRateGroup *g, DtRateMember *m)
+{
+	if (m->debtor && unpaid(g, m) <= 0)
+	{
+		remove_debtor(g, m);
+		distribute_pool(g);
+	}
+}
+
+/* The pause that m would have made is over, or does not count any more. */
+static void
+end_let_off(DtRateGroup *g, DtRateMember *m)
+{
+	if (m->let_off && !m->debtor)
+		g->let_off_weight -= m->weight;
+	m->let_off = false;
+}
+
+/*
+ * Look after a member that may not have called for long.  A debtor that is
+ * overpaid by at least "overpaid" per unit of weight has stopped, or uses
+ * nothing: give its income back to the others.  The tags of other members must
+ * not fall so far behind V that the difference wraps around; beyond the
+ * largest lag that counts it has no meaning.  The caller has to call
+ * distribute_pool().
+ */
+static void
+evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)
+{
+	if (m->let_off && m->let_off_until <= g->t_last)
+		end_let_off(g, m);
+	if (m->debtor && unpaid(g, m) <= -overpaid)
+		remove_debtor(g, m);
+	if (!m->debtor && unpaid(g, m) < -g->rate * LAG_US)
+		m->finish = g->vtime - (uint64_t) (g->rate * LAG_US);
+}
+
+/* Evict all debtors that have paid. */
+static void
+evict_all(DtRateGroup *g)
+{
+	DtRateMember *m;
+	int32_t		i;
+
+	evict_one(g, &g->ghost, 0);
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+		evict_one(g, m, 0);
+}
+
+/* Pay what debtor m owes from the pool, as far as that goes. */
+static void
+pay_from_pool(DtRateGroup *g, DtRateMember *m)
+{
+	int64_t		each;
+
+	if (!m->debtor || g->pool <= 0)
+		return;
+	each = min64(unpaid(g, m), g->pool / m->weight);
+	g->pool -= each * m->weight;
+	m->finish -= (uint64_t) each;
+	if (unpaid(g, m) == 0)
+		remove_debtor(g, m);
+}
+
+/*
+ * Evict from all members.  What removed debtors give back may pay others, so
+ * make a second tour for these.  What they give back in turn might pay yet
+ * others, and so on for dozens of tours.  So the rest pays the members in the
+ * order of the ring, beginning where that ended the last time.
+ *
+ * If that settles all debts, there was time to spare and nobody lags behind:
+ * forget the tags.  V has run past the last of them, and would pass for lag
+ * otherwise.
+ */
+static void
+sweep_all(DtRateGroup *g)
+{
+	int32_t		i;
+
+	evict_all(g);
+	if (g->debtor_weight > 0 && g->pool >= g->debtor_weight)
+	{
+		distribute_pool(g);
+		evict_all(g);
+		for (i = 0; i < g->n_members && g->pool > 0; i++)
+		{
+			pay_from_pool(g, g->cursor);
+			g->cursor = g->cursor->next;
+		}
+		pay_from_pool(g, &g->ghost);
+	}
+	if (g->debtor_weight == 0)
+		g->settled = g->vtime;
+	distribute_pool(g);
+}
+
+/*
+ * Evict from as many members as dt is worth.  A debtor that oversleeps a
+ * little is left alone: it is about to wake.
+ */
+static void
+sweep_some(DtRateGroup *g, int64_t dt)
+{
+	int64_t		overpaid;
+	int64_t		n;
+
+	evict_one(g, &g->ghost, 0);
+	overpaid = g->rate * SWEEP_US / max64(g->debtor_weight, 1);
+	for (n = dt * g->n_members / SWEEP_US; n >= 0 && g->cursor; n--)
+	{
+		evict_one(g, g->cursor, overpaid);
+		g->cursor = g->cursor->next;
+	}
+	distribute_pool(g);
+}
+
+/*
+ * Credit the income up to now.
+ *
+ * Callers read the clock before they take the lock, so "now" may be a little
+ * in the past; the time until t_last has been credited already.  More than
+ * a little: the clock was set back, and we start anew from there.
+ */
+static void
+advance(DtRateGroup *g, int64_t now)
+{
+	int64_t		dt;
+
+	now = min64(max64(now, 0), TIME_MAX);
+	dt = now - g->t_last;
+	if (dt <= 0 && dt >= -IDLE_US)
+		return;
+	g->t_last = now;
+	if (dt < 0)
+		g->busy_until = now;
+	if (dt < 0 || g->rate == 0)
+		return;
+
+	g->pool += g->rate * min64(dt, INCOME_MAX / g->rate);
+	distribute_pool(g);
+
+	if (g->debtor_weight == 0 && g->let_off_weight == 0)
+	{
+		/* nobody to evict; see sweep_all() */
+		if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
+			g->settled = g->vtime;
+	}
+	else if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
+		sweep_all(g);
+	else
+		sweep_some(g, dt);
+}
+
+/* The group is in use up to "until". */
+static inline void
+busy(DtRateGroup *g, int64_t until)
+{
+	g->busy_until = max64(g->busy_until, until);
+}
+
+/* Enter a charge of bytes > 0 into the books. */
+static void
+enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
+{
+	int64_t		tokens = min64(bytes, DEBT_MAX / TOKENS_PER_BYTE) *
+		TOKENS_PER_BYTE;
+
+	if (!m->debtor)
+	{
+		int64_t		lag;
+		int64_t		part;
+
+		/* From the pool; there is nothing in it while anybody owes. */
+		part = min64(max64(g->pool, 0), tokens);
+		g->pool -= part;
+		tokens -= part;
+
+		/* Then what m lags behind, up to its share of the overdraft. */
+		lag = min64(-unpaid(g, m), (int64_t) (g->vtime - g->settled));
+		lag = min64(lag, g->rate * LAG_US / (g->debtor_weight + m->weight));
+		part = min64(lag * m->weight, max64(g->pool + g->rate * LAG_US, 0));
+		part = min64(part, tokens);
+		g->pool -= part;
+		tokens -= part;
+		m->finish = g->vtime - (uint64_t) lag +
+			(uint64_t) div_up(part, m->weight);
+		if (tokens == 0)
+			return;
+
+		m->finish = g->vtime;
+		m->debtor = true;
+		g->debtor_weight += m->weight;
+		if (m->let_off)
+			g->let_off_weight -= m->weight;
+	}
+
+	m->finish = g->vtime +
+		(uint64_t) min64(unpaid(g, m) + div_up(tokens, m->weight),
+						 DEBT_MAX / m->weight);
+}
+
+/*
+ * In how many us will debtor m have paid all but "slack", if nothing else
+ * happens?  At most some 30 years.
+ */
+static int64_t
+predict(const DtRateGroup *g, const DtRateMember *m, int64_t slack)
+{
+	double		tokens;
+	double		us;
+	int64_t		result;
+
+	tokens = (double) max64(unpaid(g, m) - slack, 0) * g->debtor_weight;
+	us = (tokens + max64(-g->pool, 0)) / g->rate;
+	if (us > 1e15)
+		us = 1e15;
+	result = (int64_t) us;
+	return result < us ? result + 1 : result;
+}
+
+/*
+ * The shortest pause worth making for a member of this weight when all
+ * debtors together weigh total: PAUSE_UNIT_US x (1 + log2(total / weight)),
+ * with the logarithm linear between powers of two.  The more debtors there
+ * are, the longer each pauses at a time, or the group wakes up too often.
+ */
+static int64_t
+min_pause(int64_t total, int32_t weight)
+{
+	double		ratio = (double) total / weight;
+	int64_t		result = 0;
+
+	while (ratio >= 2 && result < PAUSE_CROWD_US)
+	{
+		ratio /= 2;
+		result += PAUSE_UNIT_US;
+	}
+	result += (int64_t) (PAUSE_UNIT_US * ratio);
+	return min64(result, PAUSE_CROWD_US);
+}
+
+/*
+ * Leave what debtor m owes to the ghost, or, if m and the ghost have been paid
+ * more than they owe together, give that back to the pool.
+ *
+ * The ghost gets the weight that repays what both owe by the later of their
+ * finish tags, if the members in debt let it.  To add the weights would be
+ * unfair to them: one large debt, inherited first, would get the weight of all
+ * the small ones that came after it.
+ */
+static void
+leave_debt_to_ghost(DtRateGroup *g, DtRateMember *m)
+{
+	DtRateMember *ghost = &g->ghost;
+	int64_t		each = unpaid(g, m);
+	int64_t		owed = each * m->weight;
+
+	g->debtor_weight -= m->weight;
+	if (ghost->debtor)
+	{
+		g->debtor_weight -= ghost->weight;
+		each = max64(each, unpaid(g, ghost));
+		owed += unpaid(g, ghost) * ghost->weight;
+	}
+
+	ghost->debtor = false;
+	if (owed > 0)
+		load_ghost(g, owed, max64((owed + each / 2) / each, 1));
+	else
+		g->pool -= owed;
+	distribute_pool(g);			/* the weights' sum has changed */
+}
+
+void
+dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule, int64_t now)
+{
+	memset(g, 0, sizeof(*g));
+	g->burst_us = DT_RATE_DEFAULT_BURST_US;
+	g->granule = min64(max64(granule, 1), GRANULE_MAX);
+	g->t_last = g->busy_until = min64(max64(now, 0), TIME_MAX);
+	dt_rate_set(g, rate, now);
+}
+
+void
+dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
+{
+	DtRateMember *m;
+	int32_t		i;
+
+	rate = min64(max64(rate, 0), DT_RATE_MAX);
+	advance(g, now);
+
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	{
+		m->slack = 0;			/* belongs to a pause at the old rate */
+		if (rate == 0)
+		{
+			end_let_off(g, m);
+			m->finish = g->vtime;
+			m->debtor = false;
+		}
+	}
+
+	if (rate == 0)
+	{
+		g->ghost.debtor = false;
+		g->debtor_weight = 0;
+		g->pool = 0;
+	}
+	else if (g->rate == 0)
+		/* nothing was saved up while there was no limit */
+		g->pool = rate * min64(g->burst_us, DT_RATE_DEFAULT_BURST_US);
+	else
+		g->pool = max64(g->pool, -rate * LAG_US);
+	g->rate = rate;
+	distribute_pool(g);			/* for the cap at the new rate */
+}
+
+void
+dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
+{
+	advance(g, now);
+	g->burst_us = min64(max64(burst_us, 0), DT_RATE_MAX_BURST_US);
+	distribute_pool(g);			/* for the cap */
+}
+
+void
+dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight, int64_t now)
+{
+	advance(g, now);
+
+	memset(m, 0, sizeof(*m));
+	m->weight = weight > 1 ? weight : 1;
+	m->finish = g->vtime;
+	if (g->cursor == NULL)
+		g->cursor = m->next = m->prev = m;
+	else
+	{
+		m->next = g->cursor;
+		m->prev = g->cursor->prev;
+		m->prev->next = m;
+		m->next->prev = m;
+	}
+	g->n_members++;
+}
+
+void
+dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
+{
+	advance(g, now);
+	end_let_off(g, m);
+
+	if (g->rate > 0)
+	{
+		if (unbilled > 0)
+		{
+			enter_charge(g, m, unbilled);
+			busy(g, g->t_last);
+		}
+		if (m->debtor)
+			leave_debt_to_ghost(g, m);
+	}
+
+	if (g->cursor == m)
+		g->cursor = m->next != m ? m->next : NULL;
+	m->prev->next = m->next;
+	m->next->prev = m->prev;
+	g->n_members--;
+	memset(m, 0, sizeof(*m));
+}
+
+void
+dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to)
+{
+	*to = *from;
+	if (from->next == from)
+		to->next = to->prev = to;
+	else
+	{
+		to->next->prev = to;
+		to->prev->next = to;
+	}
+	if (g->cursor == from)
+		g->cursor = to;
+	memset(from, 0, sizeof(*from));
+}
+
+int64_t
+dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
+			   double jitter)
+{
+	int64_t		pause;
+	int64_t		early = 0;
+
+	if (g->rate == 0)
+		return 0;
+	advance(g, now);
+	remove_if_paid(g, m);
+	if (bytes > 0)
+	{
+		enter_charge(g, m, bytes);
+		busy(g, g->t_last);
+	}
+	if (!m->debtor)
+		return 0;
+
+	pause = predict(g, m, 0);
+	if (pause < min_pause(g->debtor_weight, m->weight))
+		return 0;				/* runs on, in debt */
+
+	/*
+	 * Debtors that fell into debt together would wake together for ever.  Let
+	 * each wake somewhat early, at random; it then still owes the difference.
+	 */
+	if (g->debtor_weight > m->weight && jitter > 0)
+		early = (int64_t) (0.5 * (jitter < 1 ? jitter : 1) *
+						   min64(pause, JITTER_BASE_US));
+	m->slack = g->rate * early / g->debtor_weight;
+	pause = min64(max64(pause - early, PAUSE_MIN_US), PAUSE_MAX_US);
+	busy(g, g->t_last + pause);
+	return pause;
+}
+
+int64_t
+dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	int64_t		pause;
+
+	if (g->rate == 0)
+		return 0;
+	advance(g, now);
+	remove_if_paid(g, m);
+	if (!m->debtor)
+		return 0;
+
+	pause = predict(g, m, m->slack);
+	if (pause < PAUSE_MIN_US)
+		return 0;
+	pause = min64(pause, PAUSE_MAX_US);
+	busy(g, g->t_last + pause);
+	return pause;
+}
+
+int64_t
+dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	double		us;
+
+	if (g->rate == 0)
+		return 0;
+	advance(g, now);
+	remove_if_paid(g, m);
+	if (!m->debtor)
+		return 0;
+	g->debtor_weight -= m->weight;
+	m->debtor = false;
+	g->let_off_weight += m->weight;
+	if (!m->let_off)
+	{
+		m->let_off = true;
+		m->let_off_until = g->t_last;
+	}
+
+	/* Others that were let off would be in debt, too, and share the income. */
+	us = (double) unpaid(g, m) *
+		(g->debtor_weight + g->let_off_weight) / g->rate;
+	if (us > 1e15)
+		us = 1e15;
+	m->let_off_until = min64(max64(m->let_off_until, g->t_last) + (int64_t) us,
+							 TIME_MAX);
+	m->finish = g->vtime;
+	lighten_ghost(g);
+	distribute_pool(g);			/* the weights' sum has changed */
+	return (int64_t) us + 1;
+}
+
+int64_t
+dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
+{
+	int64_t		total = g->debtor_weight + (m->debtor ? 0 : m->weight);
+	int64_t		tokens;
+	int64_t		granules;
+
+	if (g->rate == 0)
+		return THRESHOLD_MAX * g->granule;
+
+	/*
+	 * Half of the shortest pause, so that a pause is seldom overlooked; and
+	 * all members together not more than half of the credit.
+	 */
+	tokens = (int64_t) ((double) g->rate * min_pause(total, m->weight) / 2 *
+						m->weight / total);
+	tokens = min64(tokens, g->rate * CREDIT_US / (2 * max64(g->n_members, 1)));
+	granules = tokens / TOKENS_PER_BYTE / g->granule;
+	return min64(max64(granules, 1), THRESHOLD_MAX) * g->granule;
+}
+
+/* m's debt in bytes, rounded up */
+static int64_t
+debt_bytes(const DtRateGroup *g, const DtRateMember *m)
+{
+	if (!m->debtor)
+		return 0;
+	return div_up(max64(unpaid(g, m), 0) * m->weight, TOKENS_PER_BYTE);
+}
+
+int64_t
+dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	advance(g, now);
+	return debt_bytes(g, m);
+}
+
+int64_t
+dt_rate_group_debt(DtRateGroup *g, int64_t now)
+{
+	DtRateMember *m;
+	int64_t		bytes;
+	int32_t		i;
+
+	advance(g, now);
+	bytes = debt_bytes(g, &g->ghost);
+	bytes += div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+		bytes += debt_bytes(g, m);
+	return bytes;
+}

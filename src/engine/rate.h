@@ -1,0 +1,152 @@
+/*-------------------------------------------------------------------------
+ *
+ * rate.h
+ *		The rate engine: who owes how much, and for how long to pause.
+ *
+ * A member is charged with what it has used.  Its group's income, which is the
+ * rate, pays for that; what is not paid yet is the member's debt, and while it
+ * has one it is a debtor.
+ *
+ * Integers and a clock value go in, a pause in microseconds comes out.
+ * Nothing here knows PostgreSQL, processes or sleeping, so a plain C program
+ * can drive it; see rate.c for the control law.
+ *
+ * The engine takes no lock.  The caller keeps a DtRateGroup and its members
+ * where all users see them (shared memory) and holds one lock per group
+ * around every call.
+ *
+ * Units: time in microseconds of a monotonic clock, amounts in bytes, rates
+ * in bytes per second.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_RATE_H
+#define DT_RATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The highest rate: 16777216 KB/s, 1 KB = 1000 bytes. */
+#define DT_RATE_MAX		INT64_C(16777216000)
+
+/*
+ * The burst: how much unused income a group may save up, in time at its rate,
+ * that is, the time in which it earns as much.
+ */
+#define DT_RATE_DEFAULT_BURST_US	INT64_C(20000)
+#define DT_RATE_MAX_BURST_US		INT64_C(3600000000)
+
+/* One member's account.  All fields belong to the engine. */
+typedef struct DtRateMember
+{
+	uint64_t	finish;			/* finish tag F: V at which all is repaid */
+	int64_t		slack;			/* jitter: so far before F the last pause ends */
+	int32_t		weight;			/* share of the income while in debt, >= 1 */
+	bool		debtor;			/* counted in the group's debtor_weight */
+
+	/*
+	 * Let off: its debt was forgiven, and it would still pause for that debt
+	 * if it were not; see dt_rate_forgive().
+	 */
+	bool		let_off;		/* counted in the group's let_off_weight,
+								 * unless it is a debtor again */
+	int64_t		let_off_until;	/* when that pause would end */
+
+	struct DtRateMember *next;	/* ring of the group's members; NULL: none */
+	struct DtRateMember *prev;
+} DtRateMember;
+
+/* One group's account of one resource.  All fields belong to the engine. */
+typedef struct DtRateGroup
+{
+	int64_t		rate;			/* R, bytes/s; 0 = no limit */
+	int64_t		burst_us;		/* in time at the group's rate */
+	int64_t		granule;		/* a charge of less is not worthwhile, bytes */
+	int64_t		t_last;			/* income is credited up to this time */
+	int64_t		busy_until;		/* time of the last charge, or end of the
+								 * latest pause */
+	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
+	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
+	uint64_t	settled;		/* V when all was settled; older finish tags
+								 * count as this one */
+	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
+	int64_t		let_off_weight; /* sum of the weights of those let off */
+	DtRateMember ghost;			/* a debtor that stands for the debts of
+								 * members that have left */
+	DtRateMember *cursor;		/* next member to look at for eviction */
+	int32_t		n_members;
+} DtRateGroup;
+
+/*
+ * Set up an empty group.  rate: 0..DT_RATE_MAX; granule: bytes, >= 1.
+ */
+extern void dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule,
+						 int64_t now);
+
+/*
+ * Change the rate (0 = none).  What is owed is owed in bytes and stays; with
+ * rate 0 it is forgiven.  The caller wakes the sleepers afterwards.
+ */
+extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);
+
+/*
+ * Change the burst: 0..DT_RATE_MAX_BURST_US.  No more than 576 GB can be saved
+ * up.  What is saved up beyond the new burst is lost.
+ */
+extern void dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now);
+
+/* Make m, whose memory the caller owns, a member without debt or credit. */
+extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
+						 int64_t now);
+
+/*
+ * Charge m with the last "unbilled" bytes, and end its membership.  A debt
+ * stays with the group, which repays it as if the member were still there, but
+ * with at most half of the income while other members are in debt.
+ */
+extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled,
+						  int64_t now);
+
+/*
+ * Move an account, with all that belongs to it, to other memory: from now on
+ * "to" is the member that "from", which is zeroed, was.
+ */
+extern void dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to);
+
+/*
+ * Charge m with "bytes" it has used.  Returns for how long it should pause,
+ * in us, at most 1 s (call dt_rate_wake() afterwards), or 0 to run on, even if
+ * it owes a little.  "jitter" is a random number in [0, 1) that keeps members
+ * from waking together; 0 means no jitter.
+ */
+extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
+							  int64_t now, double jitter);
+
+/*
+ * After a pause, or woken: how much longer to pause, in us, at most 1 s, or 0.
+ */
+extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
+
+/*
+ * For mode observe: forgive what m owes.  Returns for how long, in us, it
+ * would have paused for that, or 0 if it owes nothing.  Pauses that members
+ * would have made at the same time are computed as if they had: these members
+ * share the income.
+ */
+extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
+
+/* How many bytes m may use before it should be charged again. */
+extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);
+
+/* In how many us the group, whose rate is not 0, earns that many bytes. */
+static inline int64_t
+dt_rate_time(const DtRateGroup *g, int64_t bytes)
+{
+	return (int64_t) (bytes * 1000000.0 / g->rate);
+}
+
+/* What m owes, and what the whole group owes (ghost included), in bytes. */
+extern int64_t dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now);
+extern int64_t dt_rate_group_debt(DtRateGroup *g, int64_t now);
+
+#endif							/* DT_RATE_H */

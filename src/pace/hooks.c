@@ -1,0 +1,331 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *		All hooks and callbacks of the server that this library uses.
+ *
+ * In the order in which they are called: at server start, those for shared
+ * memory; when a statement begins, post_parse_analyze, object_access,
+ * ExecutorRun and ProcessUtility; when something is logged, emit_log, by which
+ * checks for interrupts are found; when a subtransaction ends, its callback.
+ * The rest of the library knows of no hook, except that interrupt.c tests
+ * whether emit_log still leads here.  Callbacks at the end of a transaction or
+ * process are registered where they are needed (pace_commit.c, session.c,
+ * grant.c), as each costs every transaction something.
+ *
+ * For a session in no group a hook that is called for each statement looks at
+ * a few variables and calls the next one; what members need is in functions
+ * of its own.
+ *
+ * What has to be paid before a transaction is paid in the first of these hooks
+ * that is called, so that as little as possible is held: before a command
+ * (BEGIN, ALTER TABLE), nothing, but a snapshot before those that return rows
+ * (EXECUTE, EXPLAIN); for a query, after its parse analysis, the locks on the
+ * tables that it names; for the function-call protocol, which is no statement,
+ * before the call, a snapshot; for a query that was parsed earlier, a snapshot
+ * and what planning it and starting its execution take.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "backend/account_parallel.h"
+#include "backend/interrupt.h"
+#include "backend/live.h"
+#include "backend/pause.h"
+#include "backend/session.h"
+#include "backend/transaction.h"
+#include "catalog/objectaccess.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pace/hooks.h"
+#include "pace/pace.h"
+#include "parser/analyze.h"
+#include "registry/grant.h"
+#include "registry/group.h"
+#include "storage/ipc.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+#include "tcop/utility.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+
+static shmem_request_hook_type prev_shmem_request = NULL;
+static shmem_startup_hook_type prev_shmem_startup = NULL;
+static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
+static object_access_hook_type prev_object_access = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+static emit_log_hook_type prev_emit_log = NULL;
+
+/*
+ * The start time of the client's message whose query has called
+ * begin_statement() when it was analyzed; 0 when that query has run.
+ */
+static TimestampTz analyzed_at = 0;
+
+static void
+dt_shmem_request_hook(void)
+{
+	if (prev_shmem_request)
+		prev_shmem_request();
+	dt_shmem_request();
+}
+
+static void
+dt_shmem_startup_hook(void)
+{
+	if (prev_shmem_startup)
+		prev_shmem_startup();
+	if (dt_shmem_startup())
+		dt_group_load_definitions();
+	dt_pause_init();
+}
+
+/*
+ * A statement begins that must not wait.  Is the session in a group?
+ */
+static bool
+note_statement(bool is_command)
+{
+	bool		is_member;
+
+	dt_pace_commit_need(true);
+	is_member = dt_session_begin_statement();
+	if (is_member && dt_session_background_group() == NULL)
+		dt_live_start(is_command);
+	return is_member;
+}
+
+/*
+ * A statement begins that waits until what was used before is paid for; see
+ * dt_transaction_pay_before().
+ */
+static void
+begin_statement(bool snapshot_is_new, bool is_command)
+{
+	if (dt_session_change_waits())
+		dt_transaction_pay_between_rows();	/* makes room for the change */
+	/* also after a commit within a procedure, and between its commands */
+	if (note_statement(is_command) || dt_debt_any)
+	{
+		dt_transaction_pay_before(snapshot_is_new);
+		dt_pace();
+	}
+}
+
+/*
+ * The statement that the client has just sent, and not one that something
+ * within it has analyzed.
+ */
+static pg_noinline void
+member_analyzes(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (prev_post_parse_analyze)
+		prev_post_parse_analyze(pstate, query, jstate);
+	if (!dt_transaction_begun && query->commandType != CMD_UTILITY &&
+		debug_query_string != NULL &&
+		pstate->p_sourcetext == debug_query_string &&
+		ActivePortal == NULL && GetCurrentTransactionNestLevel() == 1)
+	{
+		begin_statement(true, false);
+		analyzed_at = GetCurrentStatementStartTimestamp();
+	}
+}
+
+static void
+dt_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (dt_session_active())
+		member_analyzes(pstate, query, jstate);
+	else if (prev_post_parse_analyze)
+		prev_post_parse_analyze(pstate, query, jstate);
+}
+
+/*
+ * The function-call protocol calls this before it calls a function, and so
+ * does everything that evaluates an expression.  Bind does that without a
+ * statement, to check its parameters and to plan.  The function-call protocol
+ * is recognized by having no query string.
+ */
+static pg_noinline void
+handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
+					 int subId, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, classId, objectId, subId, arg);
+	if (access != OAT_FUNCTION_EXECUTE)
+		dt_grant_object_accessed(access, classId, objectId);
+	else if ((!dt_transaction_begun || debug_query_string == NULL) &&
+			 MyBackendType == B_BACKEND && IsTransactionState())
+		begin_statement(false, false);
+}
+
+static void
+dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+				 void *arg)
+{
+	if (access != OAT_FUNCTION_EXECUTE ||
+		(dt_session_active() && ActivePortal == NULL))
+		handle_object_access(access, classId, objectId, subId, arg);
+	else if (prev_object_access)
+		prev_object_access(access, classId, objectId, subId, arg);
+}
+
+static inline void
+call_ExecutorRun(EXECUTOR_RUN_PARAMS)
+{
+	if (prev_ExecutorRun)
+		prev_ExecutorRun(EXECUTOR_RUN_ARGS);
+	else
+		standard_ExecutorRun(EXECUTOR_RUN_ARGS);
+}
+
+static pg_noinline void
+member_runs(EXECUTOR_RUN_PARAMS)
+{
+	/* not for a query of a function that the worker calls */
+	bool		worker_runs = IsParallelWorker() &&
+		queryDesc->sourceText == debug_query_string;
+
+	if (dt_session_active())
+	{
+		if (worker_runs)
+			dt_account_begin_worker();
+		/* the time is that of a client's message, not of a transaction */
+		if (!dt_transaction_begun ||
+			analyzed_at != GetCurrentStatementStartTimestamp())
+			begin_statement(false, false);
+		analyzed_at = 0;
+		dt_pace_rows_of(queryDesc);
+	}
+	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_account_lock_and_settle_workers();
+	if (worker_runs)
+	{
+		dt_live_stop();
+		dt_account_lock_and_end_worker_run();
+	}
+}
+
+static void
+dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
+{
+	if (dt_session_active() || IsParallelWorker())
+		member_runs(EXECUTOR_RUN_ARGS);
+	else
+	{
+		dt_pace_commit_need(false);
+		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	}
+}
+
+/*
+ * May this command wait until what was used before it is paid for?  Not one by
+ * which a session can leave a suspended group, nor one that ends a
+ * transaction, also a prepared one: that releases locks, and pays afterwards.
+ */
+static bool
+may_pause_before(Node *command)
+{
+	if (IsA(command, TransactionStmt))
+	{
+		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
+
+		return kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START;
+	}
+	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
+}
+
+static void
+dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+				  bool readOnlyTree, ProcessUtilityContext context,
+				  ParamListInfo params, QueryEnvironment *queryEnv,
+				  DestReceiver *dest, QueryCompletion *qc)
+{
+	/* also that of a session that is moved into a group meanwhile */
+	bool		is_vacuum = IsA(pstmt->utilityStmt, VacuumStmt) &&
+		((VacuumStmt *) pstmt->utilityStmt)->is_vacuumcmd;
+
+	if (dt_session_active())
+	{
+		if (may_pause_before(pstmt->utilityStmt))
+			begin_statement(context == PROCESS_UTILITY_TOPLEVEL &&
+							GetCurrentTransactionNestLevel() == 1 &&
+							ActivePortal != NULL && ActiveSnapshotSet() &&
+							ActivePortal->portalSnapshot == GetActiveSnapshot(),
+							!IsA(pstmt->utilityStmt, TransactionStmt));
+		else
+			(void) note_statement(false);
+		if (is_vacuum)
+			dt_pace_vacuum_begin();
+		if (CreateCommandTag(pstmt->utilityStmt) == CMDTAG_PREPARE_TRANSACTION)
+			dt_transaction_note_prepare();
+	}
+	else
+		dt_pace_commit_need(false);
+	if (prev_ProcessUtility)
+		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
+	if (is_vacuum)
+		dt_pace_vacuum_end();
+}
+
+/*
+ * An error that ends the transaction is reported before it does.  Messages by
+ * which the core serves our requests for a check are not logged.
+ */
+static void
+dt_emit_log(ErrorData *error)
+{
+	if (error->elevel == ERROR)
+		dt_transaction_note_error(error->sqlerrcode);
+	if (!dt_interrupt_takes_message(error) && prev_emit_log)
+		prev_emit_log(error);
+}
+
+/*
+ * When a subtransaction with a parallel query fails, the workers' counters may
+ * never be added to the leader's.
+ */
+static void
+dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+					SubTransactionId parentSubid, void *arg)
+{
+	/* from 17 on a function of a running parallel query may have one, too */
+	if (dt_session_active() && event == SUBXACT_EVENT_ABORT_SUB &&
+		!IsInParallelMode())
+		dt_account_lock_and_forget_workers();
+}
+
+void
+dt_hooks_install(void)
+{
+	prev_shmem_request = shmem_request_hook;
+	shmem_request_hook = dt_shmem_request_hook;
+	prev_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = dt_shmem_startup_hook;
+
+	prev_post_parse_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = dt_post_parse_analyze;
+	prev_object_access = object_access_hook;
+	object_access_hook = dt_object_access;
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = dt_ExecutorRun;
+	prev_ProcessUtility = ProcessUtility_hook;
+	ProcessUtility_hook = dt_ProcessUtility;
+
+	prev_emit_log = emit_log_hook;
+	emit_log_hook = dt_emit_log;
+	dt_interrupt_init(dt_pace_at_check, dt_live_after_check);
+	dt_live_init(dt_transaction_wants_check);
+
+	RegisterSubXactCallback(dt_subxact_callback, NULL);
+	dt_pace_commit_init();
+}

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * pace.h
+ *		The safe points: a file pace_*.c for each kind.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PACE_H
+#define DT_PACE_H
+
+#include "executor/execdesc.h"
+
+/*
+ * After a transaction.  A session that is in no group unregisters the
+ * callback, as the server calls it several times for each transaction.
+ */
+extern void dt_pace_commit_init(void);
+extern bool dt_pace_commit_needed;
+extern void dt_pace_commit_toggle(void);
+
+static inline void
+dt_pace_commit_need(bool needed)
+{
+	if (unlikely(needed != dt_pace_commit_needed))
+		dt_pace_commit_toggle();
+}
+
+/* Between two rows: make a plan pace, unless it does already. */
+extern void dt_pace_rows_of(QueryDesc *queryDesc);
+
+/* At a check for interrupts, anywhere; called by interrupt.c. */
+extern void dt_pace_at_check(void);
+
+/*
+ * To be called before and after a member's VACUUM, also after an error.  The
+ * third tells whether this process runs a VACUUM, or autovacuum, that is so
+ * urgent that it must not be slowed down.
+ */
+extern void dt_pace_vacuum_begin(void);
+extern void dt_pace_vacuum_end(void);
+extern bool dt_pace_vacuum_is_urgent(void);
+
+#endif							/* DT_PACE_H */

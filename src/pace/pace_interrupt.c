@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * pace_interrupt.c
+ *		The safe points at the checks for interrupts.
+ *
+ * Everything that runs long calls CHECK_FOR_INTERRUPTS again and again, in
+ * sessions, autovacuum workers and parallel workers.  The timer of live.c
+ * requests a pause there.  When a running session is put into a group, the
+ * process that does so requests one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "backend/apply_feedback.h"
+#include "backend/live.h"
+#include "backend/session.h"
+#include "backend/transaction.h"
+#include "miscadmin.h"
+#include "pace/pace.h"
+#include "storage/proc.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
+
+/*
+ * Is this process in the middle of a transaction's work, and not waiting for a
+ * lock?  No when the session waits for the client's next command.
+ */
+static bool
+is_working(void)
+{
+	if (!IsTransactionState() || IsAbortedTransactionBlockState() ||
+		MyProc->waitStatus == PROC_WAIT_STATUS_WAITING)
+		return false;
+	if (dt_session_background_group() != NULL)
+		return MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table();
+	/* the prepared transaction holds locks until these have ended */
+	if (ActivePortal != NULL)
+		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
+			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
+	return debug_query_string != NULL || MyBackendType == B_BG_WORKER;
+}
+
+void
+dt_pace_at_check(void)
+{
+	if (!dt_session_active() || !is_working())
+		return;
+	dt_pace_commit_need(true);
+	dt_transaction_mark_begun();
+	dt_live_start(false);
+	if (!dt_pace_vacuum_is_urgent())
+		dt_transaction_pay_at_check();
+}

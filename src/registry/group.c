@@ -1,0 +1,351 @@
+/*-------------------------------------------------------------------------
+ *
+ * group.c
+ *		Creating, changing and dropping resource groups.
+ *
+ * Definitions change by the protocol of change.h: under the change lock,
+ * durable first, then applied under the registry lock.  Suspending a group and
+ * resetting its counters are not durable and need no change lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "registry/change.h"
+#include "registry/grant.h"
+#include "registry/group.h"
+#include "registry/member.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+static void
+reset_stats(DtGroup *g, int64 now, TimestampTz wall_clock)
+{
+	int			r;
+
+	memset(&g->stats, 0, sizeof(g->stats));
+	g->stats_reset = wall_clock;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		g->usage[r].used = 0;
+		dt_histogram_reset(&g->usage[r].histogram, now);
+	}
+}
+
+/*
+ * Give a group the properties of its definition.  The caller holds the group's
+ * lock, or is the postmaster at server start.
+ */
+static void
+apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
+{
+	bool		observe = (d->observe != 0);
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &g->usage[r].rate;
+
+		if (rate->burst_us != d->burst_us)
+			dt_rate_set_burst(rate, d->burst_us, now);
+		/* what is owed in mode observe, or until then, is forgiven */
+		if (observe != g->observe)
+			dt_rate_set(rate, 0, now);
+		if (rate->rate != d->rate[r])
+			dt_rate_set(rate, d->rate[r], now);
+	}
+	g->observe = observe;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+}
+
+/*
+ * Make a free slot a group without members.  The caller holds the registry
+ * lock exclusively, or is the postmaster at server start.
+ */
+static void
+init_group(DtGroup *g, const DtDefinition *d)
+{
+	int64		now = dt_now_us();
+	int			r;
+
+	strlcpy(g->name, d->name, NAMEDATALEN);
+	g->being_dropped = false;
+	g->observe = false;
+	g->suspended_since = 0;
+	g->suspended_hard = false;
+	g->members = 0;
+	g->paused = 0;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		/* less than a block is not worth a charge, also of WAL */
+		dt_rate_init(&g->usage[r].rate, 0, BLCKSZ, now);
+		dt_meter_reset(&g->usage[r].meter, now);
+	}
+	reset_stats(g, now, GetCurrentTimestamp());
+	apply_definition(g, d, now);
+	g->id = ++dt_shared->last_id;
+}
+
+/*
+ * If more groups are defined than max_groups allows, the server does not start,
+ * as with replication slots: to ignore the rest would lose their definitions
+ * with the next change.
+ */
+void
+dt_group_load_definitions(void)
+{
+	DtDefinitions d;
+	int			needed;
+	int			i;
+
+	dt_store_read(&d);
+	needed = Max(d.n_groups,
+				 (d.n_grants + DT_GRANTS_PER_GROUP - 1) / DT_GRANTS_PER_GROUP);
+	if (needed > dt_shared->max_groups)
+		ereport(FATAL,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many resource groups or grants for dirty_throttle.max_groups = %d",
+						dt_shared->max_groups),
+				 errdetail("File \"%s\" defines %d resource groups and %d grants.",
+						   DT_STORE_FILE, d.n_groups, d.n_grants),
+				 errhint("Set dirty_throttle.max_groups to at least %d and start the server again.",
+						 needed)));
+	for (i = 0; i < d.n_groups; i++)
+		init_group(&dt_groups[i], &d.groups[i]);
+	for (i = 0; i < d.n_grants; i++)
+	{
+		dt_grants[i].group_id = dt_group_find(d.grants[i].group_name)->id;
+		dt_grants[i].role = d.grants[i].role;
+	}
+}
+
+static DtGroup *
+find_free(void)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id == 0)
+			return &dt_groups[i];
+	return NULL;
+}
+
+static void
+set_property(DtDefinition *d, DtProperty property, int64 value)
+{
+	switch (property)
+	{
+		case DT_DIRTY_LIMIT:
+			d->rate[DT_DIRTY] = value;
+			break;
+		case DT_WAL_LIMIT:
+			d->rate[DT_WAL] = value;
+			break;
+		case DT_BURST:
+			d->burst_us = value;
+			break;
+		case DT_OBSERVE:
+			d->observe = value;
+			break;
+	}
+}
+
+bool
+dt_group_define(const char *name, DtProperty property, int64 value,
+				DtDefine how)
+{
+	DtDefinitions d;
+	DtDefinition *definition;
+	DtGroup    *g;
+	bool		create;
+
+	dt_grant_remove_unusable();
+	dt_change_begin(&d);
+	definition = dt_definitions_find(&d, name);
+	create = (definition == NULL);
+	if (create && how == DT_ALTER)
+		dt_group_missing(name);
+	if (!create && how == DT_CREATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", name),
+				 errhint("Use set_group_dirty_limit() to change its limit.")));
+	g = create ? find_free() : dt_group_find(name);
+	if (g == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("all %d resource groups are in use",
+						dt_shared->max_groups),
+				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+	if (create)
+	{
+		definition = &d.groups[d.n_groups++];
+		strlcpy(definition->name, name, NAMEDATALEN);
+		definition->burst_us = DT_RATE_DEFAULT_BURST_US;
+	}
+	set_property(definition, property, value);
+
+	dt_change_commit(&d);
+	if (create)
+	{
+		init_group(g, definition);
+		dt_registry_changed();
+	}
+	else
+	{
+		int64		now = dt_now_us();
+
+		dt_group_lock(g);
+		apply_definition(g, definition, now);
+		dt_group_unlock(g);
+		dt_member_wake_all(g);
+	}
+	dt_change_end();
+	return create;
+}
+
+void
+dt_group_rename(const char *old_name, const char *new_name)
+{
+	DtDefinitions d;
+	DtGroup    *g;
+	int			i;
+
+	dt_grant_remove_unusable();
+	dt_change_begin(&d);
+	g = dt_group_find_or_error(old_name);
+	if (dt_group_find(new_name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", new_name)));
+	namestrcpy((Name) dt_definitions_find(&d, old_name)->name, new_name);
+	for (i = 0; i < d.n_grants; i++)
+		if (strcmp(d.grants[i].group_name, old_name) == 0)
+			namestrcpy((Name) d.grants[i].group_name, new_name);
+
+	dt_change_commit(&d);
+	strlcpy(g->name, new_name, NAMEDATALEN);
+	dt_registry_changed();
+	dt_change_end();
+}
+
+/*
+ * Keep sessions from joining a group, after a check that it has no members.
+ */
+static void
+begin_drop(DtGroup *g, bool force)
+{
+	int			members;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	dt_group_lock(g);
+	members = g->members;
+	dt_group_unlock(g);
+	if (members > 0 && !force)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("resource group \"%s\" is in use", g->name),
+				 errdetail_plural("%d session is a member of the group.",
+								  "%d sessions are members of the group.",
+								  members, members),
+				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to release them.",
+						 quote_literal_cstr(g->name))));
+	g->being_dropped = true;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+bool
+dt_group_drop(const char *name, bool missing_ok, bool force)
+{
+	DtDefinitions d;
+	DtDefinition *definition;
+	DtGroup    *g;
+	int			i;
+
+	dt_grant_remove_unusable();
+	dt_change_begin(&d);
+	definition = dt_definitions_find(&d, name);
+	if (definition == NULL)
+	{
+		if (!missing_ok)
+			dt_group_missing(name);
+		dt_change_cancel();
+		return false;
+	}
+	*definition = d.groups[--d.n_groups];
+	dt_definitions_remove_grants(&d, name, InvalidOid);
+
+	g = dt_group_find(name);
+	begin_drop(g, force);
+	PG_TRY();
+	{
+		dt_change_commit(&d);
+	}
+	PG_CATCH();
+	{
+		/*
+		 * The change lock is still held, so nobody else has changed this.
+		 * Sessions that did not find the group meanwhile look again.
+		 */
+		g->being_dropped = false;
+		dt_registry_changed();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	dt_member_release_all(g);
+	for (i = 0; i < dt_shared->max_grants; i++)
+		if (dt_grants[i].group_id == g->id)
+			dt_grants[i].group_id = 0;
+	g->id = 0;
+	dt_registry_changed();
+	dt_change_end();
+	return true;
+}
+
+void
+dt_group_reset_stats(const char *name)
+{
+	bool		found = false;
+	int			i;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+		TimestampTz wall_clock = GetCurrentTimestamp();
+		int64		now = dt_now_us();
+
+		if (g->id == 0 || (name != NULL && strcmp(g->name, name) != 0))
+			continue;
+		found = true;
+		dt_group_lock(g);
+		reset_stats(g, now, wall_clock);
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	if (!found && name != NULL)
+		dt_group_missing(name);
+}
+
+bool
+dt_group_set_suspended(const char *name, bool suspended, bool hard)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	DtGroup    *g;
+	bool		was_suspended;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_or_error(name);
+	dt_group_lock(g);
+	was_suspended = (g->suspended_since != 0);
+	if (!suspended)
+		g->suspended_since = 0;
+	else if (!was_suspended)
+		g->suspended_since = now;
+	g->suspended_hard = hard;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
+	dt_member_wake_all(g);
+	LWLockRelease(dt_shared->registry_lock);
+	return was_suspended;
+}

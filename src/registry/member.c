@@ -1,0 +1,423 @@
+/*-------------------------------------------------------------------------
+ *
+ * member.c
+ *		Which session is a member of which group.
+ *
+ * Shared memory has one slot per process, found by its proc number.  A session
+ * joins and leaves groups by itself; set_session_group() and a forced drop do
+ * so on behalf of other sessions.  Those find out when they look at their
+ * slot, at each charge and when their latch is set; see account.c.
+ *
+ * Joining takes the registry lock (shared, or exclusive on behalf of another
+ * session) and the group's spinlock; leaving takes the spinlock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "registry/member.h"
+#include "storage/procarray.h"
+
+#include "compat.h"
+
+static const int64 nothing[DT_RESOURCES] = {0};
+
+void
+dt_member_publish(DtMember *member)
+{
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	member->moved = false;
+	member->pid = MyProcPid;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+void
+dt_member_unpublish(DtMember *member)
+{
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	member->pid = 0;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * The session's debt to a group, or with NULL a free entry; NULL: none.
+ */
+static DtDebt *
+find_debt(DtMember *member, DtGroup *g)
+{
+	int			i;
+
+	for (i = 0; i < DT_DEBTS; i++)
+		if (member->debts[i].group == g)
+			return &member->debts[i];
+	return NULL;
+}
+
+/*
+ * Join a group.  The caller holds the registry lock, so the group stays.  If
+ * the session still owes to it, that debt becomes its account there.
+ */
+static void
+join_group(DtMember *member, DtGroup *g)
+{
+	int64		now = dt_now_us();
+	DtDebt	   *debt;
+	int			r;
+
+	dt_group_lock(g);
+	debt = find_debt(member, g);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		member->usage[r].used = 0;
+		if (debt != NULL)
+			dt_rate_move(&g->usage[r].rate, &debt->rate[r],
+						 &member->usage[r].rate);
+		else
+			dt_rate_join(&g->usage[r].rate, &member->usage[r].rate, 1, now);
+	}
+	if (debt != NULL)
+		debt->group = NULL;
+	memset(&member->stats, 0, sizeof(member->stats));
+	member->sleepers = 0;
+	member->times_joined++;
+	member->group = g;
+	g->members++;
+	dt_group_unlock(g);
+}
+
+/*
+ * Leave the group, on behalf of the session.  False when it has left already.
+ */
+static bool
+leave_group(DtMember *member, DtGroup *g)
+{
+	int64		now = dt_now_us();
+	bool		is_member;
+
+	dt_group_lock(g);
+	is_member = (member->group == g);
+	if (is_member)
+		dt_member_leave(member, nothing, now);
+	dt_group_unlock(g);
+	return is_member;
+}
+
+void
+dt_member_pause(DtMember *member, DtGroup *g, int64 now,
+				TimestampTz wall_clock)
+{
+	if (member->sleepers++ > 0)
+		return;
+	member->paused_in = g;
+	member->paused_since_us = now;
+	member->paused_since = wall_clock;
+	g->paused++;
+}
+
+void
+dt_member_resume(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g || --member->sleepers > 0)
+		return;
+	member->paused_in = NULL;
+	member->stats.paused_us += now - member->paused_since_us;
+	g->stats.paused_us += now - member->paused_since_us;
+	g->paused--;
+}
+
+/*
+ * Count the member as awake, even if its processes are asleep.  They wake up
+ * later and look at their account.
+ */
+static void
+end_pause(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g)
+		return;
+	member->sleepers = 1;
+	dt_member_resume(member, g, now);
+}
+
+static void
+end_membership(DtMember *member, int64 now)
+{
+	DtGroup    *g = member->group;
+
+	end_pause(member, g, now);
+	g->members--;
+	member->group = NULL;
+}
+
+void
+dt_member_leave(DtMember *member, const int64 unbilled[DT_RESOURCES],
+				int64 now)
+{
+	DtGroup    *g = member->group;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (g->observe)
+			(void) dt_rate_forgive(&g->usage[r].rate,
+								   &member->usage[r].rate, now);
+		dt_rate_leave(&g->usage[r].rate, &member->usage[r].rate, unbilled[r],
+					  now);
+	}
+	end_membership(member, now);
+}
+
+bool
+dt_member_leave_owing(DtMember *member, const int64 unbilled[DT_RESOURCES],
+					  int64 now)
+{
+	DtGroup    *g = member->group;
+	DtDebt	   *debt = find_debt(member, NULL);
+	bool		owes = false;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateMember *account = &member->usage[r].rate;
+
+		(void) dt_rate_charge(&g->usage[r].rate, account, unbilled[r], now, 0);
+		if (dt_rate_debt(&g->usage[r].rate, account, now) > 0)
+			owes = true;
+	}
+	if (!owes)
+	{
+		dt_member_leave(member, nothing, now);
+		return true;
+	}
+	if (debt == NULL)
+		return false;
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_move(&g->usage[r].rate, &member->usage[r].rate, &debt->rate[r]);
+	debt->group = g;
+	end_membership(member, now);
+	return true;
+}
+
+DtGroup *
+dt_member_lock_debt(DtDebt *debt)
+{
+	DtGroup    *g = debt->group;
+
+	if (g == NULL)
+		return NULL;
+	dt_group_lock(g);
+	if (debt->group == g)
+		return g;
+	dt_group_unlock(g);			/* another process has ended it */
+	return NULL;
+}
+
+void
+dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now)
+{
+	int			r;
+
+	end_pause(member, debt->group, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_leave(&debt->group->usage[r].rate, &debt->rate[r], 0, now);
+	debt->group = NULL;
+}
+
+void
+dt_member_leave_debts(DtMember *member)
+{
+	int			i;
+
+	for (i = 0; i < DT_DEBTS; i++)
+	{
+		int64		now = dt_now_us();
+		DtGroup    *g = dt_member_lock_debt(&member->debts[i]);
+
+		if (g == NULL)
+			continue;
+		dt_member_end_debt(member, &member->debts[i], now);
+		dt_group_unlock(g);
+	}
+}
+
+/*
+ * What parallel workers have charged to an earlier group must not be left out
+ * of what the session is charged in the next one.
+ */
+static void
+reset_prepaid(DtMember *member)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+		member->usage[r].prepaid = 0;
+}
+
+bool
+dt_member_join(DtMember *member, uint64 *id, const char *name)
+{
+	DtGroup    *g = dt_group_find_id(*id);
+
+	Assert(member->group == NULL);
+	if (g == NULL)
+		g = dt_group_find(name);
+	if (g == NULL)
+		return false;
+	*id = g->id;
+	reset_prepaid(member);
+	join_group(member, g);
+	return true;
+}
+
+/*
+ * The slot of the session with that process ID; the caller holds the registry
+ * lock.
+ */
+static DtMember *
+find_session(int pid)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	PGPROC	   *leader = proc ? proc->lockGroupLeader : NULL;
+	DtMember   *member;
+
+	if (proc == NULL && AuxiliaryPidGetProc(pid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("session with process ID %d does not exist", pid),
+				 errhint("The view pg_stat_activity lists the sessions.")));
+	member = proc ? &dt_members[GetNumberFromPGProc(proc)] : NULL;
+	if (member == NULL || member->pid != pid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("process %d cannot be a member of a resource group",
+						pid),
+				 leader != NULL && leader != proc ?
+				 errhint("The process is a parallel worker. Move its leader, process %d, instead.",
+						 leader->pid) :
+				 errhint("Only client sessions and background workers with a database can be moved. For autovacuum workers set dirty_throttle.autovacuum_group, and for logical replication workers dirty_throttle.apply_group.")));
+	return member;
+}
+
+void
+dt_member_move(int pid, const char *name,
+			   void (*ask) (int pid, volatile sig_atomic_t *asked))
+{
+	DtGroup    *g = NULL;
+	DtGroup    *old;
+	DtMember   *member;
+	bool		was_in_none;
+	int			i;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	if (name != NULL)
+		g = dt_group_find_or_error(name);
+	member = find_session(pid);
+	was_in_none = member->group == NULL && g != NULL;
+	if (member->group != g)
+	{
+		if (member->group == NULL)
+			reset_prepaid(member);
+		dt_member_leave_debts(member);
+		while ((old = member->group) != NULL)
+			(void) leave_group(member, old);
+		if (g != NULL)
+			join_group(member, g);
+		else
+			member->times_released++;
+	}
+	member->moved = true;
+
+	/*
+	 * Make the session and its parallel workers look at their account: those
+	 * that sleep, and those that run a command without being in a group.
+	 */
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (dt_member_of(proc) != member)
+			continue;
+		SetLatch(&proc->procLatch);
+		if (was_in_none && dt_members[i].pauses_at_checks)
+			ask(proc->pid, &dt_members[i].asked);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+void
+dt_member_end_move(DtMember *member)
+{
+	if (!member->moved)
+		return;
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	member->moved = false;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * It does no harm to set the latch of a process that is not asleep, or that
+ * has exited meanwhile.
+ */
+void
+dt_member_wake_all(DtGroup *g)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		DtMember   *member = dt_member_of(proc);
+
+		if (member->group == g || find_debt(member, g) != NULL)
+			SetLatch(&proc->procLatch);
+	}
+}
+
+/*
+ * First remove everything that sleepers pause for, then wake them.
+ */
+void
+dt_member_release_all(DtGroup *g)
+{
+	int64		now = dt_now_us();
+	int			r;
+	int			i;
+
+	dt_group_lock(g);
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_set(&g->usage[r].rate, 0, now);
+	g->suspended_since = 0;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
+	dt_member_wake_all(g);
+
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		DtMember   *member = &dt_members[i];
+		DtDebt	   *debt = find_debt(member, g);
+
+		if (debt != NULL && dt_member_lock_debt(debt) != NULL)
+		{
+			dt_member_end_debt(member, debt, now);
+			dt_group_unlock(g);
+		}
+		if (member->group != g)
+			continue;
+		if (leave_group(member, g))
+			member->times_released++;
+		member->moved = false;	/* its own parameter counts again */
+	}
+}
+
+bool
+dt_member_group_name(DtMember *member, char *name)
+{
+	DtGroup    *g;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = member->group;
+	if (g != NULL)
+		strlcpy(name, g->name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return g != NULL;
+}

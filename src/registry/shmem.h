@@ -1,0 +1,325 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *		The layout of shared memory, its locks, and looking things up in it.
+ *
+ * The registry tells which groups exist, their names, and who may join them.
+ * A session that is in a group is a member of it.  There are three kinds of
+ * locks, taken in this order:
+ *
+ * - the change lock (LWLock) is held while definitions are changed, including
+ *   the write of the definitions file; see change.h;
+ * - the registry lock (LWLock) protects the registry.  It is held exclusively
+ *   for a moment when the registry changes or a session is moved, and shared
+ *   to look up, to join and to list.  There is no I/O under it;
+ * - a spinlock per group protects the group's account and the accounts of its
+ *   members.
+ *
+ * No process sleeps on its latch while it holds one of them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_SHMEM_H
+#define DT_SHMEM_H
+
+#include <signal.h>
+
+#include "datatype/timestamp.h"
+#include "engine/histogram.h"
+#include "engine/meter.h"
+#include "engine/rate.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "portability/instr_time.h"
+#include "registry/resource.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/spin.h"
+
+/* A group's usage of one resource, and its debts. */
+typedef struct DtGroupUsage
+{
+	DtRateGroup rate;
+	DtMeter		meter;			/* the rate of the last seconds */
+	DtHistogram histogram;		/* the rates since stats_reset */
+	int64		used;			/* since stats_reset, bytes */
+} DtGroupUsage;
+
+/* Number and length of pauses, made or (mode observe) only computed. */
+typedef struct DtPauseStats
+{
+	int64		pauses;
+	int64		wal_pauses;		/* of these, caused by the WAL limit */
+	int64		paused_us;
+	int64		observed_pauses;	/* in mode observe */
+	int64		observed_pause_us;
+	int64		releases;		/* pauses skipped because others waited */
+} DtPauseStats;
+
+/*
+ * One resource group.  The first part is read without the lock whenever a
+ * member's statement begins, and is rarely written; the second is written at
+ * each charge.  So they do not share a cache line.
+ */
+typedef struct DtGroup
+{
+	/* guarded by the registry lock */
+	uint64		id;				/* never reused; 0 = this slot is free */
+	char		name[NAMEDATALEN];
+	bool		being_dropped;	/* cannot be joined any more */
+
+	/*
+	 * Incremented when a limit, the mode or the suspension changes, and when
+	 * throttling is switched on or off.  Members read it without a lock, and
+	 * charge what they have used if it has changed, as each charge looks at
+	 * all of these.
+	 */
+	pg_atomic_uint32 generation;
+
+	/* guarded by "lock" */
+				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
+	bool		observe;		/* limits make nobody pause */
+	bool		suspended_hard; /* also pauses running transactions */
+	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
+	int			members;		/* without sessions that have left in debt */
+	int			paused;			/* sessions that are asleep for it */
+	DtPauseStats stats;			/* since stats_reset */
+	TimestampTz stats_reset;
+	DtGroupUsage usage[DT_RESOURCES];
+} DtGroup;
+
+/* The reason for a pause. */
+typedef enum DtPauseCause
+{
+	DT_BY_DIRTY = DT_DIRTY,		/* the limit of this resource */
+	DT_BY_WAL = DT_WAL,
+	DT_BY_SUSPEND				/* suspend_group() */
+} DtPauseCause;
+
+typedef struct DtMemberUsage
+{
+	DtRateMember rate;
+	int64		used;			/* since it joined, bytes */
+	int64		prepaid;		/* charged by parallel workers, but not yet in
+								 * the leader's counter, bytes */
+} DtMemberUsage;
+
+/*
+ * What a session owes to a group that it has left by its own choice.  Others
+ * may clear "group" (set_session_group(), a forced drop), but only the session
+ * itself sets it.
+ */
+typedef struct DtDebt
+{
+	DtGroup    *group;			/* NULL: this entry is free */
+	DtRateMember rate[DT_RESOURCES];	/* guarded by group->lock */
+} DtDebt;
+
+/*
+ * How many groups a session can owe to after leaving them.  With that many
+ * debts it cannot leave another group before it has paid one.
+ */
+#define DT_DEBTS	4
+
+/*
+ * The membership of a session, in the slot of its process: the element of
+ * dt_members with the process's proc number.  A parallel worker uses its
+ * leader's slot, except for the variables that are marked so.
+ *
+ * "group" is changed by the session itself and by others (set_session_group(),
+ * a forced drop), always under the lock of the group that is left or entered.
+ * Setting it to a group takes the registry lock, too: the session itself takes
+ * it shared, others exclusively, so only one process does so at a time.
+ * Anybody may read "group" without a lock, but has to check it again after
+ * locking the group.
+ */
+typedef struct DtMember
+{
+	DtGroup    *group;			/* NULL: not a member */
+
+	/* guarded by the registry lock */
+	int			pid;			/* of a session that can be moved, or 0 */
+	bool		moved;			/* by set_session_group() */
+	uint32		times_joined;	/* how often it was put into a group */
+	uint32		times_released; /* how often it was put into no group */
+
+	/*
+	 * The session goes on without pauses until this time (us), since others
+	 * wait for it; 0: nobody does.  Written by its own processes only.
+	 */
+	volatile int64 released_until;
+
+	/* in the slot of each process, also of a parallel worker */
+	bool		pauses_at_checks;	/* for interrupts; set by the process */
+	volatile sig_atomic_t asked;	/* by another process, for such a pause */
+
+	/* guarded by group->lock */
+	DtMemberUsage usage[DT_RESOURCES];
+
+	/*
+	 * Guarded by group->lock; while the session is in no group and pauses for
+	 * a debt, by the lock of that debt's group.
+	 */
+	DtPauseStats stats;			/* since it joined */
+	int			sleepers;		/* processes asleep: session and workers */
+	DtGroup    *paused_in;		/* the group that counts the pause */
+	DtPauseCause paused_by;
+	int64		paused_since_us;	/* start of the pause, monotonic clock */
+	TimestampTz paused_since;	/* the same as a timestamp */
+
+	DtDebt		debts[DT_DEBTS];
+} DtMember;
+
+/* A role that may join a group; guarded by the registry lock. */
+typedef struct DtGrantSlot
+{
+	uint64		group_id;		/* 0 = this slot is free */
+	Oid			role;
+} DtGrantSlot;
+
+typedef struct DtShared
+{
+	LWLock	   *change_lock;
+	LWLock	   *registry_lock;
+	pg_atomic_uint64 version;	/* see dt_registry_version() */
+	pg_atomic_uint32 enabled;	/* written by the postmaster only */
+	int			max_groups;		/* slots in the array of groups */
+	int			n_members;		/* slots in the array of members */
+	int			max_grants;		/* slots in the array of grants */
+	uint64		last_id;		/* registry lock */
+} DtShared;
+
+extern DtShared *dt_shared;
+extern DtGroup *dt_groups;
+extern DtMember *dt_members;
+extern DtGrantSlot *dt_grants;
+
+/* Grants for each group that can be defined. */
+#define DT_GRANTS_PER_GROUP	16
+
+/* Parameters. */
+extern int	dt_max_groups;
+extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
+extern void dt_assign_enabled(bool newval, void *extra);
+
+/* Microseconds of a monotonic clock; rates never see the wall clock. */
+static inline int64
+dt_now_us(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
+/*
+ * Request shared memory, and attach to it.  dt_shmem_startup() returns whether
+ * it has created it, empty, so that definitions have to be loaded.
+ */
+extern void dt_shmem_request(void);
+extern bool dt_shmem_startup(void);
+
+/* Is there shared memory, that is, was the library preloaded? */
+static inline bool
+dt_shmem_available(void)
+{
+	return dt_shared != NULL;
+}
+
+/*
+ * Hold back SIGTERM while a spinlock is held.  The core's handler of that
+ * signal ends a background worker at any instruction.
+ */
+extern void dt_defer_termination(void);
+extern void dt_allow_termination(void);
+
+/*
+ * Take and release a group's spinlock.  A signal handler, which may have
+ * interrupted the holder, must not wait for it: see dt_group_try_lock().
+ */
+static inline void
+dt_group_lock(DtGroup *g)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_defer_termination();
+	SpinLockAcquire(&g->lock);
+}
+
+static inline void
+dt_group_unlock(DtGroup *g)
+{
+	SpinLockRelease(&g->lock);
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_allow_termination();
+}
+
+/* The same without waiting: false when it is taken. */
+static inline bool
+dt_group_try_lock(DtGroup *g)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_defer_termination();
+	if (!TAS(&g->lock))
+		return true;
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_allow_termination();
+	return false;
+}
+
+/*
+ * Is dirty_throttle.enabled on?  The postmaster's value counts, so that it
+ * changes for all processes at once.
+ */
+static inline bool
+dt_throttling_is_enabled(void)
+{
+	return pg_atomic_read_u32(&dt_shared->enabled) != 0;
+}
+
+/*
+ * Does suspend_group() make members pause, within a transaction (in_flight) or
+ * outside of one?  Does a limit on this resource make members pause?
+ */
+static inline bool
+dt_group_is_suspended(const DtGroup *g, bool in_flight)
+{
+	return g->suspended_since != 0 && (g->suspended_hard || !in_flight) &&
+		dt_throttling_is_enabled();
+}
+
+static inline bool
+dt_group_is_limited(const DtGroup *g, DtResource resource)
+{
+	return g->usage[resource].rate.rate > 0 && !g->observe &&
+		dt_throttling_is_enabled();
+}
+
+/*
+ * Find a group; the caller holds the registry lock or the change lock.  NULL
+ * when there is none; dt_group_find_or_error() raises an ERROR instead.  A
+ * group that is being dropped counts as none.
+ */
+extern DtGroup *dt_group_find(const char *name);
+extern DtGroup *dt_group_find_or_error(const char *name);
+extern DtGroup *dt_group_find_id(uint64 id);
+
+/* The same, taking the registry lock: the ID of that group, or 0. */
+extern uint64 dt_group_lookup_id(const char *name);
+
+/* ERROR: there is no such group. */
+extern void dt_group_missing(const char *name);
+
+/*
+ * A number that increases when a group is created, renamed or dropped.  A
+ * session whose group did not exist looks again when it has changed.
+ */
+extern uint64 dt_registry_version(void);
+extern void dt_registry_changed(void);
+
+/* The slot of this process. */
+extern DtMember *dt_member_mine(void);
+
+/* The slot of a process or, if it is a parallel worker, of its leader. */
+extern DtMember *dt_member_of(PGPROC *proc);
+
+#endif							/* DT_SHMEM_H */

@@ -1,0 +1,438 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *		The durable file of group definitions.
+ *
+ * Format: a header (magic, version, number and size of the entries, the same
+ * of the grants), the entries, the grants, a CRC-32C over all that comes
+ * before it; integers in the machine's own byte order, like the rest of the
+ * data directory.  The file is always replaced as a whole: written under a
+ * temporary name, flushed, renamed.
+ *
+ * Every format begins with the magic and the number of its version, and ends
+ * with the checksum, so that an older release can tell the sound file of a
+ * newer one from a damaged one.
+ *
+ * A file with invalid content is renamed, and the server starts without
+ * groups.  When the file cannot be read, the server does not start: nobody
+ * would be throttled, and the next change would replace a file that may be
+ * sound.
+ *
+ * Callers hold the change lock, so there is one writer at a time.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/rate.h"
+#include "miscadmin.h"
+#include "port/pg_crc32c.h"
+#include "registry/store.h"
+#include "storage/fd.h"
+
+#define STORE_MAGIC		0x64747467	/* "dttg" */
+#define STORE_VERSION	1
+#define STORE_TEMP_FILE	DT_STORE_FILE ".tmp"
+
+typedef struct StoreHeader
+{
+	uint32		magic;
+	uint32		version;
+	uint32		n_entries;
+	uint32		entry_size;
+	uint32		n_grants;
+	uint32		grant_size;
+} StoreHeader;
+
+/* What all versions have in common: magic and version. */
+#define PREFIX_SIZE		offsetof(StoreHeader, n_entries)
+
+/* A file that is larger cannot be one of ours. */
+#define STORE_MAX_SIZE	(64 * 1024 * 1024)
+
+/* How often and how long to retry when there are no file descriptors. */
+#define READ_TRIES		50
+#define READ_RETRY_US	100000
+
+/* How many damaged files are kept; another one replaces the last of them. */
+#define MAX_DAMAGED		100
+
+/*
+ * Is the checksum at the end that of all before it?  Both are returned.
+ */
+static bool
+checksum_fits(const char *image, size_t size, pg_crc32c *stored,
+			  pg_crc32c *crc)
+{
+	INIT_CRC32C(*crc);
+	COMP_CRC32C(*crc, image, size - sizeof(*crc));
+	FIN_CRC32C(*crc);
+	memcpy(stored, image + size - sizeof(*stored), sizeof(*stored));
+	return EQ_CRC32C(*crc, *stored);
+}
+
+/*
+ * What is wrong with this file image?  NULL when it is sound; then *header is
+ * set.
+ */
+static const char *
+find_damage(const char *image, size_t size, StoreHeader *header)
+{
+	pg_crc32c	crc;
+	pg_crc32c	stored;
+	uint64		expected;
+
+	if (size < sizeof(*header) + sizeof(crc))
+		return psprintf("it has %zu bytes, less than the smallest possible file",
+						size);
+	memcpy(header, image, sizeof(*header));
+	if (header->magic != STORE_MAGIC)
+		return psprintf("it begins with %08X instead of %08X",
+						header->magic, STORE_MAGIC);
+	if (header->version != STORE_VERSION)
+		return psprintf("its format version is %u instead of %u",
+						header->version, STORE_VERSION);
+	if (header->entry_size != sizeof(DtDefinition))
+		return psprintf("its entries have %u bytes instead of %zu",
+						header->entry_size, sizeof(DtDefinition));
+	if (header->grant_size != sizeof(DtGrant))
+		return psprintf("its grants have %u bytes instead of %zu",
+						header->grant_size, sizeof(DtGrant));
+	expected = sizeof(*header) +
+		(uint64) header->n_entries * sizeof(DtDefinition) +
+		(uint64) header->n_grants * sizeof(DtGrant) + sizeof(crc);
+	if (size != expected)
+		return psprintf("it has %zu bytes, which does not fit its %u entries and %u grants",
+						size, header->n_entries, header->n_grants);
+
+	if (!checksum_fits(image, size, &stored, &crc))
+		return psprintf("its checksum is %08X, its content has %08X",
+						stored, crc);
+	return NULL;
+}
+
+/*
+ * The definitions of a sound file image.
+ */
+static void
+unpack(const char *image, const StoreHeader *header, DtDefinitions *d)
+{
+	d->n_groups = header->n_entries;
+	d->n_grants = header->n_grants;
+	d->groups = palloc0(Max(d->n_groups, 1) * sizeof(DtDefinition));
+	d->grants = palloc0(Max(d->n_grants, 1) * sizeof(DtGrant));
+	image += sizeof(*header);
+	memcpy(d->groups, image, d->n_groups * sizeof(DtDefinition));
+	image += d->n_groups * sizeof(DtDefinition);
+	memcpy(d->grants, image, d->n_grants * sizeof(DtGrant));
+}
+
+static bool
+is_name(const char *name)
+{
+	return name[0] != '\0' && name[NAMEDATALEN - 1] == '\0';
+}
+
+DtDefinition *
+dt_definitions_find(const DtDefinitions *d, const char *name)
+{
+	int			i;
+
+	for (i = 0; i < d->n_groups; i++)
+		if (strcmp(d->groups[i].name, name) == 0)
+			return &d->groups[i];
+	return NULL;
+}
+
+/*
+ * Are the values in range?  The checksum only says that the bytes are those
+ * that were written.  Returns what is wrong, or NULL.
+ */
+static const char *
+find_invalid(const DtDefinitions *definitions)
+{
+	int			i;
+	int			r;
+
+	for (i = 0; i < definitions->n_groups; i++)
+	{
+		const DtDefinition *d = &definitions->groups[i];
+		const DtDefinition *same;
+
+		if (!is_name(d->name))
+			return psprintf("entry %d has no valid name", i + 1);
+		for (r = 0; r < DT_RESOURCES; r++)
+			if (d->rate[r] < 0 || d->rate[r] > DT_RATE_MAX)
+				return psprintf("entry %d has a rate of " INT64_FORMAT " bytes/s",
+								i + 1, d->rate[r]);
+		if (d->burst_us < 0 || d->burst_us > DT_RATE_MAX_BURST_US)
+			return psprintf("entry %d has a burst of " INT64_FORMAT " us",
+							i + 1, d->burst_us);
+		if (d->observe != 0 && d->observe != 1)
+			return psprintf("entry %d has mode " INT64_FORMAT,
+							i + 1, d->observe);
+		same = dt_definitions_find(definitions, d->name);
+		if (same != d)
+			return psprintf("entries %d and %d have the same name",
+							(int) (same - definitions->groups) + 1, i + 1);
+	}
+	for (i = 0; i < definitions->n_grants; i++)
+	{
+		const DtGrant *grant = &definitions->grants[i];
+
+		if (!is_name(grant->group_name) ||
+			dt_definitions_find(definitions, grant->group_name) == NULL ||
+			!OidIsValid(grant->role))
+			return psprintf("grant %d has no valid group or role", i + 1);
+	}
+	return NULL;
+}
+
+/*
+ * The hint of an error that keeps the server from starting.
+ */
+static int
+hint_to_start(const char *remedy)
+{
+	return errhint("%s To start without resource groups, move the file away: mv \"%s/%s\" \"%s/%s.away\".",
+				   remedy, DataDir, DT_STORE_FILE, DataDir, DT_STORE_FILE);
+}
+
+/*
+ * FATAL when the file is a sound one of a newer release, as after a downgrade.
+ * It must not be put aside as damaged.
+ */
+static void
+refuse_newer(const char *image, size_t size)
+{
+	StoreHeader header;
+	pg_crc32c	stored;
+	pg_crc32c	crc;
+
+	/* another version's header may be longer or shorter than this one's */
+	if (size < PREFIX_SIZE + sizeof(crc))
+		return;
+	memcpy(&header, image, PREFIX_SIZE);
+	if (header.magic == STORE_MAGIC && header.version > STORE_VERSION &&
+		checksum_fits(image, size, &stored, &crc))
+		ereport(FATAL,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("file \"%s\" was written by a newer release of dirty_throttle",
+						DT_STORE_FILE),
+				 errdetail("Its format version is %u, and the newest that this library reads is %u.",
+						   header.version, STORE_VERSION),
+				 hint_to_start("Install that release again.")));
+}
+
+/*
+ * Read the whole file into palloc'd memory; NULL when there is none, or when
+ * *damage says what is there instead.  False, with errno, when it cannot be
+ * read.  It is looked at before it is opened: opening a pipe would hang.
+ */
+static bool
+try_read_file(char **image, size_t *size, const char **damage)
+{
+	struct stat st;
+	ssize_t		n = 0;
+	int			save_errno;
+	int			fd;
+
+	*image = NULL;
+	*size = 0;
+	if (stat(DT_STORE_FILE, &st) != 0)
+	{
+		/* a symbolic link to nowhere is not the same as nothing */
+		return errno == ENOENT &&
+			lstat(DT_STORE_FILE, &st) != 0 && errno == ENOENT;
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > STORE_MAX_SIZE)
+	{
+		/* no waiting and no permission makes that a file of ours */
+		*damage = "it is not a file of a plausible size";
+		return true;
+	}
+	fd = OpenTransientFile(DT_STORE_FILE, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return false;
+	*image = palloc(st.st_size + 1);
+	while (*size < st.st_size &&
+		   (n = read(fd, *image + *size, st.st_size - *size)) > 0)
+		*size += n;
+	save_errno = errno;
+	CloseTransientFile(fd);
+	errno = save_errno;
+	return n >= 0;
+}
+
+/*
+ * The same, but FATAL when the file cannot be read.  Conditions that may pass
+ * by themselves are waited for, for a few seconds: in a crash restart the
+ * machine may be short of file descriptors.
+ */
+static char *
+read_file(size_t *size, const char **damage)
+{
+	char	   *image;
+	int			tries;
+
+	for (tries = 1; !try_read_file(&image, size, damage); tries++)
+	{
+		bool		may_pass = errno == EMFILE || errno == ENFILE ||
+			errno == ENOMEM || errno == EINTR || errno == EAGAIN ||
+			errno == EIO;
+
+		if (!may_pass || tries == READ_TRIES)
+			ereport(FATAL,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\": %m", DT_STORE_FILE),
+					 errdetail("The file defines the resource groups. Without it, their sessions would not be throttled."),
+					 hint_to_start(psprintf("Fix the cause, for example missing permissions with chmod u+rw \"%s/%s\", and start the server again.",
+											DataDir, DT_STORE_FILE))));
+		if (tries == 1)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\", trying again for %d seconds: %m",
+							DT_STORE_FILE, READ_TRIES * (READ_RETRY_US / 1000) / 1000)));
+		pg_usleep(READ_RETRY_US);
+	}
+	return image;
+}
+
+/*
+ * Rename a damaged file to a name that is not in use, and report it.  The
+ * rename is not flushed: after a crash the file would be found and renamed
+ * again, and the write of new definitions flushes the directory.
+ */
+static void
+put_aside(const char *damage)
+{
+	char	   *name = pstrdup(DT_STORE_DAMAGED_FILE);
+	struct stat st;
+	bool		kept;
+	int			i;
+
+	for (i = 1; i < MAX_DAMAGED &&
+		 (lstat(name, &st) == 0 || errno != ENOENT); i++)
+		name = psprintf("%s.%d", DT_STORE_DAMAGED_FILE, i);
+	kept = rename(DT_STORE_FILE, name) == 0;
+
+	/* Not an ERROR, which would keep the server from starting. */
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is damaged", DT_STORE_FILE),
+			 errdetail("The file is not usable: %s. No resource groups are defined.",
+					   damage),
+			 kept ?
+			 errhint("It is kept as \"%s\". Define the groups again, or put a good copy in its place and restart the server.",
+					 name) :
+			 errhint("It could not be renamed to \"%s\": %m. Copy it now if it is needed, because the next change of a resource group replaces it.",
+					 name)));
+}
+
+void
+dt_store_read(DtDefinitions *definitions)
+{
+	const char *damage = NULL;
+	StoreHeader header;
+	size_t		size;
+	char	   *image;
+
+	memset(definitions, 0, sizeof(*definitions));
+	image = read_file(&size, &damage);
+	if (image == NULL && damage == NULL)
+		return;					/* no group was ever defined */
+
+	if (damage == NULL)
+	{
+		refuse_newer(image, size);
+		damage = find_damage(image, size, &header);
+	}
+	if (damage == NULL)
+	{
+		unpack(image, &header, definitions);
+		damage = find_invalid(definitions);
+	}
+	if (damage != NULL)
+	{
+		memset(definitions, 0, sizeof(*definitions));
+		put_aside(damage);
+	}
+}
+
+/*
+ * Report that the temporary file could not be written, and remove it.
+ */
+static void
+write_failed(int fd, const char *what)
+{
+	int			save_errno = errno ? errno : ENOSPC;
+
+	if (fd >= 0)
+		CloseTransientFile(fd);
+	unlink(STORE_TEMP_FILE);
+	errno = save_errno;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not %s file \"%s\": %m", what, STORE_TEMP_FILE),
+			 errdetail("The resource groups are unchanged.")));
+}
+
+void
+dt_store_write(const DtDefinitions *d)
+{
+	StoreHeader header;
+	pg_crc32c	crc;
+	size_t		groups_size = d->n_groups * sizeof(DtDefinition);
+	size_t		grants_size = d->n_grants * sizeof(DtGrant);
+	size_t		size = sizeof(header) + groups_size + grants_size +
+		sizeof(crc);
+	char	   *image = palloc(size);
+	int			fd;
+
+	header.magic = STORE_MAGIC;
+	header.version = STORE_VERSION;
+	header.n_entries = d->n_groups;
+	header.entry_size = sizeof(DtDefinition);
+	header.n_grants = d->n_grants;
+	header.grant_size = sizeof(DtGrant);
+	memcpy(image, &header, sizeof(header));
+	memcpy(image + sizeof(header), d->groups, groups_size);
+	memcpy(image + sizeof(header) + groups_size, d->grants, grants_size);
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, image, size - sizeof(crc));
+	FIN_CRC32C(crc);
+	memcpy(image + size - sizeof(crc), &crc, sizeof(crc));
+
+	fd = OpenTransientFile(STORE_TEMP_FILE,
+						   O_CREAT | O_TRUNC | O_WRONLY | PG_BINARY);
+	if (fd < 0)
+		write_failed(-1, "create");
+	errno = 0;
+	if (write(fd, image, size) != size)
+		write_failed(fd, "write");
+	if (pg_fsync(fd) != 0)
+		write_failed(fd, "fsync");
+	if (CloseTransientFile(fd) != 0)
+		write_failed(-1, "close");
+
+	/*
+	 * If this fails and the temporary file still exists, nothing has changed.
+	 * If it does not, only the flush of the directory has failed: the next
+	 * start will read the new definitions, so they take effect.  In both
+	 * cases durable_rename() has reported the problem.
+	 */
+	if (durable_rename(STORE_TEMP_FILE, DT_STORE_FILE, WARNING) != 0 &&
+		(access(STORE_TEMP_FILE, F_OK) == 0 || errno != ENOENT))
+	{
+		unlink(STORE_TEMP_FILE);
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not replace file \"%s\"", DT_STORE_FILE),
+				 errdetail("The resource groups are unchanged.")));
+	}
+	pfree(image);
+}

@@ -1,0 +1,401 @@
+/*-------------------------------------------------------------------------
+ *
+ * sql_functions.c
+ *		SQL functions that change something: arguments and privileges.
+ *
+ * None of the functions is STRICT, so that a NULL is an error instead of being
+ * ignored.  Who may call a function is decided by GRANT; see the extension
+ * script.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "backend/interrupt.h"
+#include "backend/session.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "registry/grant.h"
+#include "registry/group.h"
+#include "registry/member.h"
+#include "sql/sql.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/rel.h"
+
+PG_FUNCTION_INFO_V1(set_group_dirty_limit);
+PG_FUNCTION_INFO_V1(create_resource_group);
+PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
+PG_FUNCTION_INFO_V1(rename_resource_group);
+PG_FUNCTION_INFO_V1(drop_resource_group);
+PG_FUNCTION_INFO_V1(dirty_throttle_reset);
+PG_FUNCTION_INFO_V1(set_group_wal_limit);
+PG_FUNCTION_INFO_V1(reset_group_wal_limit);
+PG_FUNCTION_INFO_V1(set_group_burst);
+PG_FUNCTION_INFO_V1(set_group_mode);
+PG_FUNCTION_INFO_V1(suspend_group);
+PG_FUNCTION_INFO_V1(resume_group);
+PG_FUNCTION_INFO_V1(set_session_group);
+PG_FUNCTION_INFO_V1(grant_group_use);
+PG_FUNCTION_INFO_V1(revoke_group_use);
+PG_FUNCTION_INFO_V1(join_group);
+PG_FUNCTION_INFO_V1(leave_joined_group);
+
+void
+dt_sql_need_library(void)
+{
+	if (!dt_shmem_available())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dirty_throttle must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"dirty_throttle\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
+}
+
+static void
+check_not_null(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+}
+
+/*
+ * An argument that names a group.
+ */
+static char *
+get_name(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	char	   *name;
+
+	check_not_null(fcinfo, arg, what);
+	name = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", what)));
+	if (strlen(name) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s \"%s\" is too long", what, name),
+				 errdetail("The name has %zu bytes, but the names of resource groups are limited to %d bytes.",
+						   strlen(name), NAMEDATALEN - 1)));
+	return name;
+}
+
+/*
+ * The first argument of most functions, which need the library.
+ */
+static char *
+get_group(FunctionCallInfo fcinfo)
+{
+	dt_sql_need_library();
+	return get_name(fcinfo, 0, "group name");
+}
+
+/*
+ * The second argument of some, from 0 to max; "unit" ends the message.
+ */
+static float8
+get_number(FunctionCallInfo fcinfo, const char *what, int64 max,
+		   const char *unit)
+{
+	float8		value;
+
+	check_not_null(fcinfo, 1, what);
+	value = PG_GETARG_FLOAT8(1);
+	if (isnan(value) || value < 0 || value > max)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s %s is out of range", what,
+						float8out_internal(value)),
+				 errdetail("The valid range is from 0 to " INT64_FORMAT " %s",
+						   max, unit)));
+	return value;
+}
+
+/*
+ * Set a limit to the second argument, in KB/s; "what" is its name, NULL: no
+ * limit.  A tiny rate does not become 0, which means no limit.
+ */
+static Datum
+set_limit(FunctionCallInfo fcinfo, DtProperty limit, const char *what,
+		  DtDefine how)
+{
+	char	   *name = get_group(fcinfo);
+	float8		kb = what == NULL ? 0 :
+		get_number(fcinfo, what, DT_RATE_MAX / 1000,
+				   "KB/s (1 KB = 1000 bytes); 0 means no limit.");
+	int64		rate = kb > 0 ? Max((int64) rint(kb * 1000), 1) : 0;
+
+	if (dt_group_define(name, limit, rate, how) && how != DT_CREATE)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" created", name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, DT_DIRTY_LIMIT, "dirty rate limit",
+					 DT_CREATE_OR_ALTER);
+}
+
+Datum
+set_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, DT_WAL_LIMIT, "WAL rate limit",
+					 DT_CREATE_OR_ALTER);
+}
+
+Datum
+create_resource_group(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, DT_DIRTY_LIMIT, "dirty rate limit", DT_CREATE);
+}
+
+Datum
+reset_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, DT_DIRTY_LIMIT, NULL, DT_ALTER);
+}
+
+Datum
+reset_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, DT_WAL_LIMIT, NULL, DT_ALTER);
+}
+
+Datum
+set_group_burst(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	float8		ms = get_number(fcinfo, "burst", DT_RATE_MAX_BURST_US / 1000,
+								"milliseconds of the group's rate.");
+
+	dt_group_define(name, DT_BURST, (int64) rint(ms * 1000), DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_mode(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	char	   *mode;
+
+	check_not_null(fcinfo, 1, "mode");
+	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unrecognized mode \"%s\"", mode),
+				 errhint("Valid modes are \"enforce\" and \"observe\".")));
+	dt_group_define(name, DT_OBSERVE, strcmp(mode, "observe") == 0, DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+suspend_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	check_not_null(fcinfo, 1, "argument \"hard\"");
+	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
+	PG_RETURN_VOID();
+}
+
+Datum
+resume_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	if (!dt_group_set_suspended(name, false, false))
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" is not suspended", name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+set_session_group(PG_FUNCTION_ARGS)
+{
+	text	   *name;
+
+	dt_sql_need_library();
+	check_not_null(fcinfo, 0, "process ID");
+	name = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	dt_member_move(PG_GETARG_INT32(0),
+				   name == NULL || VARSIZE_ANY_EXHDR(name) == 0 ? NULL :
+				   get_name(fcinfo, 1, "group name"),
+				   dt_interrupt_send);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The second argument, which names a role.
+ */
+static Oid
+get_role(FunctionCallInfo fcinfo)
+{
+	check_not_null(fcinfo, 1, "role name");
+	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+}
+
+Datum
+grant_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	(void) dt_grant_set(name, get_role(fcinfo), true);
+	PG_RETURN_VOID();
+}
+
+Datum
+revoke_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	Oid			role = get_role(fcinfo);
+
+	if (!dt_grant_set(name, role, false))
+		ereport(NOTICE,
+				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
+						GetUserNameFromId(role, false), name)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * ERROR in a session that was moved by set_session_group(): it must not undo
+ * that by itself.
+ */
+static void
+check_not_moved(void)
+{
+	if (dt_session_slot->moved)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
+				 errhint("A role that may call set_session_group() can move the session again, and a role that may set dirty_throttle.\"group\" can end the move with SET.")));
+}
+
+Datum
+join_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	if (!dt_grant_permits(name, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for resource group \"%s\"", name),
+				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
+						 quote_literal_cstr(name),
+						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	check_not_moved();
+	dt_session_join_group(name);
+	PG_RETURN_VOID();
+}
+
+Datum
+leave_joined_group(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	check_not_moved();
+	if (!dt_session_has_joined())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session has not joined a resource group with join_group()")));
+	dt_session_join_group(NULL);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The settings of roles and databases contain names of groups.  After a group
+ * was renamed or dropped, tell how many contain the old name: new sessions
+ * would not find the group and run unthrottled.
+ */
+static void
+notice_settings_of(const char *name)
+{
+	char	   *setting = psprintf("dirty_throttle.group=%s", name);
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0,
+										  NULL);
+	HeapTuple	tuple;
+	int			found = 0;
+
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		bool		isnull;
+		Datum		config = heap_getattr(tuple,
+										  Anum_pg_db_role_setting_setconfig,
+										  RelationGetDescr(rel), &isnull);
+		Datum	   *elements;
+		int			n;
+		int			i;
+
+		if (isnull)
+			continue;
+		deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false,
+						  TYPALIGN_INT, &elements, NULL, &n);
+		for (i = 0; i < n; i++)
+			if (strcmp(TextDatumGetCString(elements[i]), setting) == 0)
+				found++;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	if (found > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%d setting of a role or database still refers to resource group \"%s\"",
+							   "%d settings of roles and databases still refer to resource group \"%s\"",
+							   found, found, name),
+				 errdetail("New sessions with such a setting will not be throttled."),
+				 errhint("Use SELECT * FROM pg_db_role_setting WHERE %s = ANY (setconfig) to list them.",
+						 quote_literal_cstr(setting))));
+}
+
+Datum
+rename_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *old_name;
+	char	   *new_name;
+
+	dt_sql_need_library();
+	old_name = get_name(fcinfo, 0, "old group name");
+	new_name = get_name(fcinfo, 1, "new group name");
+	dt_group_rename(old_name, new_name);
+	notice_settings_of(old_name);
+	PG_RETURN_VOID();
+}
+
+Datum
+drop_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	check_not_null(fcinfo, 1, "argument \"if_exists\"");
+	check_not_null(fcinfo, 2, "argument \"force\"");
+	if (dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
+		notice_settings_of(name);
+	else
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not exist, skipping",
+						name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+dirty_throttle_reset(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
+						 get_name(fcinfo, 0, "group name"));
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,667 @@
+# suspend_group(): the members of a group stop, whether they owe anything or
+# not: each after its transaction and never with a lock, or, hard, between two
+# rows.  They can be cancelled, terminated and shut down all the same, and go
+# on at once when the group is resumed; nobody else notices anything.
+#
+# expect-in-log: WARNING:  resource group "grp_a" does not exist
+# takes-about: 40 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+# The shortest pause after a transaction that a limit could ask for, so that
+# it is not that which makes anybody stay where he is.
+my $dt = DirtyThrottle->new(
+	'suspend_group', conf => q{
+dirty_throttle.max_commit_pause = 100ms
+max_worker_processes = 16
+max_parallel_workers = 8
+parallel_setup_cost = 0
+parallel_tuple_cost = 0
+min_parallel_table_scan_size = 0
+});
+$dt->limit(grp_a => 0);
+$dt->limit(grp_b => 20000);
+my $columns = '(id int, filler text) WITH (fillfactor = 10, parallel_workers = 2)';
+$dt->sql("CREATE TABLE t $columns; CREATE TABLE other $columns;
+	CREATE TABLE hot (id int PRIMARY KEY, n int); INSERT INTO hot VALUES (1, 0)");
+$dt->sql('CREATE PROCEDURE put(n int) LANGUAGE plpgsql AS $$ BEGIN
+	FOR i IN 1..n LOOP
+		INSERT INTO t VALUES (i);
+		COMMIT;
+	END LOOP; END $$');
+
+sub rows
+{
+	my ($n) = @_;
+	return "SELECT i, repeat('x', 800) FROM generate_series(1, $n) i";
+}
+
+# Statements that take some seconds by themselves, with hardly any work.
+my $long_insert = q{INSERT INTO t SELECT i, repeat('x', 800)
+	FROM (SELECT i, pg_sleep(0.001) FROM generate_series(1, 600) i OFFSET 0) q};
+
+sub suspend
+{
+	my ($hard) = @_;
+	$dt->sql("SELECT suspend_group('grp_a'" . ($hard ? ', hard => true)' : ')'));
+}
+
+sub resume
+{
+	$dt->sql("SELECT resume_group('grp_a')");
+}
+
+sub count
+{
+	my ($table) = @_;
+	return $dt->sql("SELECT count(*) FROM $table");
+}
+
+# A member of the group is shown as suspended, and by what.
+sub check_suspended
+{
+	my ($name, $s, $where) = @_;
+
+	ok($dt->wait_paused($s, $where), "$name: it stops $where") or return;
+	is($dt->session_row($s)->{paused_by},
+		'suspend_group', "$name: it is suspended by the group");
+	is($dt->session_row($s)->{debt_kb}, 0, "$name: it owes nothing");
+}
+
+# It stays where it is, much longer than after any transaction.
+sub check_stays
+{
+	my ($name, $s) = @_;
+
+	ok(!$s->finished(0.3), "$name: it stays there");
+	ok(defined $dt->session_row($s)->{paused_since}, "$name: asleep");
+}
+
+# It goes on when the group is resumed; returns what wait() does.
+sub check_resume
+{
+	my ($name, $s) = @_;
+	my $r;
+
+	between(
+		elapsed_ms(
+			sub {
+				resume();
+				$r = $s->wait;
+			}),
+		0, 1000, "$name: resumed: ms");
+	is($r->{sqlstate}, undef, "$name: without an error") or diag $r->{err};
+	is($dt->group_row('grp_a')->{paused_processes},
+		0, "$name: nobody pauses any more");
+	return $r;
+}
+
+my $s = $dt->session(group => 'grp_a');
+my $outsider = $dt->session;
+
+# One that stays until the end of this test: longer than any timer of the
+# server's own runs.
+$dt->limit(grp_s => 0);
+my $stays = $dt->session(group => 'grp_s');
+my $stays_since = time;
+$stays->query('INSERT INTO other VALUES (0)');
+$dt->sql("SELECT suspend_group('grp_s')");
+$stays->send('INSERT INTO other VALUES (0)');
+ok($dt->wait_paused($stays, 'after transaction'), 'a member stops');
+
+# --------------------------------------------------------------- the views
+
+my $row = $dt->group_row('grp_a');
+ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard},
+	'a group that is not suspended');
+suspend();
+$row = $dt->group_row('grp_a');
+between(
+	$dt->sql("SELECT extract(epoch FROM clock_timestamp() - suspended_since) * 1000
+		FROM dirty_throttle_groups WHERE group_name = 'grp_a'"),
+	0, 1000, 'suspended_since, ms ago');
+is($row->{suspended_hard}, 'false', 'softly');
+ok(!defined $dt->group_row('grp_b')->{suspended_since}, 'and no other one');
+
+# again: hard, and since when it was
+sleep 0.1;
+suspend(1);
+my $again = $dt->group_row('grp_a');
+is($again->{suspended_since}, $row->{suspended_since}, 'since when it was');
+is($again->{suspended_hard}, 'true', 'but hard');
+resume();
+$row = $dt->group_row('grp_a');
+ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard}, 'resumed');
+is($row->{pauses}, 0, 'an idle member has not paused');
+
+my $r = $outsider->run("SELECT resume_group('grp_a')");
+like($r->{err}, qr/NOTICE: .*"grp_a"/, 'resumed twice: a notice');
+is($r->{sqlstate}, undef, 'resumed twice: no error');
+foreach my $case (
+	[ "suspend_group('nobody')", '42704' ],
+	[ "suspend_group('nobody', true)", '42704' ],
+	[ "resume_group('nobody')", '42704' ],
+	[ 'suspend_group(NULL)', '22004' ],
+	[ "suspend_group('grp_a', NULL)", '22004' ],
+	[ 'resume_group(NULL)', '22004' ],
+	[ "suspend_group('')", '22023' ])
+{
+	my ($call, $sqlstate) = @$case;
+	is($outsider->run("SELECT $call")->{sqlstate}, $sqlstate, "$call: the error");
+}
+ok(!defined $dt->group_row('grp_a')->{suspended_since}, 'nothing was suspended by these');
+
+# -------------------------------------------------------------------- soft
+
+# A session that was idle runs its transaction, and stops after it.
+foreach my $case (
+	[ 'INSERT', 'INSERT INTO t VALUES (1)' ],
+	[ 'SELECT', 'SELECT 1' ],
+	[ 'a large INSERT', 'INSERT INTO t ' . rows(500) ],
+	[ 'COPY', "COPY t (id) FROM PROGRAM 'seq 1 2000'" ],
+	[ 'VACUUM', 'VACUUM t' ],
+	[ 'a rewrite', 'ALTER TABLE other ALTER id TYPE bigint' ],
+	[ 'a block', 'BEGIN; INSERT INTO t VALUES (1); SELECT 1; COMMIT' ],
+	[ 'ROLLBACK', 'BEGIN; INSERT INTO t VALUES (1); ROLLBACK' ])
+{
+	my ($what, $sql) = @$case;
+	my $name = "soft, $what";
+
+	suspend();
+	$s->send($sql);
+	check_suspended($name, $s, 'after transaction');
+	is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
+		0, "$name: it holds no lock");
+	$row = $dt->group_row('grp_a');
+	is("$row->{paused_processes} of $row->{active_processes}",
+		'1 of 1', "$name: members that pause");
+	check_resume($name, $s);
+}
+suspend();
+$s->send('INSERT INTO t VALUES (-1)');
+ok($dt->wait_paused($s, 'after transaction'), 'soft: it stops');
+is($dt->sql('SELECT count(*) FROM t WHERE id = -1'), 1,
+	'what it has done is committed, for everybody');
+check_stays('soft', $s);
+my $version = $dt->sql("SELECT current_setting('server_version_num')");
+is( $dt->sql('SELECT wait_event_type, wait_event
+		FROM pg_stat_activity WHERE pid = ' . $s->pid),
+	$version >= 170000 ? 'Extension|DirtyThrottle' : 'Extension|Extension',
+	'the wait event');
+is($dt->session_row($s)->{pauses}, $dt->group_row('grp_a')->{pauses},
+	'it is a pause like others, in the session and in the group');
+is($dt->group_row('grp_a')->{wal_pauses}, 0, 'but not for the WAL');
+my @ms;
+foreach (1 .. 5)
+{
+	push @ms, elapsed_ms(sub { resume(); $s->wait });
+	suspend();
+	$s->send('SELECT 1');
+	$dt->wait_paused($s, 'after transaction');
+}
+between(median(@ms), 0, 100, 'from resume_group() to the end: ms');
+diag(sprintf 'a member goes on after %.1f ms (median of 5)', median(@ms));
+check_resume('soft', $s);
+between($dt->group_row('grp_a')->{paused_time}, 250, 60000,
+	'the pauses are counted: ms');
+
+# It does not stop while it holds a row lock, whatever it does.
+$s->query('BEGIN; UPDATE hot SET n = n + 1');
+my $pauses = $dt->session_row($s)->{pauses};
+suspend();
+foreach my $sql (
+	'INSERT INTO t ' . rows(300), 'UPDATE t SET id = id + 1',
+	'SAVEPOINT a', 'SELECT count(*) FROM t',
+	"COPY t (id) FROM PROGRAM 'seq 1 3000'",
+	'ROLLBACK TO a', 'DELETE FROM t WHERE id < 100')
+{
+	$s->send($sql);
+	ok($s->finished(5), "soft, in a transaction: $sql");
+	$s->wait;
+}
+is($dt->session_row($s)->{pauses}, $pauses, 'soft: it has not paused in flight');
+$outsider->send('UPDATE hot SET n = n + 1');
+ok(!$outsider->finished(0.2), 'somebody waits for its lock');
+$s->send('COMMIT');
+ok($outsider->finished(5), 'and gets it with the commit');
+$outsider->wait;
+check_suspended('soft, then the commit', $s, 'after transaction');
+check_resume('soft, then the commit', $s);
+
+# What is running when it is suspended comes to its end, too.
+$dt->sql('TRUNCATE t');
+$s->send($long_insert);
+sleep 0.2;
+suspend();
+ok(!$s->finished, 'soft, a statement under way');
+check_suspended('soft, a statement under way', $s, 'after transaction');
+is(count('t'), 600, 'soft, a statement under way: it has done its work');
+check_resume('soft, a statement under way', $s);
+
+# A procedure stops after each of its transactions.
+$dt->sql('TRUNCATE t');
+suspend();
+$s->send('CALL put(3)');
+check_suspended('soft, a procedure', $s, 'after transaction');
+is(count('t'), 1, 'soft, a procedure: it stops after its first transaction');
+check_resume('soft, a procedure', $s);
+is(count('t'), 3, 'soft, a procedure: and does the others then');
+
+# A cancel ends the pause: what was committed is, and what comes next waits.
+foreach my $sql ('INSERT INTO t VALUES (77)',
+	'BEGIN; INSERT INTO t VALUES (77); COMMIT')
+{
+	my $name = "cancelled after: $sql";
+
+	$dt->sql('TRUNCATE t');
+	suspend();
+	$s->send($sql);
+	ok($dt->wait_paused($s, 'after transaction'), "$name: it stops");
+	$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+	is($s->wait->{sqlstate}, undef, "$name: it has succeeded");
+	is(count('t'), 1, "$name: and has committed");
+	foreach (1, 2)
+	{
+		$s->send('INSERT INTO t VALUES (78)');
+		check_suspended("$name, the next", $s, 'in flight');
+		check_stays("$name, the next", $s);
+		$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+		is($s->wait->{sqlstate}, '57014', "$name, the next: the error");
+	}
+	is(count('t'), 1, "$name, the next: it was not run");
+	$s->send('INSERT INTO t VALUES (79)');
+	check_suspended("$name, the one after that", $s, 'in flight');
+	check_resume("$name, the one after that", $s);
+	is(count('t'), 2, "$name: the last one is run");
+}
+
+# statement_timeout bounds a pause before a transaction, not one after it.
+$s->query("SET statement_timeout = '300ms'");
+suspend();
+$s->send('INSERT INTO t VALUES (80)');
+ok($dt->wait_paused($s, 'after transaction'), 'statement_timeout: it stops');
+ok(!$s->finished(0.6), 'statement_timeout: not after a transaction');
+$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+is($s->wait->{sqlstate}, undef, 'statement_timeout: it has committed');
+$r = $s->run('INSERT INTO t VALUES (81)');
+is($r->{sqlstate}, '57014', 'statement_timeout: before a transaction');
+between($r->{ms}, 250, 1500, 'statement_timeout: before a transaction: ms');
+resume();
+$s->query('RESET statement_timeout');
+
+# -------------------------------------------------------------------- hard
+
+# They stop between two rows, and do nothing more.
+$dt->sql("CREATE TABLE fresh $columns");
+my @running = (
+	[ INSERT => $long_insert ],
+	[ 'a DO loop' => q{DO $$ BEGIN FOR i IN 1..600 LOOP
+		INSERT INTO t VALUES (i, repeat('x', 800));
+		PERFORM pg_sleep(0.001); END LOOP; END $$} ],
+	[ 'a scan' => 'SELECT count(*) FROM
+		(SELECT pg_sleep(0.001) FROM generate_series(1, 600) OFFSET 0) q' ],
+	[ COPY => q{COPY t FROM PROGRAM
+		'awk "BEGIN { for (i = 0; i < 1000; i++) { printf \"%d\\\\t%0800d\\\\n\", i, 0;
+			if (i % 40 == 0) { fflush(); system(\"sleep 0.04\") } } }"'} ],
+	[ 'parallel query' => 'SELECT count(pg_sleep(0.001)) FROM fresh' ]);
+$dt->sql('INSERT INTO fresh ' . rows(1500) . '; CHECKPOINT');
+foreach my $case (@running)
+{
+	my ($what, $sql) = @$case;
+	my $name = "hard, $what";
+	my $blocks;
+
+	$dt->sql('TRUNCATE t');
+	$s->query('SET max_parallel_workers_per_gather = '
+		  . ($what =~ /parallel/ ? 2 : 0));
+	$s->send($sql);
+	sleep 0.2;
+	ok(!$s->finished, "$name: it runs");
+	suspend(1);
+	check_suspended($name, $s, 'in flight');
+	sleep 0.1;    # workers, too
+	$blocks = $dt->session_row($s)->{blocks_dirtied};
+	check_stays($name, $s);
+	is($dt->session_row($s)->{blocks_dirtied}, $blocks,
+		"$name: it dirties nothing");
+	is( $dt->sql("SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'parallel worker'
+			  AND wait_event NOT IN ('DirtyThrottle', 'Extension')"),
+		0, "$name: nor does any worker run");
+	is($dt->group_row('grp_a')->{paused_processes},
+		1, "$name: it counts as one that pauses");
+	resume();
+	is($s->wait->{sqlstate}, undef, "$name: resumed: no error");
+}
+$s->query('RESET max_parallel_workers_per_gather');
+
+# With the locks that they hold; a soft suspension lets them go on to their end.
+$dt->sql('TRUNCATE t');
+$s->send("BEGIN; UPDATE hot SET n = n + 1; $long_insert; COMMIT");
+sleep 0.2;
+suspend(1);
+check_suspended('hard, with a lock', $s, 'in flight');
+$outsider->send('UPDATE hot SET n = n + 1');
+ok(!$outsider->finished(0.3), 'hard: somebody waits for its lock');
+suspend();
+ok($outsider->finished(10), 'hard, then soft: it goes on, to its commit');
+$outsider->wait;
+check_suspended('hard, then soft', $s, 'after transaction');
+is(count('t'), 600, 'hard, then soft: it has done its work');
+check_resume('hard, then soft', $s);
+
+# and the other way
+$s->send($long_insert);
+sleep 0.2;
+suspend();
+ok(!$s->finished(0.2), 'soft: it runs');
+ok(!defined $dt->session_row($s)->{paused_since}, 'soft: and does not pause');
+suspend(1);
+check_suspended('soft, then hard', $s, 'in flight');
+between($dt->cancel_ms($s), 0, 1000, 'hard: a cancel: ms');
+is($dt->group_row('grp_a')->{paused_processes}, 0,
+	'hard: a cancel: nobody pauses');
+
+# An idle session does not get anything done then.
+resume();
+$dt->sql('TRUNCATE t');
+my $idle = $dt->session(group => 'grp_a');
+suspend(1);
+$idle->send('INSERT INTO t VALUES (1)');
+check_suspended('hard, an idle session', $idle, undef);
+$outsider->send('BEGIN; LOCK t IN ACCESS EXCLUSIVE MODE; COMMIT');
+$outsider->finished(0.3);
+check_stays('hard, an idle session', $idle);
+check_resume('hard, an idle session', $idle);
+$outsider->wait;
+is(count('t'), 1, 'hard, an idle session: then it does it');
+
+# statement_timeout
+$idle->query("SET statement_timeout = '600ms'");
+$idle->send($long_insert);
+sleep 0.2;
+suspend(1);
+ok($dt->wait_paused($idle, 'in flight'), 'hard, statement_timeout: it stops');
+$r = $idle->wait;
+is($r->{sqlstate}, '57014', 'hard, statement_timeout: the error');
+between($r->{ms}, 500, 1600, 'hard, statement_timeout: ms');
+resume();
+
+# VACUUM pauses at checks; these pauses are long then.
+$dt->limit(grp_a => 20000);
+$dt->sql("TRUNCATE t; INSERT INTO t " . rows(6000) . '; CHECKPOINT');
+my $before = $dt->session_row($s)->{blocks_dirtied};
+$s->send('VACUUM t');
+ok( poll_until(
+		sub { $dt->session_row($s)->{blocks_dirtied} - $before > 500 }, 5),
+	'VACUUM: it runs');
+suspend(1);
+sleep 0.2;
+$before = $dt->session_row($s)->{blocks_dirtied};
+my $start = time;
+sleep 1;
+my $percent = 100 * ($dt->session_row($s)->{blocks_dirtied} - $before)
+  * $dt->block_kb / (time - $start) / 20000;
+between($percent, 0, 10, 'VACUUM in a group suspended hard: % of the limit');
+note sprintf('VACUUM in a group suspended hard: %.1f %% of the limit', $percent);
+between(
+	elapsed_ms(
+		sub {
+			resume();
+			is($s->wait->{sqlstate}, undef, 'VACUUM resumed: no error');
+		}),
+	0, 6000 * $dt->block_kb / 20000 * 1000 * 1.15 + 1000,
+	'VACUUM resumed: ms');
+$dt->limit(grp_a => 0);
+
+# ------------------------------------------------------ under a limit
+
+# In flight a soft suspension changes nothing: the limit does.
+$dt->limit(grp_a => 1000);
+$s->send('INSERT INTO t ' . rows(10000));
+ok($dt->wait_paused($s, 'in flight'), 'under a limit: it pauses');
+is($dt->session_row($s)->{paused_by}, 'dirty', 'for the limit');
+suspend();
+$start = time;
+$before = $dt->group_row('grp_a')->{blocks_dirtied};
+sleep 1;
+between(
+	100 * ($dt->group_row('grp_a')->{blocks_dirtied} - $before)
+	  * $dt->block_kb / (time - $start) / 1000,
+	85, 115, 'softly suspended, in flight: % of the limit');
+suspend(1);
+sleep 0.1;
+$before = $dt->group_row('grp_a')->{blocks_dirtied};
+sleep 0.5;
+is($dt->group_row('grp_a')->{blocks_dirtied}, $before,
+	'suspended hard, under a limit: no block');
+is($dt->session_row($s)->{paused_by}, 'suspend_group', 'and by what');
+$dt->limit(grp_a => 0);
+ok(!$s->finished(0.3), 'no limit any more: it stays');
+resume();
+$s->wait;
+
+# ---------------------------------------------------- nobody else notices
+
+suspend(1);
+my $other = $dt->session(group => 'grp_b');
+$s->send('SELECT 1');
+ok($dt->wait_paused($s), 'one is suspended');
+at_limit(
+	sub {
+		$dt->limit(grp_b => 0);
+		$dt->limit(grp_b => 20000);
+		return $dt->measure($other, 'INSERT INTO other ' . rows(2500))->{kb_per_s}
+		  / 20000 * 100;
+	},
+	'another group');
+between(elapsed_ms(sub { $outsider->query('SELECT count(*) FROM hot') }),
+	0, 200, 'a session in no group: ms');
+is($dt->group_row('grp_b')->{paused_processes}, 0,
+	'another group: nobody pauses');
+
+# Out of it, into it
+$dt->sql('SELECT set_session_group(' . $s->pid . ", 'grp_b')");
+ok($s->finished(1), 'moved out of a suspended group: it goes on');
+$s->wait;
+$dt->sql('SELECT set_session_group(' . $other->pid . ", 'grp_a')");
+$other->send('SELECT 1');
+ok($dt->wait_paused($other), 'moved into a suspended group: it stops');
+$dt->sql('SELECT set_session_group(' . $other->pid . ', NULL)');
+ok($other->finished(1), 'and released');
+$other->wait;
+$other->quit;
+resume();
+
+# A new member of a suspended group logs in all the same.
+$dt->sql(q{CREATE ROLE batch LOGIN; ALTER ROLE batch SET dirty_throttle."group" = 'grp_a';
+	GRANT ALL ON t TO batch});
+suspend();
+my $login = fork // die "fork: $!";
+if ($login == 0)
+{
+	open STDOUT, '>', '/dev/null';
+	open STDERR, '>', '/dev/null';
+	exec 'psql', '-Xq', '-d', $dt->node->connstr('postgres') . ' user=batch',
+	  '-c', 'INSERT INTO t VALUES (-2)';
+}
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT count(*) FROM dirty_throttle_sessions
+				WHERE usename = 'batch' AND paused_by = 'suspend_group'") == 1;
+		},
+		10),
+	'a new session stops');
+is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 1,
+	'after its first transaction');
+$dt->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE usename = 'batch'");
+waitpid $login, 0;
+$s->query(q{SET dirty_throttle."group" = 'grp_b'});
+
+# The one that has stopped in the beginning
+poll_until(sub { time - $stays_since > 12 });
+ok(!$stays->finished, 'it has not gone on by itself');
+$row = $dt->session_row($stays);
+is("$row->{pauses} $row->{paused_by}", '1 suspend_group', 'it has stopped once');
+ok($row->{paused_time} > 11000, 'since then');
+$dt->sql("SELECT resume_group('grp_s')");
+is($stays->wait->{sqlstate}, undef, 'it goes on');
+$stays->quit;
+
+# --------------------------------------- renamed, dropped, switched off
+
+$s->query('BEGIN');
+$s->query(q{SET dirty_throttle."group" = 'grp_a'});
+$s->send('COMMIT');
+ok($dt->wait_paused($s, 'after transaction'), 'it joins a suspended group');
+$dt->sql("SELECT rename_resource_group('grp_a', 'grp_c')");
+ok(defined $dt->group_row('grp_c')->{suspended_since},
+	'renamed: the group is still suspended');
+ok(!$s->finished(0.2), 'renamed: so is the member');
+$dt->sql("SELECT rename_resource_group('grp_c', 'grp_a')");
+is($outsider->run("SELECT drop_resource_group('grp_a')")->{sqlstate},
+	'55006', 'it is in use');
+between(
+	elapsed_ms(
+		sub {
+			$dt->sql("SELECT drop_resource_group('grp_a', force => true)");
+			$s->wait;
+		}),
+	0, 1000, 'dropped by force: it goes on: ms');
+$s->quit;
+$idle->quit;
+$dt->limit(grp_a => 0);
+ok(!defined $dt->group_row('grp_a')->{suspended_since},
+	'a new group of that name is not suspended');
+
+foreach my $hard (0, 1)
+{
+	my $name = 'dirty_throttle.enabled = off, ' . ($hard ? 'hard' : 'soft');
+
+	$s = $dt->session(group => 'grp_a');
+	$s->send($long_insert);
+	sleep 0.2;
+	suspend($hard);
+	ok($dt->wait_paused($s), "$name: it is suspended");
+	$dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
+	$dt->sql('SELECT pg_reload_conf()');
+	ok($s->finished(5), "$name: it goes on");
+	$s->wait;
+	poll_until(sub { $s->query('SHOW dirty_throttle.enabled') eq 'off' }, 2);
+	ok(defined $dt->group_row('grp_a')->{suspended_since},
+		"$name: the group is suspended all the same");
+	$dt->sql('ALTER SYSTEM RESET dirty_throttle.enabled');
+	$dt->sql('SELECT pg_reload_conf()');
+	poll_until(sub { $dt->sql('SHOW dirty_throttle.enabled') eq 'on' }, 2);
+	$s->send('SELECT 1');
+	ok($dt->wait_paused($s), "$name: and on: it stops again");
+	resume();
+	$s->wait;
+	$s->quit;
+}
+
+# ---------------------------------------------------------------- the end
+
+# Terminated, wherever they are
+foreach my $where ('after transaction', 'before a transaction', 'in flight')
+{
+	my $name = "terminated $where";
+
+	$s = $dt->session(group => 'grp_a');
+	if ($where eq 'in flight')
+	{
+		$s->send($long_insert);
+		sleep 0.2;
+		suspend(1);
+	}
+	else
+	{
+		suspend();
+		$s->send('SELECT 1');
+	}
+	if ($where eq 'before a transaction')
+	{
+		ok($dt->wait_paused($s, 'after transaction'), "$name: it is suspended");
+		$dt->cancel_ms($s);
+		$s->send('SELECT 1');
+	}
+	ok($dt->wait_paused($s, $where =~ /after/ ? $where : 'in flight'),
+		"$name: it is suspended");
+	between($dt->terminate_ms($s), 0, 1000, "$name: ms");
+	ok( poll_until(
+			sub {
+				my $g = $dt->group_row('grp_a');
+				"$g->{active_processes} $g->{paused_processes}" eq '0 0';
+			},
+			5),
+		"$name: no member, no pause");
+	resume();
+}
+
+# A session after its transaction, one in flight and an idle one
+sub three_sessions
+{
+	my @three = map { $dt->session(group => 'grp_a') } 1 .. 3;
+
+	suspend();
+	$three[0]->send('SELECT 1');
+	$three[1]->send($long_insert);
+	sleep 0.2;
+	ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
+	suspend(1);
+	ok($dt->wait_paused($three[1], 'in flight'), 'and another one');
+	return @three;
+}
+
+# A fast shutdown does not wait for them; and the suspension is not durable.
+my @three = three_sessions();
+between(elapsed_ms(sub { $dt->stop('fast') }),
+	0, 5000, 'a fast shutdown: ms');
+$_->quit foreach @three;
+$dt->node->start;
+$row = $dt->group_row('grp_a');
+ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard},
+	'after a restart: the group is not suspended');
+$s = $dt->session(group => 'grp_a');
+$s->send('INSERT INTO t VALUES (1)');
+ok($s->finished(5), 'after a restart: nobody stops');
+$s->wait;
+$s->quit;
+
+# A smart shutdown waits for them, so they run on.
+@three = three_sessions();
+$outsider->quit;
+$dt->disconnect;
+my $data = $dt->node->data_dir;
+my $pg_ctl = fork // die "fork: $!";
+if ($pg_ctl == 0)
+{
+	open STDOUT, '>', '/dev/null';
+	exec 'pg_ctl', 'stop', '-D', $data, '-m', 'smart', '-t', '60';
+}
+ok($three[$_]->finished(10), "a smart shutdown: session $_ runs on")
+  foreach 0, 1;
+$_->wait foreach @three[ 0, 1 ];
+foreach my $session (@three)
+{
+	is($session->run('SELECT 1')->{out}, '1',
+		'a smart shutdown: it works on, until it ends by itself');
+	$session->quit;
+}
+waitpid $pg_ctl, 0;
+is($?, 0, 'a smart shutdown: it comes to its end');
+$dt->node->_update_pid(0);
+$dt->node->start;
+ok(!defined $dt->group_row('grp_a')->{suspended_since},
+	'after that, too: the group is not suspended');
+
+$dt->finish;

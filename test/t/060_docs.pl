@@ -1,0 +1,272 @@
+# README.md, CONTRIBUTING.md, CHANGELOG.md and docs/: every relative link leads
+# to a file, and to a heading of it; every block of SQL runs without an error
+# or a warning; and docs/reference.md describes the functions, views and
+# parameters that there are, and no others.
+#
+# Each block runs in a session of its own, as a superuser, after those that are
+# before it in the file.  In the files there are two kinds of comment for this
+# test, each at the beginning of a line:
+#
+#	<!-- not run: REASON -->			the next block of SQL cannot be run
+#	<!-- before the examples: SQL -->	runs before the blocks of the file
+
+use strict;
+use warnings FATAL => 'all';
+
+use Cwd qw(realpath);
+use Encode qw(decode);
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = realpath("$FindBin::RealBin/../..");
+
+# ------------------------------------------------------------------ the files
+
+# A Markdown file: its text without blocks of code (prose), its blocks of SQL,
+# the SQL that is to run before them, and comments that belong to no block.
+sub parse
+{
+	my ($file) = @_;
+	my %doc = (prose => '', blocks => [], before => '', stray => []);
+	my ($block, $reason);
+	my $n = 0;
+
+	foreach my $line (split /\n/,
+		decode('UTF-8', slurp_file("$top/$file"), Encode::FB_CROAK))
+	{
+		$n++;
+		if (defined $block)
+		{
+			if ($line =~ /^```\s*$/) { undef $block }
+			else { $block->{sql} .= "$line\n" }
+			next;
+		}
+		if ($line =~ /^```(\w*)/)
+		{
+			$block = { name => "$file:$n", sql => '', reason => $reason };
+			if ($1 eq 'sql')
+			{
+				push @{ $doc{blocks} }, $block;
+				undef $reason;
+			}
+			next;
+		}
+		if ($line =~ /\S/ && defined $reason)
+		{
+			push @{ $doc{stray} }, $reason;
+			undef $reason;
+		}
+		$reason = $1 if $line =~ /^<!-- not run: (.+) -->$/;
+		$doc{before} .= "$1;\n" if $line =~ /^<!-- before the examples: (.+) -->$/;
+		$doc{prose} .= "$line\n";
+	}
+	push @{ $doc{stray} }, $reason if defined $reason;
+	push @{ $doc{stray} }, "$block->{name} does not end" if defined $block;
+	return \%doc;
+}
+
+my @files = map { s!^\Q$top\E/!!r } grep { -f } "$top/README.md",
+  "$top/CONTRIBUTING.md", "$top/CHANGELOG.md", glob("$top/docs/*.md"),
+  glob("$top/docs/benchmarks/*.md");
+my %docs = map { $_ => parse($_) } @files;
+
+# ---------------------------------------------------------------------- links
+
+# The anchors that GitHub makes of the headings of a file.
+sub anchors
+{
+	my ($file) = @_;
+	my %seen;
+
+	return map {
+		my $anchor = lc s/\[([^\]]*)\]\([^)]*\)/$1/gr;
+		$anchor =~ s/[^\w\- ]//g;
+		$anchor =~ tr/ /-/;
+		$seen{$anchor}++ ? "$anchor-" . ($seen{$anchor} - 1) : $anchor;
+	} $docs{$file}{prose} =~ /^#{1,6} +(.*?) *$/mg;
+}
+
+my %anchors = map { my $file = $_; $file => { map { $_ => 1 } anchors($file) } }
+  @files;
+my ($links, %linked) = (0);
+
+foreach my $file (@files)
+{
+	my $prose = $docs{$file}{prose};
+	my %defined = $prose =~ /^\[([^\]]+)\]: +(\S+)$/mg;
+	my @targets = ($prose =~ /\]\(([^)\s]+)\)/g, values %defined);
+	my @broken;
+
+	foreach my $target (grep { !/^https?:/ } @targets)
+	{
+		my ($path, $anchor) = $target =~ /^([^#]*)(?:#(.*))?$/;
+		my $to =
+		  $path eq '' ? "$top/$file" : realpath(dirname("$top/$file") . "/$path");
+
+		$links++;
+		if (!defined $to || !-e $to || $to !~ s!^\Q$top\E/!!)
+		{
+			push @broken, $target;
+			next;
+		}
+		$linked{$file}{$to} = 1;
+		push @broken, $target
+		  if defined $anchor && !$anchors{$to}{$anchor};
+	}
+	is_deeply(\@broken, [], "$file: every link leads somewhere");
+
+	# [001] without parentheses is a link only if it is defined
+	my %used = map { $_ => 1 } $prose =~ /\[(\d+)\](?![(:])/g;
+	is_deeply([ sort keys %used ],
+		[ sort keys %defined ], "$file: links that are defined below");
+}
+is_deeply(
+	[ grep { m!^docs/[^/]*$! && !$linked{'README.md'}{$_} } @files ],
+	[], 'README.md leads to all of docs/');
+note "$links links followed";
+
+# ------------------------------------------------------------------------ SQL
+
+my $dt = DirtyThrottle->new('docs');
+my ($run, $not_run) = (0, 0);
+
+# Run SQL in a session of its own: errors and warnings.  A query that psql
+# repeats (\watch) runs once.
+sub problems
+{
+	my ($sql) = @_;
+	my $session = $dt->session(dbname => 'docs');
+	my $result = $session->run($sql =~ s/\s*\\watch \d+$/;/mgr);
+	my @problems =
+	  $result->{err} =~ /^.*(?:WARNING|ERROR|FATAL|PANIC):.*$/mg;
+
+	push @problems, 'the session has ended' unless $session->alive;
+	$session->quit;
+	return join "\n", @problems;
+}
+
+foreach my $file (@files)
+{
+	my @blocks = @{ $docs{$file}{blocks} };
+
+	is_deeply($docs{$file}{stray}, [],
+		"$file: comments and blocks belong together");
+	next unless @blocks;
+
+	$dt->sql('CREATE DATABASE docs');
+	is(problems($docs{$file}{before}), '', "$file: before the examples")
+	  if $docs{$file}{before} ne '';
+	foreach my $block (@blocks)
+	{
+		if (defined $block->{reason})
+		{
+			$not_run++;
+			note "$block->{name} is not run: $block->{reason}";
+			next;
+		}
+		is(problems($block->{sql}), '', "$block->{name}: runs");
+		$run++;
+	}
+
+	# leave nothing to the next file
+	$dt->sql(
+		q{ALTER SYSTEM RESET ALL;
+		SELECT pg_reload_conf();
+		ALTER DATABASE postgres RESET ALL;
+		DROP DATABASE docs WITH (FORCE);
+		SELECT drop_resource_group(group_name, force => true)
+			FROM dirty_throttle_groups});
+	$dt->sql(qq{DROP OWNED BY "$_"; DROP ROLE "$_"})
+	  foreach split /\n/,
+	  $dt->sql(q{SELECT rolname FROM pg_roles
+		  WHERE rolname !~ '^pg_' AND rolname <> current_user});
+}
+cmp_ok($run, '>', 0, 'there are blocks of SQL');
+note "SQL blocks: $run run, $not_run not run";
+
+# ------------------------------------------------------------------ reference
+
+# The cells of the rows of the tables in a section of docs/reference.md.
+sub table_rows
+{
+	my ($heading) = @_;
+	my ($level, $section) =
+	  $docs{'docs/reference.md'}{prose} =~ /^(#+) \Q$heading\E$(.*?)(?=^#|\z)/ms;
+
+	die "docs/reference.md has no section $heading" unless defined $section;
+	return map { [ map { s/^ | $//gr } split /\|/, $_ ] }
+	  $section =~ /^\|(.*)\|$/mg;
+}
+
+# What a name stands for in a cell: without backquotes.
+sub plain { return $_[0] =~ tr/`//dr }
+
+my %of_view = map { @$_ } map { [ split /\t/, $_, 2 ] } split /\n/, $dt->sql(
+	q{SELECT c.relname || E'\t' || string_agg(
+			a.attname || ' ' || format_type(a.atttypid, NULL), ', ' ORDER BY a.attnum)
+	  FROM pg_depend AS d
+		   JOIN pg_extension AS e ON d.refobjid = e.oid
+		   JOIN pg_class AS c ON d.objid = c.oid AND d.classid = 'pg_class'::regclass
+		   JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+	  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'
+		AND c.relkind = 'v'
+	  GROUP BY c.relname});
+my %type = (
+	int => 'integer',
+	float8 => 'double precision',
+	timestamptz => 'timestamp with time zone');
+
+ok(scalar keys %of_view, 'there are views');
+is_deeply(
+	[ sort $docs{'docs/reference.md'}{prose} =~ /^### View `(\w+)`$/mg ],
+	[ sort keys %of_view ],
+	'reference: all views');
+foreach my $view (sort keys %of_view)
+{
+	my @columns = map { plain($_->[0]) . ' ' . ($type{ $_->[1] } // $_->[1]) }
+	  grep { $_->[0] =~ /^`/ } table_rows("View `$view`");
+
+	is(join(', ', @columns), $of_view{$view}, "reference: columns of $view");
+}
+
+# As the reference writes them: the arguments that are given, short types.
+my @functions = split /\n/, $dt->sql(
+	q{SELECT p.proname || '(' || CASE WHEN p.pronargs = 0 THEN ''
+			ELSE replace(replace(replace(pg_get_function_arguments(p.oid),
+				'double precision', 'float8'), 'integer', 'int'), '::text', '') END || ')'
+	  FROM pg_depend AS d
+		   JOIN pg_extension AS e ON d.refobjid = e.oid
+		   JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+	  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'});
+my @described = map { plain($_->[0]) =~ /(\w+\([^)]*\))/g }
+  map { table_rows($_) } 'Functions that define groups',
+  'Functions for everybody';
+
+ok(scalar @functions, 'there are functions');
+is_deeply([ sort @described ], [ sort @functions ], 'reference: functions');
+
+my @parameters = split /\n/, $dt->sql(
+	q{SELECT concat_ws(', ', name, coalesce(nullif(current_setting(name), ''), 'empty'),
+			CASE vartype WHEN 'bool' THEN 'on' ELSE min_val END,
+			CASE vartype WHEN 'bool' THEN 'off' ELSE max_val END, context)
+	  FROM pg_settings WHERE name LIKE 'dirty\_throttle.%'});
+my %context = (
+	'superusers' => 'superuser',
+	'configuration file' => 'sighup',
+	'server start' => 'postmaster');
+@described = map {
+	my ($name, $default, $range, $set_by) = map { plain($_) } @$_;
+
+	join ', ', $name =~ tr/"//dr, $default,
+	  ($range eq 'on, off' ? qw(on off) : $range =~ /^(-?\d+) to (\d+)/),
+	  $context{ $set_by =~ s/,.*//r } // "unknown: $set_by";
+} grep { $_->[0] =~ /^`/ } table_rows('Parameters');
+
+ok(scalar @parameters, 'there are parameters');
+is_deeply([ sort @described ], [ sort @parameters ], 'reference: parameters');
+
+$dt->finish;

@@ -1,0 +1,87 @@
+#!/usr/bin/env perl
+#
+# The layout of src/: its parts are layers, a file includes only what is in its
+# own layer or a lower one, and no files include each other in a circle.  The
+# engine knows no PostgreSQL, and only compat.h asks for its version.
+#
+# Run at the top of the source tree; --list prints the graph.
+
+use strict;
+use warnings;
+use Test::More;
+
+# from the lowest layer up; what is in src/ itself is the highest
+my @LAYERS = qw(engine registry backend pace sql .);
+my $ANYWHERE = 'compat.h';    # but in the engine
+
+my %rank = map { ($LAYERS[$_] => $_) } 0 .. $#LAYERS;
+my (%includes, @foreign, @unqualified, @conditional);
+
+foreach my $path (glob('src/*.[ch] src/*/*.[ch]'))
+{
+	(my $name = $path) =~ s{^src/}{};
+	open my $file, '<', $path or die "$path: $!";
+	while (my $line = <$file>)
+	{
+		push @conditional, $name
+		  if $line =~ /\bPG_VERSION_NUM\b/ && $name ne $ANYWHERE;
+		next unless $line =~ /^\s*#\s*include\s*"([^"]+)"/;
+		my $other = $1;
+		(my $beside = $name) =~ s{[^/]+$}{$other};
+		if (-f "src/$other") { $includes{$name}{$other} = 1 }
+		elsif (-f "src/$beside") { push @unqualified, "$name: $other" }
+		else { push @foreign, "$name: $other" }
+	}
+	$includes{$name} //= {};
+}
+
+sub layer { return $_[0] =~ m{^(.+)/} ? $1 : '.' }
+
+# a file and its headers are one module
+sub module { my $name = shift; $name =~ s/(_internal)?\.[ch]$//; return $name }
+
+my (@up, %uses);
+foreach my $name (sort keys %includes)
+{
+	foreach my $other (sort keys %{ $includes{$name} })
+	{
+		print "$name -> $other\n" if "@ARGV" eq '--list';
+		next if $other eq $ANYWHERE && layer($name) ne 'engine';
+		push @up, "$name includes $other"
+		  if $rank{ layer($other) } > $rank{ layer($name) };
+		$uses{ module($name) }{ module($other) } = 1
+		  if module($name) ne module($other);
+	}
+}
+exit 0 if "@ARGV" eq '--list';
+
+# Depth first; what is on the path already closes a circle.
+my (%done, @circles);
+
+sub visit
+{
+	my ($module, @path) = @_;
+
+	if (grep { $_ eq $module } @path)
+	{
+		push @circles, join(' -> ', @path, $module);
+		return;
+	}
+	return if $done{$module};
+	visit($_, @path, $module) foreach sort keys %{ $uses{$module} };
+	$done{$module} = 1;
+	return;
+}
+visit($_) foreach sort keys %uses;
+
+cmp_ok(scalar(keys %includes), '>', 30, 'there are files to look at');
+is_deeply([ grep { !exists $rank{ layer($_) } } sort keys %includes ],
+	[], 'each is in a known layer');
+is_deeply(\@unqualified, [], 'they include each other by the path from src/');
+is_deeply(\@up, [], 'no file includes one of a higher layer');
+is_deeply(\@circles, [], 'no files include each other in a circle');
+is_deeply([ grep { /^engine/ } @foreign ],
+	[], 'the engine includes nothing of PostgreSQL');
+is_deeply(\@conditional, [], 'only compat.h asks for the version');
+
+done_testing();
