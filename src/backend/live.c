@@ -170,6 +170,13 @@ dt_live_init(bool (*predicate) (int64 owed_us))
 	wants_check = predicate;
 }
 
+/* Is the timer of an earlier statement still set, and soon enough? */
+static bool
+ticks_within(int64 us)
+{
+	return get_timeout_active(live_timeout) && tick_us <= us;
+}
+
 void
 dt_live_start(bool soon)
 {
@@ -181,12 +188,11 @@ dt_live_start(bool soon)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
 	if (soon)
 		first_us = SHORTEST_TICK_US;
-	/* the timer of an earlier statement will do, if it is set still */
-	if (get_timeout_active(live_timeout) && tick_us <= first_us)
+	if (ticks_within(first_us))
 		return;
 	if (dt_account_rate(DT_DIRTY) == 0 && dt_account_rate(DT_WAL) == 0)
 		first_us = UNLIMITED_TICK_US;
-	if (get_timeout_active(live_timeout) && tick_us <= first_us)
+	if (ticks_within(first_us))
 		return;
 	has_rows = !soon;
 	note_start();

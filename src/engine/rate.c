@@ -637,16 +637,23 @@ dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 	return pause;
 }
 
+/* Brings the group up to date.  Is the member still in debt then? */
+static bool
+is_in_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	if (g->rate == 0)
+		return false;
+	advance(g, now);
+	remove_if_paid(g, m);
+	return m->debtor;
+}
+
 int64_t
 dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
 	int64_t		pause;
 
-	if (g->rate == 0)
-		return 0;
-	advance(g, now);
-	remove_if_paid(g, m);
-	if (!m->debtor)
+	if (!is_in_debt(g, m, now))
 		return 0;
 
 	pause = predict(g, m, m->slack);
@@ -662,11 +669,7 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
 	double		us;
 
-	if (g->rate == 0)
-		return 0;
-	advance(g, now);
-	remove_if_paid(g, m);
-	if (!m->debtor)
+	if (!is_in_debt(g, m, now))
 		return 0;
 	g->debtor_weight -= m->weight;
 	m->debtor = false;

@@ -59,7 +59,7 @@ find_debt(DtMember *member, DtGroup *g)
  * the session still owes to it, that debt becomes its account there.
  */
 static void
-join_group(DtMember *member, DtGroup *g)
+enter_group(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
 	DtDebt	   *debt;
@@ -265,7 +265,7 @@ dt_member_join(DtMember *member, uint64 *id, const char *name)
 		return false;
 	*id = g->id;
 	reset_prepaid(member);
-	join_group(member, g);
+	enter_group(member, g);
 	return true;
 }
 
@@ -321,7 +321,7 @@ dt_member_move(int pid, const char *name,
 		while ((old = member->group) != NULL)
 			(void) leave_group(member, old);
 		if (g != NULL)
-			join_group(member, g);
+			enter_group(member, g);
 		else
 			member->times_released++;
 	}

@@ -7,12 +7,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/histogram.h"
+#include "tap.h"
 
 #define KB			INT64_C(1000)
 #define MB			INT64_C(1000000)
@@ -23,28 +23,6 @@
 
 /* The widest bucket, stated here again on purpose. */
 #define WIDTH		1.0625
-
-static int	n_tests = 0;
-static int	n_failed = 0;
-
-static bool ok(bool condition, const char *fmt,...)
-			__attribute__((format(printf, 2, 3)));
-
-static bool
-ok(bool condition, const char *fmt,...)
-{
-	va_list		args;
-
-	printf("%sok %d - ", condition ? "" : "not ", ++n_tests);
-	va_start(args, fmt);
-	vprintf(fmt, args);
-	va_end(args);
-	printf("\n");
-	fflush(stdout);
-	if (!condition)
-		n_failed++;
-	return condition;
-}
 
 /* A quantile is what it should be, or up to a bucket's width above. */
 static void
@@ -237,6 +215,5 @@ main(void)
 	test_buckets();
 	test_random();
 
-	printf("1..%d\n", n_tests);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return done_testing();
 }

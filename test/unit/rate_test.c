@@ -10,13 +10,13 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "rate_check.h"
+#include "tap.h"
 
 #define KB			INT64_C(1000)
 #define MB			INT64_C(1000000)
@@ -28,28 +28,6 @@
 #define BLOCK		INT64_C(8192)
 
 typedef __int128 int128;
-
-static int	n_tests = 0;
-static int	n_failed = 0;
-
-static bool ok(bool condition, const char *fmt,...)
-			__attribute__((format(printf, 2, 3)));
-
-static bool
-ok(bool condition, const char *fmt,...)
-{
-	va_list		args;
-
-	printf("%sok %d - ", condition ? "" : "not ", ++n_tests);
-	va_start(args, fmt);
-	vprintf(fmt, args);
-	va_end(args);
-	printf("\n");
-	fflush(stdout);
-	if (!condition)
-		n_failed++;
-	return condition;
-}
 
 /* ok() with the figure in the name */
 static void
@@ -2240,6 +2218,5 @@ main(void)
 	test_windows(false);
 	test_windows(true);
 
-	printf("1..%d\n", n_tests);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return done_testing();
 }
