@@ -364,10 +364,11 @@ dt_store_read(DtDefinitions *definitions)
 }
 
 /*
- * Report that the temporary file could not be written, and remove it.
+ * The temporary file could not be written: remove it, and report that with a
+ * message that has the file's name and errno.
  */
 static void
-write_failed(int fd, const char *what)
+write_failed(int fd, const char *message)
 {
 	int			save_errno = errno ? errno : ENOSPC;
 
@@ -377,7 +378,7 @@ write_failed(int fd, const char *what)
 	errno = save_errno;
 	ereport(ERROR,
 			(errcode_for_file_access(),
-			 errmsg("could not %s file \"%s\": %m", what, STORE_TEMP_FILE),
+			 errmsg(message, STORE_TEMP_FILE),
 			 errdetail("The resource groups are unchanged.")));
 }
 
@@ -410,14 +411,14 @@ dt_store_write(const DtDefinitions *d)
 	fd = OpenTransientFile(STORE_TEMP_FILE,
 						   O_CREAT | O_TRUNC | O_WRONLY | PG_BINARY);
 	if (fd < 0)
-		write_failed(-1, "create");
+		write_failed(-1, "could not create file \"%s\": %m");
 	errno = 0;
 	if (write(fd, image, size) != size)
-		write_failed(fd, "write");
+		write_failed(fd, "could not write file \"%s\": %m");
 	if (pg_fsync(fd) != 0)
-		write_failed(fd, "fsync");
+		write_failed(fd, "could not fsync file \"%s\": %m");
 	if (CloseTransientFile(fd) != 0)
-		write_failed(-1, "close");
+		write_failed(-1, "could not close file \"%s\": %m");
 
 	/*
 	 * If this fails and the temporary file still exists, nothing has changed.

@@ -28,7 +28,7 @@ my $include = `pg_config --includedir-server`;
 chomp $include;
 my ($worker, $unmask) = map {
 	compile_library("$FindBin::RealBin/../fault/$_.c", "$tmp/$_.so",
-		"-D_GNU_SOURCE -I'$FindBin::RealBin/../../src' -I'$include'")
+		"-I'$FindBin::RealBin/../../src' -I'$include'")
 } qw(worker unmask);
 plan skip_all => 'the traps cannot be compiled here' unless $worker && $unmask;
 

@@ -94,7 +94,7 @@ sub compile_library
 	foreach my $compiler ($cc, 'cc')
 	{
 		$messages .=
-		  `$compiler -shared -fPIC -O1 $flags -o '$so' '$source' -ldl 2>&1`;
+		  `$compiler -shared -fPIC -O1 -D_GNU_SOURCE $flags -o '$so' '$source' -ldl 2>&1`;
 		return $so if $? == 0;
 	}
 	note $messages;
