@@ -51,7 +51,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_burst(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_burst(text, float8) IS
-'Sets how much unused capacity a resource group can save up, in milliseconds of its rate, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
 
 CREATE FUNCTION set_group_mode(group_name text, mode text)
 RETURNS void
@@ -125,7 +125,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dirty_throttle_reset(text) FROM PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_reset(text) IS
-'Resets the counters of a resource group, or of all groups, to 0, and discards the rates that suggest_group_limits() has collected.';
+'Resets the counters of a resource group, or of all groups, to 0, and discards the rates that suggest_group_limits() reports.';
 
 -- For everybody.
 
@@ -234,8 +234,8 @@ COMMENT ON COLUMN dirty_throttle_groups.wal_rate_limit IS 'Limit on writing WAL 
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.wal_bytes IS 'WAL written by members since stats_reset, in bytes';
 COMMENT ON COLUMN dirty_throttle_groups.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_groups.wal_pauses IS 'Number of the pauses, of those counted in column pauses, that the WAL rate limit has caused';
-COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up, in milliseconds of its rate';
+COMMENT ON COLUMN dirty_throttle_groups.wal_pauses IS 'Number of the pauses in column pauses that the WAL rate limit has caused';
+COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe if the limits make no session pause';
 COMMENT ON COLUMN dirty_throttle_groups.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
 COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
@@ -287,7 +287,7 @@ FROM dirty_throttle_sessions() AS s
 GRANT SELECT ON dirty_throttle_sessions TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group, one row per session, and one per group that a session has left and still owes to; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_sessions.pid IS 'Process ID, as in pg_stat_activity';
-COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for a background worker without one';
+COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for an autovacuum worker, and for a background worker that runs as no particular user';
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';
@@ -298,12 +298,12 @@ COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for y
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, the limit that takes longer to pay for, or suspend_group; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or suspend_group; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group and still owes to it; the counters in this row are 0, and another row shows the group that it is in now, if any';
-COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause in the middle of commands, where they check for interrupts; otherwise it pays after its transactions: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
 
 CREATE FUNCTION dirty_throttle_grants(

@@ -23,8 +23,8 @@
 #endif
 
 /*
- * Its header, libpq/libpq.h, drags in those of GSSAPI, which are not installed
- * with the server's headers everywhere.
+ * From libpq/libpq.h, which cannot be included: it needs the headers of
+ * GSSAPI, which are not installed everywhere with those of the server.
  */
 extern bool pq_check_connection(void);
 

@@ -203,6 +203,12 @@ dt_account_rate(DtResource resource)
 		my->group->usage[resource].rate.rate : 0;
 }
 
+int64
+dt_account_threshold(DtResource resource)
+{
+	return my->usage[resource].threshold;
+}
+
 bool
 dt_account_has_used(void)
 {
@@ -414,6 +420,7 @@ charge_locked(int64 now, double jitter, bool in_flight)
 		my->xact_used += bytes;
 		usage->was_throttled = throttled;
 		usage->owes = due > 0;
+		usage->threshold = threshold;
 		next_charge[r] = usage->billed + threshold;
 		if (due > pause)
 		{

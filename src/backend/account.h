@@ -3,11 +3,13 @@
  * account.h
  *		What this process uses, charged to its group.
  *
- * The account is what this process knows of its membership and of what it has
- * used, owes and has been charged.  Three words describe where a member pays:
- * a safe point is a place in the code where it may sleep; a pause there is "in
- * flight" if it is within a transaction; and a slice is one sleep of at most a
- * second, of which a pause consists.
+ * DtAccount, in account_internal.h, is local: what this process knows of its
+ * membership, and how much of what it has used was charged.  What it owes is
+ * in shared memory, in the accounts of the rate engine (rate.h).
+ *
+ * Three words describe where a member pays: a safe point is a place in the
+ * code where it may sleep; a pause there is "in flight" if it is within a
+ * transaction; and a pause consists of slices, sleeps of at most a second.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,7 +26,7 @@
 extern int64 dt_account_next_dirty;
 extern int64 dt_account_next_wal;
 
-/* One comparison for both, as this is done for each row: is either reached? */
+/* Is either reached?  This runs for each row, so one comparison does both. */
 static inline bool
 dt_account_charge_is_due(void)
 {
@@ -34,8 +36,8 @@ dt_account_charge_is_due(void)
 
 /*
  * Functions with "lock_and" in their names take a group's lock, and so does
- * dt_account_try_charge().  The others read local variables, or shared memory
- * without a lock, so what they return may be out of date by a moment.
+ * dt_account_try_charge().  The others use local variables, or read shared
+ * memory without a lock, so what they return may be out of date by a moment.
  */
 
 /*
@@ -52,12 +54,12 @@ extern void dt_account_attach(DtMember *member);
  */
 extern bool dt_account_lock_and_leave(void);
 
-/* The process ends: leave the group, and its debts to the groups. */
+/* The process ends: leave the group, and hand all debts over to the groups. */
 extern void dt_account_lock_and_close(void);
 
 /*
- * Is there an account, that is, is the slot in a group?  Others can change
- * that at any time; this finds out, and so does every charge.
+ * Is the slot in a group?  Others can change that at any time; this finds out,
+ * and so does every charge.
  */
 extern bool dt_account_lock_and_follow(void);
 
@@ -66,26 +68,29 @@ extern bool dt_account_is_suspended(bool in_flight);
 
 /*
  * This process's counter of a resource, in bytes; the group's rate in bytes/s,
- * 0 when no limit is in force; and whether a charge has anything to do: true
- * when something was used since the last one, and when this process does not
- * know its present membership.  These may be called in a signal handler.
+ * 0 when no limit is in force; how many bytes are worth a charge, as of the
+ * last one; and whether a charge has anything to do: true if something was
+ * used since the last one, or if this process does not know its present
+ * membership.  These may be called in a signal handler.
  */
 extern int64 dt_account_counter(DtResource resource);
 extern int64 dt_account_rate(DtResource resource);
+extern int64 dt_account_threshold(DtResource resource);
 extern bool dt_account_has_used(void);
 
 /*
  * Charge what was used since the last charge.  Returns the pause that is due,
  * us, also for debts to groups that the session has left.  in_flight: in a
- * transaction, where suspend_group() may not make it pause.  *owed_us is what
- * is owed, in time at the group's rate.
+ * transaction, where suspend_group() makes it pause only with "hard".  Sets
+ * *owed_us to the largest debt for which a pause is due, in time at its
+ * group's rate.
  */
 extern int64 dt_account_lock_and_charge(bool in_flight, int64 *owed_us);
 
 /* At the next safe point a charge is due, even if nothing was used. */
 extern void dt_account_charge_at_next_safe_point(void);
 
-/* Charge when the group's limits have changed since the last charge. */
+/* Charge if group->generation has changed since the last charge. */
 extern void dt_account_lock_and_follow_limit(void);
 
 /*
@@ -100,11 +105,14 @@ extern int64 dt_account_try_charge(void);
 extern bool dt_account_xact_has_used(void);
 
 /*
- * A slice of a pause: for how much longer to sleep, us, at most "longest"
- * unless the group is suspended.  When that is more than 0, this process is
- * marked as asleep, otherwise as running; "first" counts a pause.  In mode
- * observe the pause is counted as an observed one, and is 0.  *suspended tells
- * whether suspend_group() is the reason for the pause.
+ * Before each slice of a pause: returns for how much longer to sleep, us, but
+ * at most "longest", unless the group is suspended.  If the result is more
+ * than 0, this process is marked as asleep, and the pause is counted if
+ * "first" is true; otherwise it is marked as running.  In mode observe the
+ * limits of the group cause no sleep: what is owed is forgiven, and counted as
+ * an observed pause.  *suspended tells whether suspend_group() is the reason
+ * for the sleep.
+ *
  * dt_account_lock_and_end_pause() ends a pause before all is paid.
  */
 extern int64 dt_account_lock_and_pause(bool first, bool in_flight,
@@ -115,8 +123,9 @@ extern void dt_account_lock_and_end_pause(void);
 extern void dt_account_lock_and_count_release(void);
 
 /*
- * Did the last charge or slice find that a pause is due?  And is nothing owed,
- * to any group, and nothing left to be charged?
+ * dt_account_owes(): did the last charge or slice find that a pause is due?
+ * (A member may owe a little without that.)  dt_account_is_settled(): it did
+ * not, nothing is left to be charged, and there is no debt to another group.
  */
 extern bool dt_account_owes(void);
 extern bool dt_account_is_settled(void);

@@ -12,13 +12,15 @@
 
 #include "backend/account.h"
 
-/* This process's account of one resource; bytes. */
+/* What this process knows of its use of one resource; bytes. */
 typedef struct DtUsage
 {
 	int64		billed;			/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	bool		owes;			/* the last charge asked for a pause */
-	int64		worker_used;	/* charged by this parallel worker */
+	bool		owes;			/* a pause was due at the last charge */
+	int64		threshold;		/* bytes, as of the last charge */
+	int64		worker_used;	/* by this parallel worker: what the leader
+								 * must not charge again */
 } DtUsage;
 
 typedef struct DtAccount
@@ -48,7 +50,8 @@ static DtAccount *const my = &dt_account;
 /*
  * Begin to change the account: marks it as busy and locks the group.  *now is
  * the time just before that.  When the session is in no group (any more) but a
- * debt is given, that debt's group is locked instead.  NULL: nothing is locked.
+ * debt is given, that debt's group is locked instead.  Returns the group that
+ * is locked, or NULL.
  */
 extern DtGroup *dt_account_lock(DtDebt *debt, int64 *now);
 extern void dt_account_unlock(DtGroup *g);

@@ -7,11 +7,11 @@
  * wal_sender_timeout, and the apply worker's main loop, which sends feedback,
  * does not run during a pause.  So the pause sends feedback in its place.
  *
- * The positions in it must not be behind those that the loop has reported, and
- * the loop reports more than the last commit when nothing is left to be
- * flushed.  When the origin's progress has reached all that was received, as
- * it has right after the commit of a remote transaction, the loop would report
- * that progress.  Otherwise, for example after a chunk of a streamed
+ * Reported positions must not go backwards.  The pause knows only the origin's
+ * progress, which is the last commit; the loop may have reported more, when
+ * nothing was left to be flushed.  The two are the same when the progress has
+ * reached all that was received, as it has right after the commit of a remote
+ * transaction.  Otherwise, for example after a chunk of a streamed
  * transaction, feedback is not possible, and the pause has to be short.
  *
  * The pause has to be short, too, in workers that others wait for: the apply

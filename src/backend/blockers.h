@@ -17,15 +17,17 @@ extern int64 dt_blockers_interval(void);
 /*
  * Must this session go on without a pause?  Yes, when a process outside its
  * group has waited for dirty_throttle.max_blocking_time for a heavyweight lock
- * that it holds, or its parallel leader; from then on for as long as any such
- * process waits, but not beyond the end of the transaction.  When that begins,
- * it is counted in the column "releases" of the views.
+ * that this session, its parallel leader or one of its parallel workers holds.
+ * From then on the answer is yes for as long as any process outside the group
+ * waits for it, but not beyond the end of the transaction.  The column
+ * "releases" of the views counts how often this has begun.
  *
  * False in a group that is suspended hard: its members keep their locks.
  *
- * Before the transaction has begun, its only locks are those on the tables that
- * its first query names.  Advisory locks, which the session may hold since
- * earlier, do not count then: for these it pauses after transactions, too.
+ * begun: false before the first statement of a transaction.  Then the session
+ * holds the locks on the tables that its first query names, and maybe advisory
+ * locks from earlier.  The latter do not count, as they do not prevent the
+ * pause after a transaction either.
  */
 extern bool dt_blockers_check_release(bool begun);
 

@@ -11,8 +11,8 @@
 #include "registry/member.h"
 
 /*
- * May there be any?  Only to be read.  dt_debt_expect() says so,
- * dt_debt_lock_and_look() finds out.
+ * May there be any?  Other files only read this.  dt_debt_expect() sets it,
+ * dt_debt_lock_and_look() finds out whether there are any.
  */
 extern bool dt_debt_any;
 extern void dt_debt_expect(void);

@@ -11,10 +11,10 @@
  * recognized by the names of the core's functions, which are the same from 15
  * to 18.  If the core gets a hook, only this file changes.
  *
- * That is safe, since an error can be thrown, a message logged and memory
- * contexts walked at any check for interrupts: no LWLock is held, there is no
- * critical section, and interrupts are not held.  The handler runs in the
- * middle of errfinish(), so it must not fail and must not serve interrupts.
+ * That is safe, since a check serves requests only where it could also throw
+ * an error: no LWLock is held, there is no critical section, and interrupts
+ * are not held.  The handler runs in the middle of errfinish(), so it must not
+ * fail and must not serve interrupts.
  *
  * A genuine request is answered as without this library.  The core drops one
  * that arrives while it serves another one; this file notes it and makes it

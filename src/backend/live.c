@@ -10,9 +10,11 @@
  * interrupts; see interrupt.c.
  *
  * It expires when the statement, at its speed since the last pause, has used
- * what the group's rate allows in about 20 ms: with less there would be many
- * short pauses, with more a burst.  For a statement that waits and uses
- * nothing the interval grows.
+ * what the member is worth a pause for: with less there would be many short
+ * pauses, with more a burst.  Until that speed is known the interval grows
+ * with the time since the last pause, so that what comes in one piece, like
+ * the rows that COPY collects, is noticed before the next piece.  For a
+ * statement that waits and uses nothing it grows further.
  *
  * The handler runs in a signal handler; see dt_account_try_charge().  Setting
  * a timer is not cheap, so a statement leaves its timer to the next one, and
@@ -45,8 +47,11 @@
 #define UNLIMITED_TICK_US	100000
 #define LONGEST_TICK_US		1000000
 
-/* What is used between two pauses, in time at the group's rate. */
-#define QUANTUM_US			20000
+/* What is used between two pauses, in thresholds; see dt_rate_threshold(). */
+#define QUANTUM				4
+
+/* By which part of the time since the last pause a tick may come late. */
+#define LATE_PART			4
 
 /*
  * A tick ends a sleep of vacuum_cost_delay too early.  So while VACUUM sleeps
@@ -101,7 +106,7 @@ note_start(void)
 
 /*
  * In how many us will the statement, at its speed since the last pause, have
- * used what the rate allows in QUANTUM_US?
+ * used the next quantum?
  */
 static int64
 next_tick(void)
@@ -112,14 +117,14 @@ next_tick(void)
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		rate = dt_account_rate(r);
 		int64		used = dt_account_counter(r) - used_then[r];
 
-		if (rate == 0)
+		if (dt_account_rate(r) == 0)
 			continue;
-		next = Min(next, Min(2 * tick_us, USUAL_TICK_US));
+		next = Min(next, Min(elapsed / LATE_PART, USUAL_TICK_US));
 		if (used > 0)
-			next = Min(next, (int64) ((double) rate * QUANTUM_US / 1000000 *
+			next = Min(next, (int64) ((double) QUANTUM *
+									  dt_account_threshold(r) *
 									  elapsed / used));
 	}
 	if (*my_wait_event_info == WAIT_EVENT_VACUUM_DELAY)

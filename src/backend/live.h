@@ -14,7 +14,7 @@ extern bool dt_interrupt_pauses;
 /*
  * At server start.  "wants_check" is called in a signal handler when a pause
  * is due, with what is owed, in us at the group's rate.  It says whether to
- * pause now: between two rows, or if no row comes at the next check for
+ * pause now: before the next row or, if none comes, at the next check for
  * interrupts.
  */
 extern void dt_live_init(bool (*wants_check) (int64 owed_us));
@@ -31,11 +31,11 @@ extern void dt_live_stop(void);
 extern void dt_live_note_row(void);
 
 /*
- * Before and after a pause: stop the timer, and set it for the time when the
- * next pause may be due.  After a pause at a check for interrupts it is set
- * once more by dt_live_after_check(), when interrupt.c can take the next
- * request; with "at_once" to expire at once, as the pause goes on at the next
- * check.
+ * Around any pause, not only in a suspended group.  Before it: stop the timer.
+ * After it: set the timer for the time when the next pause may be due.  After
+ * a pause at a check for interrupts, dt_live_after_check() sets it once more,
+ * when interrupt.c can take the next request.  "at_once": then it expires at
+ * once, as the pause goes on at the next check.
  */
 extern void dt_live_suspend(void);
 extern void dt_live_resume(void);

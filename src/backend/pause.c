@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pause.c
- *		Sleeping, in a transaction and after one.
+ *		Sleeping before, in and after a transaction.
  *
  * These are the only functions that sleep.  The account says how long;
  * transaction.c decides whether and where.  They sleep on the process latch,

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pause.h
- *		Sleeping, in a transaction and after one.
+ *		Sleeping before, in and after a transaction.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,10 +21,10 @@ typedef enum DtPauseEnd
 extern void dt_pause_init(void);
 
 /*
- * Pause where interrupts can be served, which is left to the caller: in a
- * transaction, or before the first statement of one.  "first" is false when
- * this continues an earlier pause, which is not counted again.  The pause ends
- * at "until", a time of dt_now_us(), unless the group is suspended.
+ * Pause in a transaction, or before the first statement of one.  An interrupt
+ * ends the pause, and is not served here.  "first" is false when this continues
+ * an earlier pause, which is not counted again.  The pause ends at "until", a
+ * time of dt_now_us(), unless the group is suspended.
  */
 extern DtPauseEnd dt_pause_in_flight(bool first, bool in_transaction,
 									 int64 until);
@@ -33,7 +33,8 @@ extern DtPauseEnd dt_pause_in_flight(bool first, bool in_transaction,
  * Pause where interrupts are held and an ERROR would be a PANIC.  What the
  * core wants of every process at once (procsignal barriers) is done here; any
  * other interrupt, such as a cancel, ends the pause and is served by the core.
- * "background": the pause ends after longest_us also in a suspended group.
+ * "background": this is a worker of autovacuum or logical replication, whose
+ * pause ends after longest_us also in a suspended group.
  * "feedback": send feedback to the publisher meanwhile.
  */
 extern void dt_pause_after_transaction(int64 longest_us, bool background,

@@ -4,8 +4,8 @@
  *		The resource group of this process.
  *
  * A session is in the group that dirty_throttle.group names.  The check hook
- * of that parameter looks the group up, and the assign hook moves the
- * session.  If that is not possible at that time (the group does not exist,
+ * of that parameter looks the group up, and the assign hook makes the session
+ * a member.  If that is not possible at that time (the group does not exist,
  * there is no shared memory yet, a pause is under way), it is tried again when
  * a statement begins.
  *

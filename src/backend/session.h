@@ -26,8 +26,8 @@ extern int	dt_session_state;
 extern DtMember *dt_session_slot;
 
 /*
- * May this session be in a group, want one, or owe to one?  For others this is
- * all that they do in a hook.
+ * May this session be in a group, want one, or owe to one?  A session for
+ * which this is false does little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)
@@ -47,9 +47,10 @@ extern void dt_assign_group(const char *newval, void *extra);
 extern const char *dt_show_group(void);
 
 /*
- * Set dirty_throttle.group of this session, or reset it when name is NULL,
- * without the privilege to do so; the caller has checked that the user may.
- * ERROR when there is no such group.
+ * For join_group() and leave_joined_group(): set dirty_throttle.group of this
+ * session, or with NULL reset it, although the user may lack the privilege to
+ * do so; the caller has checked that the user may call the function.  ERROR
+ * when there is no such group.
  */
 extern void dt_session_join_group(const char *name);
 
@@ -71,8 +72,8 @@ dt_session_background_group(void)
 
 /*
  * Attach to the slot, if that has not been done yet, so that others can put
- * this process into a group.  To be called at the end of the first transaction
- * at the latest, which is part of the start of a process.
+ * this process into a group.  To be called at the latest when the first
+ * transaction ends, the one in which a process starts up.
  */
 extern void dt_session_attach(void);
 

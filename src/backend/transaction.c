@@ -216,9 +216,9 @@ take_snapshot(void)
 /*
  * This pause cannot be avoided other than by not running the statement, unless
  * others wait for a table that it has locked: then it is paid as in flight.
- * Background workers pay only here and in flight: the core's handler of
- * SIGTERM may end them at any instruction, which must not happen in the pause
- * after a transaction.
+ * Background workers of extensions pay only here and in flight: the core's
+ * handler of SIGTERM may end them at any instruction, which must not happen in
+ * the pause after a transaction.
  */
 void
 dt_transaction_pay_before(bool snapshot_is_new)
@@ -318,10 +318,10 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
  * How long may the pause be that begins now, in us?  Sets *feedback if it can
  * send feedback to the publisher.
  *
- * An apply worker that cannot do that sends feedback, and reads a changed
- * configuration, when it has nothing left to apply.  So it must be able to
- * catch up: a pause is no longer than the time since the last one, so that the
- * worker pauses for half of the time at most.
+ * If an apply worker cannot do that, only its main loop sends feedback, and
+ * reads a changed configuration, when nothing is left to apply.  So the worker
+ * must be able to catch up: a pause is no longer than the time since the last
+ * one, so that the worker pauses for half of the time at most.
  */
 static int64
 longest_pause(bool client_waits, bool *feedback)

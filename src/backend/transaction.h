@@ -52,8 +52,8 @@ dt_pace(void)
 }
 
 /*
- * The same at a check for interrupts.  The pause takes 200 ms at most, and any
- * interrupt ends it.
+ * The same at a check for interrupts.  The pause takes 200 ms at most, unless
+ * the group is suspended with "hard", and any interrupt ends it.
  */
 extern void dt_transaction_pay_at_check(void);
 
@@ -85,8 +85,8 @@ extern bool dt_transaction_end(bool committed, bool command_goes_on,
 							   bool client_waits);
 
 /*
- * Pause after the transaction, for max_commit_pause at most when the client
- * waits.  Cannot fail.
+ * Pause after the transaction.  When the client waits, the pause takes
+ * max_commit_pause at most, unless the group is suspended.  Cannot fail.
  */
 extern void dt_transaction_pay_after(bool client_waits);
 

@@ -39,7 +39,7 @@ extern void dt_histogram_add(DtHistogram *p, int64_t bytes, int64_t now);
  * The rate, in bytes/s, that a share of "quantile" (0 < quantile <= 1) of the
  * seconds in which anything was used did not exceed.  It is rounded up to the
  * end of its bucket, but not beyond the maximum.  0 when there was no such
- * second.  The second that is over at time "now" is counted first.
+ * second.  If the current second is over at time "now", it is counted, too.
  */
 extern int64_t dt_histogram_quantile(DtHistogram *p, double quantile,
 									 int64_t now);

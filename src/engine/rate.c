@@ -50,15 +50,16 @@
  * never weighs more than the members in debt together do (or 1): while there
  * are any it takes at most half of the income, and repays the longer.
  *
- * Bounds: at rate R the pool keeps at most 100 ms x R, or burst_us x R when
- * that is more or after more than a second without use, and is overdrawn by at
- * most 200 ms x R.  Debtors that stopped may hold about as much as the pool
- * would keep.  In any time T the group hence uses at most R x T + 300 ms x R
- * (more with a longer burst), plus what each member owes when it runs on: less
- * than its share of min_pause(), its last charge, and what jitter left of the
- * one before.  Members that leave in debt all the time add what the ghost
- * still owes.  A member's debt ends at DEBT_MAX (2.3 TB) and one step's income
- * at INCOME_MAX, so all sums fit.
+ * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
+ * more; exactly that after more than a second without use), and is overdrawn
+ * by at most 200 ms x R.  Debtors that do not call any more may have been paid
+ * too much, until they are evicted: about as much as the pool would keep.  In
+ * any time T the group hence uses at most R x T + 300 ms x R (more with a
+ * longer burst), plus what each member owes when it runs on: less than its
+ * share of min_pause(), its last charge, and the debt that it still had when
+ * jitter let it wake early.  Where members come and leave in debt all the
+ * time, add what the ghost still owes.  A member's debt is cut at DEBT_MAX
+ * (2.3 TB) and one step's income at INCOME_MAX, so all sums fit.
  */
 
 #define TOKENS_PER_BYTE	INT64_C(1000000)
@@ -67,7 +68,7 @@
 #define CREDIT_US		INT64_C(100000)
 #define LAG_US			INT64_C(200000)
 
-/* Without use for longer than this, only the idle burst is left. */
+/* After a longer time without use, the pool keeps burst_us only. */
 #define IDLE_US			INT64_C(1000000)
 
 /* How long a tour around all members takes; also what makes a long gap. */

@@ -67,7 +67,8 @@ typedef struct DtRateGroup
 								 * latest pause */
 	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
 	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
-	uint64_t	settled;		/* V when all was settled; older finish tags
+	uint64_t	settled;		/* V when nobody owed or lagged behind, or the
+								 * largest lag before V; older finish tags
 								 * count as this one */
 	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
 	int64_t		let_off_weight; /* sum of the weights of those let off */
@@ -84,7 +85,7 @@ extern void dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule,
 						 int64_t now);
 
 /*
- * Change the rate (0 = none).  What is owed is owed in bytes and stays; with
+ * Change the rate (0 = no limit).  What is owed is in bytes and stays; with
  * rate 0 it is forgiven.  The caller wakes the sleepers afterwards.
  */
 extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);

@@ -1,28 +1,32 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.c
- *		All hooks and callbacks of the server that this library uses.
+ *		All hooks of the server that this library uses, except those of its
+ *		parameters.
  *
  * In the order in which they are called: at server start, those for shared
  * memory; when a statement begins, post_parse_analyze, object_access,
  * ExecutorRun and ProcessUtility; when something is logged, emit_log, by which
  * checks for interrupts are found; when a subtransaction ends, its callback.
  * The rest of the library knows of no hook, except that interrupt.c tests
- * whether emit_log still leads here.  Callbacks at the end of a transaction or
- * process are registered where they are needed (pace_commit.c, session.c,
- * grant.c), as each costs every transaction something.
+ * whether emit_log still leads here.  Other callbacks are registered where they
+ * are needed, as some of them cost every transaction something: those for the
+ * end of a transaction in pace_commit.c, session.c and grant.c, for the exit
+ * of a process in session.c, and for a timeout in live.c.
  *
  * For a session in no group a hook that is called for each statement looks at
  * a few variables and calls the next one; what members need is in functions
  * of its own.
  *
  * What has to be paid before a transaction is paid in the first of these hooks
- * that is called, so that as little as possible is held: before a command
- * (BEGIN, ALTER TABLE), nothing, but a snapshot before those that return rows
- * (EXECUTE, EXPLAIN); for a query, after its parse analysis, the locks on the
- * tables that it names; for the function-call protocol, which is no statement,
- * before the call, a snapshot; for a query that was parsed earlier, a snapshot
- * and what planning it and starting its execution take.
+ * that is called, so that the session holds as little as possible meanwhile:
+ *
+ *	ProcessUtility (BEGIN, ALTER TABLE)		nothing
+ *	the same, with rows (EXECUTE, EXPLAIN)	a snapshot
+ *	post_parse_analyze (a query)			locks on the tables that it names
+ *	object_access (function-call protocol)	a snapshot
+ *	ExecutorRun (a query parsed earlier)	a snapshot, and what planning it
+ *											and starting its execution take
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.h
- *		All hooks and callbacks of the server that this library uses.
+ *		All hooks of the server that this library uses, except those of its
+ *		parameters.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * pace.h
- *		The safe points: a file pace_*.c for each kind.
+ *		The safe points.
+ *
+ * pace_commit.c has the one after a transaction, pace_rows.c those between two
+ * rows, pace_interrupt.c those at checks for interrupts, and hooks.c those
+ * before a transaction and between its statements.  They tell transaction.c
+ * where the session is; it decides whether to pause there.  pace_vacuum.c
+ * tells which VACUUM must not pause.
  *
  *-------------------------------------------------------------------------
  */

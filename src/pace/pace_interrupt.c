@@ -3,8 +3,8 @@
  * pace_interrupt.c
  *		The safe points at the checks for interrupts.
  *
- * Everything that runs long calls CHECK_FOR_INTERRUPTS again and again, in
- * sessions, autovacuum workers and parallel workers.  The timer of live.c
+ * Nearly everything that runs long calls CHECK_FOR_INTERRUPTS again and again,
+ * in sessions, autovacuum workers and parallel workers.  The timer of live.c
  * requests a pause there.  When a running session is put into a group, the
  * process that does so requests one.
  *

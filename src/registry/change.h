@@ -13,6 +13,9 @@
  * properties, and grants.  An ERROR before or in dt_change_commit() leaves
  * them as they were: the abort of the transaction releases the lock.
  *
+ * There is one exception: the grants to a dropped role are removed from shared
+ * memory before the file is written, and even when that fails; see grant.c.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_CHANGE_H

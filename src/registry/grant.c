@@ -169,9 +169,9 @@ dt_grant_set(const char *group_name, Oid role, bool allow)
 	if (allow && (slot = find_grant(0, InvalidOid)) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d grants on resource groups are in use",
+				 errmsg("cannot make more than %d grants on resource groups",
 						dt_shared->max_grants),
-				 errhint("Grant to a role that others are members of, revoke grants with revoke_group_use(), or increase dirty_throttle.max_groups and restart the server.")));
+				 errhint("Grant the use of the group to one role instead of several, and that role to the others; revoke grants with revoke_group_use(), or increase dirty_throttle.max_groups and restart the server.")));
 	if (allow)
 	{
 		strlcpy(d.grants[d.n_grants].group_name, group_name, NAMEDATALEN);

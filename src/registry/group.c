@@ -174,7 +174,7 @@ dt_group_define(const char *name, DtProperty property, int64 value,
 	if (g == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d resource groups are in use",
+				 errmsg("cannot define more than %d resource groups",
 						dt_shared->max_groups),
 				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
 	if (create)
@@ -248,7 +248,7 @@ begin_drop(DtGroup *g, bool force)
 				 errdetail_plural("%d session is a member of the group.",
 								  "%d sessions are members of the group.",
 								  members, members),
-				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to release them.",
+				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
 						 quote_literal_cstr(g->name))));
 	g->being_dropped = true;
 	LWLockRelease(dt_shared->registry_lock);

@@ -3,6 +3,8 @@
  * group.h
  *		Creating, changing and dropping resource groups.
  *
+ * Looking groups up, and locking them, is in shmem.h.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_GROUP_H
@@ -45,8 +47,9 @@ extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
 
 /*
  * Suspend a group, or resume it.  The members of a suspended group pause after
- * and before transactions, with "hard" also within them.  A restart resumes
- * all groups.  Returns whether the group was suspended before.
+ * their next transaction or, if that pause is canceled or not possible, before
+ * the one that follows it; with "hard" also before and within any.  A restart
+ * resumes all groups.  Returns whether the group was suspended before.
  */
 extern bool dt_group_set_suspended(const char *name, bool suspended,
 								   bool hard);

@@ -289,7 +289,7 @@ find_session(int pid)
 	if (member == NULL || member->pid != pid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("process %d cannot be a member of a resource group",
+				 errmsg("cannot set the resource group of process %d",
 						pid),
 				 leader != NULL && leader != proc ?
 				 errhint("The process is a parallel worker. Move its leader, process %d, instead.",

@@ -3,6 +3,8 @@
  * member.h
  *		Which session is a member of which group.
  *
+ * Finding the slot of a process is in shmem.h.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_MEMBER_H
@@ -24,7 +26,7 @@ extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
 
 /*
  * End a membership, with the group locked: charge "unbilled" bytes, the use
- * since the last charge, and leave what is owed to the group.  Does not wake
+ * since the last charge, and hand the debt over to the group.  Does not wake
  * sleepers.
  */
 extern void dt_member_leave(DtMember *member,
@@ -42,10 +44,10 @@ extern bool dt_member_leave_owing(DtMember *member,
 /* Lock the group of a debt.  NULL when there is no debt (any more). */
 extern DtGroup *dt_member_lock_debt(DtDebt *debt);
 
-/* With its group locked: end a debt; what is not paid is left to the group. */
+/* With its group locked: end a debt; the group takes over what is not paid. */
 extern void dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now);
 
-/* Leave all debts to their groups. */
+/* Hand all debts over to their groups. */
 extern void dt_member_leave_debts(DtMember *member);
 
 /*

@@ -81,7 +81,7 @@ typedef struct DtGroup
 	bool		observe;		/* limits make nobody pause */
 	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
-	int			members;		/* without sessions that have left in debt */
+	int			members;		/* who has left and still owes does not count */
 	int			paused;			/* sessions that are asleep for it */
 	DtPauseStats stats;			/* since stats_reset */
 	TimestampTz stats_reset;
@@ -100,8 +100,8 @@ typedef struct DtMemberUsage
 {
 	DtRateMember rate;
 	int64		used;			/* since it joined, bytes */
-	int64		prepaid;		/* charged by parallel workers, but not yet in
-								 * the leader's counter, bytes */
+	int64		prepaid;		/* used by parallel workers, bytes: to be left
+								 * out when the leader's counter includes it */
 } DtMemberUsage;
 
 /*
@@ -117,7 +117,7 @@ typedef struct DtDebt
 
 /*
  * How many groups a session can owe to after leaving them.  With that many
- * debts it cannot leave another group before it has paid one.
+ * debts it cannot leave another group to which it owes something.
  */
 #define DT_DEBTS	4
 
@@ -137,11 +137,15 @@ typedef struct DtMember
 {
 	DtGroup    *group;			/* NULL: not a member */
 
-	/* guarded by the registry lock */
+	/*
+	 * Guarded by the registry lock: the session itself writes them in shared
+	 * mode, others in exclusive mode.
+	 */
 	int			pid;			/* of a session that can be moved, or 0 */
 	bool		moved;			/* by set_session_group() */
 	uint32		times_joined;	/* how often it was put into a group */
-	uint32		times_released; /* how often it was put into no group */
+	uint32		times_released; /* how often it came to be in no group, by its
+								 * own choice or not */
 
 	/*
 	 * The session goes on without pauses until this time (us), since others

@@ -14,11 +14,12 @@
  * newer one from a damaged one.
  *
  * A file with invalid content is renamed, and the server starts without
- * groups.  When the file cannot be read, the server does not start: nobody
- * would be throttled, and the next change would replace a file that may be
- * sound.
+ * groups.  When the file cannot be read, the server does not start: otherwise
+ * nobody would be throttled, and the next change would replace a file that may
+ * be sound.
  *
- * Callers hold the change lock, so there is one writer at a time.
+ * Whoever writes holds the change lock, so there is one writer at a time.
+ * Whoever reads is alone, at server start.
  *
  *-------------------------------------------------------------------------
  */
@@ -97,7 +98,7 @@ find_damage(const char *image, size_t size, StoreHeader *header)
 		return psprintf("its format version is %u instead of %u",
 						header->version, STORE_VERSION);
 	if (header->entry_size != sizeof(DtDefinition))
-		return psprintf("its entries have %u bytes instead of %zu",
+		return psprintf("its groups have %u bytes instead of %zu",
 						header->entry_size, sizeof(DtDefinition));
 	if (header->grant_size != sizeof(DtGrant))
 		return psprintf("its grants have %u bytes instead of %zu",
@@ -110,7 +111,7 @@ find_damage(const char *image, size_t size, StoreHeader *header)
 						size, header->n_entries, header->n_grants);
 
 	if (!checksum_fits(image, size, &stored, &crc))
-		return psprintf("its checksum is %08X, its content has %08X",
+		return psprintf("its stored checksum is %08X, but the computed one is %08X",
 						stored, crc);
 	return NULL;
 }
@@ -164,16 +165,16 @@ find_invalid(const DtDefinitions *definitions)
 		const DtDefinition *same;
 
 		if (!is_name(d->name))
-			return psprintf("entry %d has no valid name", i + 1);
+			return psprintf("group %d has no valid name", i + 1);
 		for (r = 0; r < DT_RESOURCES; r++)
 			if (d->rate[r] < 0 || d->rate[r] > DT_RATE_MAX)
-				return psprintf("entry %d has a rate of " INT64_FORMAT " bytes/s",
+				return psprintf("group %d has a rate of " INT64_FORMAT " bytes/s",
 								i + 1, d->rate[r]);
 		if (d->burst_us < 0 || d->burst_us > DT_RATE_MAX_BURST_US)
-			return psprintf("entry %d has a burst of " INT64_FORMAT " us",
+			return psprintf("group %d has a burst of " INT64_FORMAT " us",
 							i + 1, d->burst_us);
 		if (d->observe != 0 && d->observe != 1)
-			return psprintf("entry %d has mode " INT64_FORMAT,
+			return psprintf("group %d has mode " INT64_FORMAT,
 							i + 1, d->observe);
 		same = dt_definitions_find(definitions, d->name);
 		if (same != d)
@@ -252,7 +253,8 @@ try_read_file(char **image, size_t *size, const char **damage)
 	if (!S_ISREG(st.st_mode) || st.st_size > STORE_MAX_SIZE)
 	{
 		/* no waiting and no permission makes that a file of ours */
-		*damage = "it is not a file of a plausible size";
+		*damage = S_ISREG(st.st_mode) ? "it is too large" :
+			"it is not a regular file";
 		return true;
 	}
 	fd = OpenTransientFile(DT_STORE_FILE, O_RDONLY | PG_BINARY);
@@ -327,9 +329,9 @@ put_aside(const char *damage)
 			 errdetail("The file is not usable: %s. No resource groups are defined.",
 					   damage),
 			 kept ?
-			 errhint("It is kept as \"%s\". Define the groups again, or put a good copy in its place and restart the server.",
-					 name) :
-			 errhint("It could not be renamed to \"%s\": %m. Copy it now if it is needed, because the next change of a resource group replaces it.",
+			 errhint("The damaged file is kept as \"%s\". Define the groups again, or restore \"%s\" from a good copy and restart the server.",
+					 name, DT_STORE_FILE) :
+			 errhint("The file could not be renamed to \"%s\": %m. Copy it now if you need it, because the next change of a resource group replaces it.",
 					 name)));
 }
 

@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * store.h
- *		The durable file of group definitions.
+ *		The durable file of the definitions: groups and grants.
+ *
+ * What changes definitions, and what copies them from shared memory, is in
+ * change.h.
  *
  *-------------------------------------------------------------------------
  */

@@ -35,7 +35,7 @@ dt_guc_init(void)
 
 	DefineCustomStringVariable("dirty_throttle.autovacuum_group",
 							   "Sets the resource group of autovacuum workers.",
-							   "An empty string means that they are not throttled, whatever dirty_throttle.group is set to for their database. A vacuum to prevent wraparound is never throttled.",
+							   "An empty string means that they are not throttled, whatever dirty_throttle.group is set to for their database. A vacuum to prevent wraparound does not pause while it runs, and its worker pauses for at most a second after each of its transactions.",
 							   &dt_autovacuum_group,
 							   "",
 							   PGC_SIGHUP,
@@ -46,7 +46,7 @@ dt_guc_init(void)
 
 	DefineCustomStringVariable("dirty_throttle.apply_group",
 							   "Sets the resource group of the logical replication workers of subscriptions.",
-							   "An empty string means that they are not throttled. Otherwise they pause after the transactions that they apply, and send feedback to the publisher while they pause.",
+							   "An empty string means that they are not throttled. Otherwise they pause after the transactions that they apply, where possible sending feedback to the publisher, and in the initial copy of a table also while it runs.",
 							   &dt_apply_group,
 							   "",
 							   PGC_SIGHUP,
@@ -57,7 +57,7 @@ dt_guc_init(void)
 
 	DefineCustomBoolVariable("dirty_throttle.enabled",
 							 "Enables throttling of the members of resource groups.",
-							 "Turn it off to let all sessions go on at once, for example in an emergency. What they use is still counted.",
+							 "Turn it off to end all pauses immediately, for example in an emergency. What sessions use is still counted.",
 							 &dt_enabled,
 							 true,
 							 PGC_SIGHUP,
@@ -67,7 +67,7 @@ dt_guc_init(void)
 							 NULL);
 
 	DefineCustomIntVariable("dirty_throttle.transaction_grace",
-							"Sets how much a transaction may owe, in time at its group's rate, before it pauses while it runs.",
+							"Sets how much a transaction may owe before it pauses while it runs: as much as its group's limit allows in this time.",
 							"A transaction that owes less pays after its end, when it holds no lock. Raise it when short transactions hold locks that many sessions want; lower it for a smoother rate.",
 							&dt_transaction_grace_ms,
 							50,
@@ -80,7 +80,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"Sets the maximum duration of a pause after a transaction.",
-							"What is owed beyond it is paid before the next transaction begins. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
+							"What is still owed at the end of this pause is paid before the next transaction begins. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
 							&dt_max_commit_pause_ms,
 							30000,
 							0, INT_MAX,
@@ -92,7 +92,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_blocking_time",
 							"Sets the maximum time for which a pausing member may keep sessions outside its group waiting for its locks.",
-							"When a session has waited that long, the member goes on without pausing for as long as a session outside its group waits, and pays after its transaction. 0 means not to pause at all while one waits, -1 means no limit.",
+							"When a session has waited that long, the member goes on without pausing for as long as a session outside its group waits, and pays after its transaction. 0 means that it never pauses while such a session waits, -1 that it pauses regardless of who waits.",
 							&dt_max_blocking_time_ms,
 							100,
 							-1, INT_MAX,
@@ -103,8 +103,8 @@ dt_guc_init(void)
 							NULL);
 
 	DefineCustomBoolVariable("dirty_throttle.interrupt_pauses",
-							 "Enables pauses in the middle of commands, where they check for interrupts.",
-							 "When off, index builds, rewrites, VACUUM, COPY and other commands that do not return or change rows in a plan run at full speed and pay after their transactions.",
+							 "Enables pauses where a running statement checks for interrupts.",
+							 "When off, whatever returns and changes no rows in a plan for a while (index builds, rewrites, VACUUM, COPY, sorts) runs at full speed meanwhile. It is paid for at the next row, before the next statement, or after the transaction.",
 							 &dt_interrupt_pauses,
 							 true,
 							 PGC_SIGHUP,

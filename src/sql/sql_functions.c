@@ -180,7 +180,7 @@ set_group_burst(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
 	float8		ms = get_number(fcinfo, "burst", DT_RATE_MAX_BURST_US / 1000,
-								"milliseconds of the group's rate.");
+								"milliseconds of the group's limits.");
 
 	dt_group_define(name, DT_BURST, (int64) rint(ms * 1000), DT_ALTER);
 	PG_RETURN_VOID();

@@ -112,7 +112,7 @@ sub check_damage
 	my $log = $dt->log_since($mark);
 	like(
 		$log,
-		qr/WARNING:  file "dirty_throttle.groups" is damaged\n.*DETAIL:  The file is not usable: $detail\. No resource groups are defined\.\n.*HINT:  It is kept as "dirty_throttle.groups.damaged"/,
+		qr/WARNING:  file "dirty_throttle.groups" is damaged\n.*DETAIL:  The file is not usable: $detail\. No resource groups are defined\.\n.*HINT:  The damaged file is kept as "dirty_throttle.groups.damaged"/,
 		"$what: the log says what is wrong");
 	unlike($log, qr/PANIC|TRAP|FATAL|ERROR/, "$what: and no more than that");
 	is($dt->definitions, '', "$what: no group");
@@ -150,16 +150,16 @@ foreach my $flip (
 	[ 4,                 qr/its format version is \d+ instead of 1/ ],
 	[ 8,                 qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
 	[ 11,                qr/it has \d+ bytes, which does not fit its \d+ entries and 1 grants/ ],
-	[ 12,                qr/its entries have \d+ bytes instead of $entry/ ],
+	[ 12,                qr/its groups have \d+ bytes instead of $entry/ ],
 	[ 16,                qr/it has \d+ bytes, which does not fit its 3 entries and 3 grants/ ],
 	[ 19,                qr/it has \d+ bytes, which does not fit its 3 entries and \d+ grants/ ],
 	[ 20,                qr/its grants have \d+ bytes instead of $grant/ ],
-	[ $header,           qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ $header + 60,      qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ $header + 3 * $entry - 1, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ $header + 3 * $entry, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ length($good) - 5, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ],
-	[ length($good) - 1, qr/its checksum is [0-9A-F]{8}, its content has [0-9A-F]{8}/ ])
+	[ $header,           qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ],
+	[ $header + 60,      qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ],
+	[ $header + 3 * $entry - 1, qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ],
+	[ $header + 3 * $entry, qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ],
+	[ length($good) - 5, qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ],
+	[ length($good) - 1, qr/its stored checksum is [0-9A-F]{8}, but the computed one is [0-9A-F]{8}/ ])
 {
 	my ($offset, $detail) = @$flip;
 	my $bad = $good;
@@ -200,7 +200,7 @@ foreach my $flip (
 		'longer entries',
 		image([ $magic, $version, $n, $size + 8, $n_grants, $grant_size ],
 			@abc, $grant_a),
-		qr/its entries have @{[$size + 8]} bytes instead of $size/);
+		qr/its groups have @{[$size + 8]} bytes instead of $size/);
 	check_damage(
 		'longer grants',
 		image([ $magic, $version, $n, $size, $n_grants, $grant_size + 4 ],
@@ -216,27 +216,27 @@ foreach my $flip (
 			$grant_a),
 		qr/it has \d+ bytes, which does not fit its 0 entries and 4294967295 grants/);
 
-	$nonsense->('an empty name', qr/entry 1 has no valid name/,
+	$nonsense->('an empty name', qr/group 1 has no valid name/,
 		[ '', 1, 0, 0, 0 ]);
-	$nonsense->('a name without end', qr/entry 2 has no valid name/,
+	$nonsense->('a name without end', qr/group 2 has no valid name/,
 		$abc[0], [ 'x' x 64, 1, 0, 0, 0 ]);
 	$nonsense->('a negative rate',
-		qr/entry 1 has a rate of -1 bytes\/s/, [ 'a', -1, 0, 0, 0 ]);
+		qr/group 1 has a rate of -1 bytes\/s/, [ 'a', -1, 0, 0, 0 ]);
 	$nonsense->('a negative WAL rate',
-		qr/entry 1 has a rate of -1 bytes\/s/, [ 'a', 0, -1, 0, 0 ]);
+		qr/group 1 has a rate of -1 bytes\/s/, [ 'a', 0, -1, 0, 0 ]);
 	$nonsense->('too high a rate',
-		qr/entry 1 has a rate of 16777216001 bytes\/s/,
+		qr/group 1 has a rate of 16777216001 bytes\/s/,
 		[ 'a', 16777216001, 0, 0, 0 ]);
 	$nonsense->('too high a WAL rate',
-		qr/entry 1 has a rate of 16777216001 bytes\/s/,
+		qr/group 1 has a rate of 16777216001 bytes\/s/,
 		[ 'a', 0, 16777216001, 0, 0 ]);
 	$nonsense->('a negative burst',
-		qr/entry 1 has a burst of -1 us/, [ 'a', 0, 0, -1, 0 ]);
+		qr/group 1 has a burst of -1 us/, [ 'a', 0, 0, -1, 0 ]);
 	$nonsense->('too long a burst',
-		qr/entry 1 has a burst of 3600000001 us/,
+		qr/group 1 has a burst of 3600000001 us/,
 		[ 'a', 0, 0, 3600000001, 0 ]);
 	$nonsense->('no mode that there is',
-		qr/entry 3 has mode 2/, @abc[ 0, 1 ], [ 'a', 0, 0, 0, 2 ]);
+		qr/group 3 has mode 2/, @abc[ 0, 1 ], [ 'a', 0, 0, 0, 2 ]);
 	$nonsense->('a name twice',
 		qr/entries 1 and 3 have the same name/,
 		@abc[ 0, 1 ], [ 'grp_a', 7, 0, 0, 0 ]);
@@ -338,7 +338,7 @@ foreach my $i (0 .. 2)
 
 	write_file($file, "damaged, $i");
 	$node->start;
-	like($dt->log_since($mark), qr/It is kept as "\Q$name\E"\./,
+	like($dt->log_since($mark), qr/The damaged file is kept as "\Q$name\E"\./,
 		"damaged file $i: the log says where it is");
 	is(slurp_file("$dir/" . 'dirty_throttle.groups.damaged' . ($_ ? ".$_" : '')),
 		"damaged, $_", "damaged file $i: $_ is kept")
@@ -383,7 +383,7 @@ sub check_unusable
 unlink $file;
 mkdir $file or die "mkdir: $!";
 write_file("$file/content", 'x');
-check_unusable('a directory', qr/it is not a file/);
+check_unusable('a directory', qr/it is not a regular file/);
 ok(-f "$file.damaged/content" || -f "$file/content",
 	'a directory: nothing lost');
 foreach my $place ($file, "$file.damaged")
@@ -393,7 +393,7 @@ foreach my $place ($file, "$file.damaged")
 }
 
 mkfifo($file, 0600) or die "mkfifo: $!";
-check_unusable('a pipe', qr/it is not a file/);
+check_unusable('a pipe', qr/it is not a regular file/);
 ok(-p "$file.damaged", 'a pipe: kept');
 unlink $file, "$file.damaged";
 
@@ -402,7 +402,7 @@ unlink $file, "$file.damaged";
 	truncate $f, 100 * 1024 * 1024 or die "truncate: $!";
 	close $f;
 }
-check_unusable('100 MB', qr/it is not a file of a plausible size/);
+check_unusable('100 MB', qr/it is too large/);
 is(-s "$file.damaged", 100 * 1024 * 1024, '100 MB: kept');
 unlink $file, "$file.damaged";
 

@@ -103,7 +103,7 @@ foreach my $call ("set_group_dirty_limit('d', 400)",
 	is($result->{sqlstate}, '53400', "$call: no room");
 	like(
 		$result->{err},
-		qr/all 3 resource groups are in use.*HINT:  Drop a resource group with drop_resource_group\(\), or increase dirty_throttle.max_groups and restart the server\./s,
+		qr/cannot define more than 3 resource groups.*HINT:  Drop a resource group with drop_resource_group\(\), or increase dirty_throttle.max_groups and restart the server\./s,
 		"$call: the message");
 }
 is($dt->definitions, 'a=100 b=0 c=300', 'nothing has changed');

@@ -676,7 +676,7 @@ SKIP:
 		clear_fault();
 		like(
 			$dt->log_since($mark),
-			qr/WARNING:  file "dirty_throttle.groups" is damaged.*\n.*DETAIL:  .* it has 0 bytes, .*\n.*HINT:  It could not be renamed to "dirty_throttle.groups.damaged": Operation not permitted\. Copy it now/,
+			qr/WARNING:  file "dirty_throttle.groups" is damaged.*\n.*DETAIL:  .* it has 0 bytes, .*\n.*HINT:  The file could not be renamed to "dirty_throttle.groups.damaged": Operation not permitted\. Copy it now/,
 			'cut short, and not renamed: the log says both');
 		is($dt->definitions, '', 'cut short: no group');
 		is(slurp_hex($file), $image, 'cut short, and not renamed: it is there');
