@@ -64,6 +64,23 @@ dt_next_holder(LOCK *lock, PROCLOCK *holder)
 #endif
 }
 
+/* The same for the locks of a process in one partition of the lock table. */
+static inline PROCLOCK *
+dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
+{
+#if PG_VERSION_NUM < 160000
+	SHM_QUEUE  *locks = &proc->myProcLocks[partition];
+
+	return (PROCLOCK *) SHMQueueNext(locks, held ? &held->procLink : locks,
+									 offsetof(PROCLOCK, procLink));
+#else
+	dlist_node *head = &proc->myProcLocks[partition].head;
+	dlist_node *next = held ? held->procLink.next : head->next;
+
+	return next == head ? NULL : dlist_container(PROCLOCK, procLink, next);
+#endif
+}
+
 /*
  * 17: extensions name their wait events.  Processes are known by proc numbers,
  * from 0: MyProcNumber instead of MyProc->pgprocno, a macro for other ones.

@@ -82,14 +82,15 @@ set_timer(int64 us)
 
 /*
  * How long the interval may grow while the process waits and uses nothing, in
- * us; 0 when it works.
+ * us; 0 when it works.  Others extend a relation for a moment only.
  */
 static int64
 longest_interval(void)
 {
 	uint32		class = *my_wait_event_info & 0xFF000000;
 
-	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK)
+	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK ||
+		*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
 		return 0;
 	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }

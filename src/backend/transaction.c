@@ -48,8 +48,9 @@
 #define DT_ROW_PAUSES	true
 #endif
 
-/* The longest pause at one check for interrupts. */
+/* The longest pause at one check for interrupts, and how far that may grow. */
 #define LONGEST_AT_CHECK_US		INT64CONST(200000)
+#define LONGEST_EVER_US			INT64CONST(3600000000)
 
 typedef enum Place
 {
@@ -69,6 +70,8 @@ static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
 	bool		continues;		/* the last pause goes on at the next check */
+	int64		longest_us;		/* the longest pause at that check */
+	int64		owed_us;		/* what was owed before the last one */
 	bool		cancelled;		/* by the user, a timeout or NOWAIT */
 	bool		prepared;		/* by PREPARE TRANSACTION */
 }			xact;
@@ -87,7 +90,7 @@ pause_at(Place place)
 {
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
-		dt_now_us() + LONGEST_AT_CHECK_US : PG_INT64_MAX;
+		dt_now_us() + xact.longest_us : PG_INT64_MAX;
 	bool		was_cancelled = xact.cancelled;
 	bool		first = place != AT_CHECK || !xact.continues;
 	DtPauseEnd	end;
@@ -157,6 +160,21 @@ dt_transaction_wants_check(int64 owed_us)
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
 }
 
+/*
+ * Between two checks at which the same pause goes on the command works, if only
+ * for a moment.  When that has cost more than the pause has paid, pauses have
+ * to be longer, or the debt would grow without end.
+ */
+static void
+set_longest_at_check(int64 owed_us)
+{
+	if (!xact.continues)
+		xact.longest_us = LONGEST_AT_CHECK_US;
+	else if (owed_us >= xact.owed_us)
+		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
+	xact.owed_us = owed_us;
+}
+
 static void
 charge_and_pause_at(Place place)
 {
@@ -170,6 +188,8 @@ charge_and_pause_at(Place place)
 		return;
 	if (exceeds_grace(owed_us))
 		xact.paces = true;
+	if (place == AT_CHECK)
+		set_longest_at_check(owed_us);
 	pause_at(place);
 }
 

@@ -23,6 +23,8 @@
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 
+#include "compat.h"
+
 /*
  * Is this process in the middle of a transaction's work, and not waiting for a
  * lock?  No when the session waits for the client's next command.
@@ -42,10 +44,33 @@ is_working(void)
 	return debug_query_string != NULL || MyBackendType == B_BG_WORKER;
 }
 
+/*
+ * Does this process extend a relation?  Whoever inserts into the same one waits
+ * for that, also the other members, who would then all pause for one.
+ */
+static bool
+extends_relation(void)
+{
+	bool		found = false;
+	int			i;
+
+	for (i = 0; i < NUM_LOCK_PARTITIONS && !found; i++)
+	{
+		LWLock	   *partition = LockHashPartitionLockByIndex(i);
+		PROCLOCK   *held = NULL;
+
+		LWLockAcquire(partition, LW_SHARED);
+		while (!found && (held = dt_next_lock(MyProc, i, held)) != NULL)
+			found = held->tag.myLock->tag.locktag_type == LOCKTAG_RELATION_EXTEND;
+		LWLockRelease(partition);
+	}
+	return found;
+}
+
 void
 dt_pace_at_check(void)
 {
-	if (!dt_session_active() || !is_working())
+	if (!dt_session_active() || !is_working() || extends_relation())
 		return;
 	dt_pace_commit_need(true);
 	dt_transaction_mark_begun();

@@ -205,14 +205,6 @@ $outsider->query('RESET dirty_throttle.max_blocking_time');
 
 # ----------------------------------------------------------- all kinds of locks
 
-# A function that checks for interrupts while it has the extension lock.
-my $so = PostgreSQL::Test::Utils::tempdir_short() . '/extension_lock.so';
-my $has_extension_lock = compile_library(
-	"$FindBin::RealBin/../fault/extension_lock.c",
-	$so, '-I ' . `pg_config --includedir-server`=~ s/\s+$//r);
-$dt->sql("CREATE FUNCTION hold_extension_lock(regclass, int) RETURNS void
-	AS '$so' LANGUAGE C STRICT") if $has_extension_lock;
-
 # A function that waits for a lock in a parallel worker.
 $dt->sql('CREATE FUNCTION lock_7() RETURNS void LANGUAGE plpgsql PARALLEL SAFE
 	AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); END $$');
@@ -244,11 +236,6 @@ my @cases = (
 	[ 'an advisory lock, in a worker', $transaction,
 		"SET $in_worker = on; SELECT lock_7() FROM elsewhere; RESET $in_worker" ],
 	[ 'a row, of a leader whose workers pause', $in_parallel, $update, \&create_fresh ]);
-push @cases,
-  [ 'an extension lock', "BEGIN; SELECT hold_extension_lock('extended', $blocks); COMMIT",
-	'INSERT INTO extended VALUES (1)', sub { $dt->sql('TRUNCATE extended') } ]
-  if $has_extension_lock;
-
 # How long all of these outsiders wait, each, in ms.
 sub wait_ms
 {
@@ -317,6 +304,41 @@ foreach my $value ($bound, 0)
 	}
 }
 $holder->query('RESET dirty_throttle.max_blocking_time');
+
+# --------------------------------------------------------- extension of a table
+
+# Nobody pauses while he extends a table, also not for other members.
+my $so = PostgreSQL::Test::Utils::tempdir_short() . '/extension_lock.so';
+SKIP:
+{
+	skip 'the function that extends cannot be compiled here', 9
+	  unless compile_library(
+		"$FindBin::RealBin/../fault/extension_lock.c",
+		$so, '-I ' . `pg_config --includedir-server`=~ s/\s+$//r);
+	$dt->sql("CREATE FUNCTION hold_extension_lock(regclass, int) RETURNS void
+		AS '$so' LANGUAGE C STRICT");
+	$holder->query('SET dirty_throttle.max_blocking_time = -1');
+	my $mate = $dt->session(group => 'grp_a');
+	my $released = releases();
+	foreach my $other ($mate, $outsider)
+	{
+		$dt->limit(grp_a => 0);
+		$dt->limit(grp_a => $limit);
+		$holder->send("BEGIN; SELECT hold_extension_lock('extended', $blocks); COMMIT");
+		ok( poll_until(
+				sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'extend'") > 0 }),
+			'the holder extends the table');
+		my $start = time;
+		is($other->run('INSERT INTO extended VALUES (1)')->{sqlstate}, undef,
+			'somebody inserts into the same table');
+		between((time - $start) * 1000, 0, $margin, 'and waits for ms');
+		ok($dt->wait_paused($holder), 'the holder pauses when it has extended the table');
+		let_go();
+	}
+	is(releases(), $released, 'nobody was released for that');
+	$mate->quit;
+	$holder->query('RESET dirty_throttle.max_blocking_time');
+}
 
 # ------------------------------------------------------------ what is owed stays
 
