@@ -6,20 +6,23 @@
 #   make test           all tests, on servers of their own
 #   make indent         format the C sources, bring typedefs.list up to date
 #   make indent-check   fail if that would change anything
-#   make bench          the benchmarks, on servers of their own; about an hour
+#   make bench          the benchmarks, on servers of their own; about two hours
 #   make demo           the manual's four examples, on a server of their own
 #
-# The last five install what is missing (as root, on Debian or Ubuntu) and touch
-# no existing server.
+#   make dist           an archive for PGXN, in dist/
+#   make deb            Debian packages, in dist/
+#
+# All but the first two and "make dist" install what is missing (as root, on
+# Debian or Ubuntu), and touch no existing server.
 
 MODULE_big = dirty_throttle
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(filter-out src/libpq/%,$(wildcard src/*.c src/*/*.c))))
 PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 
 EXTENSION = dirty_throttle
 DATA = $(sort $(wildcard sql/dirty_throttle--*.sql))
 
-REGRESS = extension limits names membership settings privileges counters
+REGRESS = extension limits pressure names membership settings privileges counters
 REGRESS_OPTS = --inputdir=test --temp-instance=./tmp_check --temp-config=test/regress.conf
 ISOLATION = members sleepers locks
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=./tmp_check_iso --temp-config=test/regress.conf
@@ -31,12 +34,18 @@ PROVE_TESTS ?= test/t/*.pl
 # also where PG_CPPFLAGS is set on the command line
 override PG_CPPFLAGS += -Isrc
 PG_CFLAGS = -Wall -Wextra -Wmissing-prototypes -Wshadow -Wno-unused-parameter -Wno-sign-compare
-EXTRA_CLEAN = tmp_check output_iso results
+
+# The one part that needs libpq: a library of its own, which only the process
+# that asks the primary loads.
+LIBPQ_MODULE = src/libpq/dirty_throttle_libpq
+LIBPQ_LIBRARY = $(LIBPQ_MODULE)$(DLSUFFIX)
+
+EXTRA_CLEAN = tmp_check output_iso results $(LIBPQ_MODULE).o $(LIBPQ_LIBRARY)
 
 PG_CONFIG ?= pg_config
 
 # These need nothing but make and a shell, so they must not need PGXS.
-STANDALONE = demo test bench indent indent-check
+STANDALONE = demo test bench indent indent-check dist deb
 ifneq ($(filter $(STANDALONE),$(MAKECMDGOALS)),)
 demo:
 	@demo/run
@@ -48,9 +57,31 @@ indent:
 	@test/indent
 indent-check:
 	@test/indent --check
+dist:
+	@packaging/dist
+deb:
+	@packaging/deb
 .PHONY: $(STANDALONE)
 else
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
-$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(OBJS:.o=.bc) $(LIBPQ_MODULE).o: $(wildcard src/*.h src/*/*.h)
+
+# the server can tell which release it has loaded, from 18 on
+version := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control)
+src/dirty_throttle.o src/dirty_throttle.bc: override CPPFLAGS += -DDT_VERSION='"$(version)"'
+src/dirty_throttle.o src/dirty_throttle.bc: $(EXTENSION).control
+
+all: $(LIBPQ_LIBRARY)
+$(LIBPQ_MODULE).o: override CPPFLAGS += -I$(libpq_srcdir)
+$(LIBPQ_LIBRARY): override LDFLAGS_SL += $(libpq)
+$(LIBPQ_LIBRARY): $(LIBPQ_MODULE).o
+
+install: install-libpq-module
+install-libpq-module: $(LIBPQ_LIBRARY) installdirs
+	$(INSTALL_SHLIB) $< '$(DESTDIR)$(pkglibdir)/$(notdir $<)'
+uninstall: uninstall-libpq-module
+uninstall-libpq-module:
+	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(LIBPQ_LIBRARY))'
+.PHONY: install-libpq-module uninstall-libpq-module
 endif

@@ -121,7 +121,8 @@ def quiet():
         time.sleep(0.1)
 
 
-def load(srv, plan, case, path):
+def load(srv, plan, case, define=None):
+    """define: a function that defines more of the group "load"."""
     text, _, kb, flush_after = case
     with srv.connect() as c:
         c.execute('SET client_min_messages = warning')
@@ -129,6 +130,8 @@ def load(srv, plan, case, path):
         c.execute('CREATE TABLE loaded (id int, filler text)')
         c.execute('CHECKPOINT')
         server.limit(c, 'load', kb)
+        if define:
+            define(c)
         if flush_after:
             c.execute("SET backend_flush_after = '%s'" % flush_after)
         c.execute('SET dirty_throttle."group" = \'load\'')
@@ -149,7 +152,7 @@ def load(srv, plan, case, path):
         server.drop(c, 'load')
     points = [(t - start, d, w) for t, d, w in samples]
     during = [d + w - before for t, d, w in points if t <= loaded - start]
-    return {'points': points, 'max_dirty': max(during),
+    return {'points': points, 'before': before, 'max_dirty': max(during),
             'max_with_checkpoint': max(d + w - before for _, d, w in points),
             'load': loaded - start, 'durable': durable - start,
             'rows_per_second': plan['rows'] / (loaded - start),
@@ -180,7 +183,7 @@ def run(ctx, result):
                                                plan['repeats']))
                 try:
                     by_case.setdefault(case[0], []).append(
-                        load(srv, plan, case, None))
+                        load(srv, plan, case))
                 finally:
                     if case[1]:
                         kernel.set(None)

@@ -143,6 +143,10 @@ def median(values):
     return statistics.median(values)
 
 
+def mean(values):
+    return statistics.fmean(values)
+
+
 def spread(values):
     """'median (least .. most)'"""
     return (statistics.median(values), min(values), max(values))
@@ -156,13 +160,11 @@ def percentile(sorted_values, p):
     return sorted_values[max(0, min(i, len(sorted_values) - 1))]
 
 
-def median_interval(values, confidence=0.95, resamples=5000):
-    """Median and bootstrap confidence interval of it: (median, low, high)."""
+def interval(values, statistic, confidence=0.95, resamples=5000):
+    """A statistic and its bootstrap confidence interval: (it, low, high)."""
     generator = random.Random(1)        # the same data give the same interval
-    medians = sorted(
-        statistics.median(generator.choices(values, k=len(values)))
-        for _ in range(resamples))
+    drawn = sorted(statistic(generator.choices(values, k=len(values)))
+                   for _ in range(resamples))
     tail = (1 - confidence) / 2
-    return (statistics.median(values),
-            medians[int(tail * resamples)],
-            medians[int((1 - tail) * resamples) - 1])
+    return (statistic(values), drawn[int(tail * resamples)],
+            drawn[int((1 - tail) * resamples) - 1])

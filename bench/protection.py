@@ -94,14 +94,14 @@ class Job(threading.Thread):
 
     def work(self):
         execute = self.connection.execute
-        rows = self.plan['shared']
-        # spread over the whole table
-        step = SCALE * 100000 // rows
-        update = "UPDATE pgbench_accounts SET filler = 'job' WHERE "
         if self.kind == 'bulk':
             execute("COPY job FROM '%s'" % self.path)
             execute('UPDATE job SET id = id + 1')
-        elif self.kind == 'shared':
+            return
+        # spread over the whole table
+        step = SCALE * 100000 // self.plan['shared']
+        update = "UPDATE pgbench_accounts SET filler = 'job' WHERE "
+        if self.kind == 'shared':
             execute(update + 'aid %% %d = 0' % step)
         else:
             for first in range(0, SCALE * 100000, BATCH * step):
@@ -150,7 +150,8 @@ def latencies(prefix):
     return result
 
 
-def run_case(ctx, srv, plan, rate, path, case):
+def run_case(ctx, srv, plan, rate, path, case, define=None):
+    """define: a function that defines more of the group "job"."""
     name, kb, kind = case
     log = ctx.path('oltp_log')
     create_accounts(srv)        # a job has moved its rows to other pages
@@ -159,6 +160,8 @@ def run_case(ctx, srv, plan, rate, path, case):
         admin.execute('DROP TABLE IF EXISTS job')
         admin.execute('CREATE TABLE job (id int, filler text)')
         server.limit(admin, 'job', kb or 0)
+        if define:
+            define(admin)
         admin.execute('CHECKPOINT')
         time.sleep(0.3)                 # until the statistics have it
         before = checkpoints(admin)
@@ -184,9 +187,9 @@ def run_case(ctx, srv, plan, rate, path, case):
         wal_bytes = float(admin.execute(
             'SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)',
             (wal,)).fetchone()[0])
-        dirtied = admin.execute(
-            'SELECT blocks_dirtied FROM dirty_throttle_groups'
-            " WHERE group_name = 'job'").fetchone()[0]
+        dirtied, job_wal = admin.execute(
+            'SELECT blocks_dirtied, wal_bytes FROM dirty_throttle_groups'
+            " WHERE group_name = 'job'").fetchone()
         server.drop(admin, 'job')
     points = latencies(log)
     whole = sorted(ms for _, ms in points)
@@ -195,9 +198,9 @@ def run_case(ctx, srv, plan, rate, path, case):
     beside = sorted(ms for t, ms in points
                     if t >= started and t - ms / 1000 <= until)
     return {
-        'case': name, 'limit': kb, 'late': late,
+        'case': name, 'limit': kb, 'late': late, 'started': started,
         'job': job.ended - started if job else None,
-        'dirtied': dirtied * KB_PER_BLOCK / 1000,
+        'dirtied': dirtied * KB_PER_BLOCK / 1000, 'job_wal': job_wal,
         'transactions': len(whole),
         'beside': [measure.percentile(beside, p) for p in PERCENTILES]
                   + [beside[-1] if beside else None],

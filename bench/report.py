@@ -10,7 +10,7 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'reaction', 'overhead', 'protection', 'host_memory',
-         'replica', 'scale']
+         'replica', 'pressure', 'scale']
 MODES = {
     'full': 'the full set',
     'quick': '--quick: fewer cases and repetitions',

@@ -61,6 +61,30 @@ REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_mode(text, text) IS
 'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
 
+CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_pressure(text, text, text, int4) IS
+'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag (bytes), checkpoint (no threshold), dirty_buffers (percent), kernel_dirty (bytes or percent) or io_pressure (percent). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. ignore is how many of the slowest standbys do not count for replica_lag. It is an error if the group does not exist, or if the signal is not available on this server. The change is durable and not undone by ROLLBACK.';
+
+CREATE FUNCTION reset_group_pressure(group_name text, signal text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION reset_group_pressure(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION reset_group_pressure(text, text) IS
+'Makes a resource group no longer follow a signal. A group that does not follow it causes a notice. It is an error if the group does not exist.';
+
+CREATE FUNCTION set_group_floor(group_name text, kb_per_second float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_floor(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_floor(text, float8) IS
+'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
 AS 'MODULE_PATHNAME'
@@ -200,7 +224,13 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT observed_pause_time float8,
     OUT suspended_since timestamptz,
     OUT suspended_hard boolean,
-    OUT releases int8
+    OUT releases int8,
+    OUT effective_dirty_limit float8,
+    OUT effective_wal_limit float8,
+    OUT pressure float8,
+    OUT pressure_signal text,
+    OUT floor float8,
+    OUT pressure_forgiven_kb float8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -215,7 +245,9 @@ SELECT group_name, dirty_rate_limit, active_processes,
        blocks_dirtied, pauses, paused_time, debt_kb, stats_reset,
        wal_rate_limit, wal_rate, wal_bytes, wal_debt_kb, wal_pauses,
        burst, mode, observed_pauses, observed_pause_time,
-       suspended_since, suspended_hard, releases
+       suspended_since, suspended_hard, releases,
+       effective_dirty_limit, effective_wal_limit, pressure,
+       pressure_signal, floor, pressure_forgiven_kb
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: limits, measured rates and counters, one row per group';
@@ -242,6 +274,73 @@ COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that 
 COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
 COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since stats_reset that a member went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force now, in KB/s: dirty_rate_limit, or less by pressure; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force now, in KB/s: wal_rate_limit, or less by pressure; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.pressure_forgiven_kb IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what a lowered limit would need more than 30 s to pay, and what is owed when a limit by pressure ends';
+
+CREATE FUNCTION dirty_throttle_thresholds(
+    OUT group_name name,
+    OUT signal text,
+    OUT threshold text,
+    OUT threshold_value float8,
+    OUT unit text,
+    OUT ignored_standbys int4
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_thresholds() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_thresholds() IS
+'Returns the rows of the view dirty_throttle_thresholds.';
+
+CREATE VIEW dirty_throttle_thresholds AS
+SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys
+FROM dirty_throttle_thresholds();
+GRANT SELECT ON dirty_throttle_thresholds TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_thresholds IS 'Signals that resource groups follow: one row per group and signal, as set with set_group_pressure()';
+COMMENT ON COLUMN dirty_throttle_thresholds.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_thresholds.signal IS 'Name of the signal';
+COMMENT ON COLUMN dirty_throttle_thresholds.threshold IS 'Threshold, as an argument of set_group_pressure(); NULL for signal checkpoint, which has none';
+COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold in the unit of the signal''s values; NULL for signal checkpoint, which has none';
+COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value, the same as in dirty_throttle_pressure: ms, bytes or percent';
+COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag';
+
+CREATE FUNCTION dirty_throttle_pressure(
+    OUT signal text,
+    OUT available boolean,
+    OUT reason text,
+    OUT groups int4,
+    OUT value float8,
+    OUT unit text,
+    OUT state text,
+    OUT measured_at timestamptz,
+    OUT stale_since timestamptz
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_pressure() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_pressure() IS
+'Returns the rows of the view dirty_throttle_pressure.';
+
+CREATE VIEW dirty_throttle_pressure AS
+SELECT signal, available, reason, groups, value, unit, state, measured_at,
+       stale_since
+FROM dirty_throttle_pressure();
+GRANT SELECT ON dirty_throttle_pressure TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal';
+COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server';
+COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, or why it has no new value';
+COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of slot_lag, the WAL that replication slots retain; of checkpoint, the WAL that can still be written until a checkpoint is forced; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O. NULL if it is not known, and for replica_lag and io_pressure also while no group follows them';
+COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value: ms, bytes or percent';
+COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_pressure.stale_since IS 'Time since which the value is stale; NULL if it is not';
 
 CREATE FUNCTION dirty_throttle_sessions(
     OUT pid int4,
@@ -326,6 +425,42 @@ GRANT SELECT ON dirty_throttle_grants TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_grants IS 'Roles that may join resource groups: one row per group and role, as granted with grant_group_use()';
 COMMENT ON COLUMN dirty_throttle_grants.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_grants.role_name IS 'Name of the role; sessions of roles that have its privileges may join the group, too';
+
+CREATE FUNCTION dirty_throttle_following(
+    OUT status text,
+    OUT source_host text,
+    OUT source_port int4,
+    OUT timeline int8,
+    OUT change int8,
+    OUT questions int8,
+    OUT last_success timestamptz,
+    OUT failing_since timestamptz,
+    OUT last_error text,
+    OUT pid int4
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_following() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_following() IS
+'Returns the row of the view dirty_throttle_following.';
+
+CREATE VIEW dirty_throttle_following AS
+SELECT status, source_host, source_port, timeline, change, questions,
+       last_success, failing_since, last_error, pid
+FROM dirty_throttle_following();
+GRANT SELECT ON dirty_throttle_following TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_following IS 'How the resource groups of a standby follow those of its primary: one row; only members of pg_read_all_stats see source_host, source_port and last_error';
+COMMENT ON COLUMN dirty_throttle_following.status IS 'following, or why not: not a standby; off (dirty_throttle.follow_primary); no connection string; starting, until the first answer; failing, see last_error; no process, if it has exited or max_worker_processes is too small';
+COMMENT ON COLUMN dirty_throttle_following.source_host IS 'Host of the server that was asked last; NULL if none was';
+COMMENT ON COLUMN dirty_throttle_following.source_port IS 'Port of the server that was asked last; NULL if none was';
+COMMENT ON COLUMN dirty_throttle_following.timeline IS 'Timeline of the definitions of this server: those of a higher timeline, and on the same timeline those of a later change, replace others; 0 if they were changed on a standby that did not follow';
+COMMENT ON COLUMN dirty_throttle_following.change IS 'Number of the last change of the definitions of this server, which increases with each change: servers with the same timeline and change have the same groups and grants';
+COMMENT ON COLUMN dirty_throttle_following.questions IS 'Number of times that another server was asked since the process was started';
+COMMENT ON COLUMN dirty_throttle_following.last_success IS 'Time at which the definitions of the other server were last known to be in effect here; NULL if never since the process was started';
+COMMENT ON COLUMN dirty_throttle_following.failing_since IS 'Time of the first failure after that; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_following.last_error IS 'Message of the last failure; NULL if there is none since the process was started';
+COMMENT ON COLUMN dirty_throttle_following.pid IS 'Process ID of the background worker that asks; NULL if there is none';
 
 CREATE VIEW dirty_throttle_blocking AS
 SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,

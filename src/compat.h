@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * compat.h
- *		What differs between PostgreSQL 15, 16, 17 and 18.
+ *		What differs between PostgreSQL 15, 16, 17, 18 and 19.
  *
  * The code is written for the newest release; older ones are mapped onto it
  * here.  This is the only file that tests PG_VERSION_NUM.
@@ -12,6 +12,7 @@
 #define DT_COMPAT_H
 
 #include "executor/executor.h"
+#include "replication/slot.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -82,6 +83,58 @@ dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
 }
 
 /*
+ * 16: walsenders tell whether they decode.  In 15 they do when they stream from
+ * a logical slot.
+ */
+#if PG_VERSION_NUM < 160000
+static inline bool
+dt_is_decoding(pid_t pid)
+{
+	bool		result = false;
+	int			i;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (i = 0; i < max_replication_slots; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		if (slot->in_use && slot->active_pid == pid && SlotIsLogical(slot))
+			result = true;
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return result;
+}
+
+#define dt_walsnd_is_logical(walsnd, pid)	dt_is_decoding(pid)
+#else
+#define dt_walsnd_is_logical(walsnd, pid) \
+	((walsnd)->kind == REPLICATION_KIND_LOGICAL)
+#endif
+
+/* 16: slots are invalidated for several reasons; 15 only clears restart_lsn */
+#if PG_VERSION_NUM < 160000
+#define dt_slot_is_valid(slot)	true
+#else
+#define dt_slot_is_valid(slot)	((slot)->data.invalidated == RS_INVAL_NONE)
+#endif
+
+/* 19: there are slots for REPACK, in the same array */
+#if PG_VERSION_NUM >= 190000
+#define dt_max_slots	(max_replication_slots + max_repack_replication_slots)
+#else
+#define dt_max_slots	max_replication_slots
+#endif
+
+/* 19: the state of a buffer has 64 bits */
+#if PG_VERSION_NUM >= 190000
+#define dt_buffer_is_dirty(desc) \
+	((pg_atomic_read_u64(&(desc)->state) & BM_DIRTY) != 0)
+#else
+#define dt_buffer_is_dirty(desc) \
+	((pg_atomic_read_u32(&(desc)->state) & BM_DIRTY) != 0)
+#endif
+
+/*
  * 17: extensions name their wait events.  Processes are known by proc numbers,
  * from 0: MyProcNumber instead of MyProc->pgprocno, a macro for other ones.
  */
@@ -102,6 +155,61 @@ dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
 	QueryDesc *queryDesc, ScanDirection direction, uint64 count, \
 	bool execute_once
 #define EXECUTOR_RUN_ARGS	queryDesc, direction, count, execute_once
+#endif
+
+/* 18: a library tells its name and version */
+#ifndef PG_MODULE_MAGIC_EXT
+#define PG_MODULE_MAGIC_EXT(...)	PG_MODULE_MAGIC
+#endif
+
+/* 19: what post_parse_analyze_hook gets cannot be changed */
+#if PG_VERSION_NUM >= 190000
+#define DT_JUMBLE_STATE		const JumbleState
+#else
+#define DT_JUMBLE_STATE		JumbleState
+#endif
+
+/* 19: each type of process has a log_min_messages */
+#if PG_VERSION_NUM >= 190000
+#define DT_LOG_MIN_MESSAGES	log_min_messages[MyBackendType]
+#else
+#define DT_LOG_MIN_MESSAGES	log_min_messages
+#endif
+
+/* 19: the origin of replicated changes is part of a struct */
+#if PG_VERSION_NUM >= 190000
+#define DT_APPLY_ORIGIN		replorigin_xact_state.origin
+#else
+#define DT_APPLY_ORIGIN		replorigin_session_origin
+#define InvalidReplOriginId	InvalidRepOriginId
+#endif
+
+/*
+ * 19: there is a flag for each reason why recovery can have a conflict with a
+ * process.  In 15 to 18 the one flag is not set for a conflict about a buffer
+ * pin, nor for a suspected deadlock.
+ */
+static inline bool
+dt_recovery_conflict_pending(void)
+{
+#if PG_VERSION_NUM >= 190000
+	return pg_atomic_read_u32(&MyProc->pendingRecoveryConflicts) != 0;
+#else
+	return MyProc->recoveryConflictPending;
+#endif
+}
+
+/*
+ * 18: extensions can define options of EXPLAIN.  19: and have to check values
+ * that come from a parameter of auto_explain.
+ */
+#if PG_VERSION_NUM >= 180000
+#define DT_HAS_EXPLAIN_OPTIONS
+#if PG_VERSION_NUM >= 190000
+#define DT_EXPLAIN_HANDLERS(handler, check_parameter)	handler, check_parameter
+#else
+#define DT_EXPLAIN_HANDLERS(handler, check_parameter)	handler
+#endif
 #endif
 
 #endif							/* DT_COMPAT_H */

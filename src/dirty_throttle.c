@@ -8,11 +8,19 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "follow/follow.h"
 #include "miscadmin.h"
 #include "pace/hooks.h"
+#include "pressure/sampler.h"
+#include "sql/explain.h"
 #include "sql/guc.h"
 
-PG_MODULE_MAGIC;
+#include "compat.h"
+
+PG_MODULE_MAGIC_EXT(
+					.name = "dirty_throttle",
+					.version = DT_VERSION
+);
 
 void		_PG_init(void);
 
@@ -28,4 +36,7 @@ _PG_init(void)
 		return;
 	dt_guc_init();
 	dt_hooks_install();
+	dt_explain_init();
+	dt_follow_register();
+	dt_sampler_init();
 }

@@ -31,7 +31,7 @@ SB_JOB=							# the process group that was started last
 SB_JOBS=()						# all that are not waited for, as subscripts
 SB_AS=()						# what makes a command run as the ordinary user
 SB_OLDEST=15					# releases that are supported
-SB_NEWEST=18
+SB_NEWEST=19
 
 sb_say()
 {

@@ -11,8 +11,14 @@
  * The parameter's assign hook is wrapped, and on_shmem_exit() is used, so the
  * counter is read where a session joins and leaves, not some catalog lookups
  * before or after; and statements that fail, commits, aborts and exits are
- * counted like all the rest.  What parallel workers dirty is kept apart: their
- * leaders' counters include it when all goes well, and not when not.
+ * counted like all the rest.
+ *
+ * What parallel workers dirty while they run their part of a plan is kept
+ * apart: their leaders' counters include it when all goes well, and not when
+ * not.  What they dirty before and after that, say with hint bits in the
+ * catalogs, is in no leader's counter, so it is counted here.  Where that
+ * begins in a worker that builds an index or vacuums nobody can know, so all
+ * is kept apart.
  *
  * To be preloaded, after dirty_throttle.
  *
@@ -21,6 +27,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "executor/executor.h"
 #include "executor/instrument.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -29,6 +36,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -36,6 +44,17 @@
 PG_MODULE_MAGIC;
 
 #define MAX_ACCOUNTS	64
+
+#if PG_VERSION_NUM >= 180000
+#define EXECUTOR_RUN_PARAMS \
+	QueryDesc *queryDesc, ScanDirection direction, uint64 count
+#define EXECUTOR_RUN_ARGS	queryDesc, direction, count
+#else
+#define EXECUTOR_RUN_PARAMS \
+	QueryDesc *queryDesc, ScanDirection direction, uint64 count, \
+	bool execute_once
+#define EXECUTOR_RUN_ARGS	queryDesc, direction, count, execute_once
+#endif
 
 typedef struct Account
 {
@@ -57,6 +76,10 @@ static int64 written = 0;		/* counter value up to which it has */
 static shmem_request_hook_type next_shmem_request = NULL;
 static shmem_startup_hook_type next_shmem_startup = NULL;
 static GucStringAssignHook next_assign = NULL;
+static ExecutorRun_hook_type next_ExecutorRun = NULL;
+
+/* Will the leader's counter include what is being dirtied now? */
+static bool for_leader = false;
 
 void		_PG_init(void);
 
@@ -106,22 +129,44 @@ find_account(const char *name)
 }
 
 static void
-write_down(const char *next_name)
+write_down(void)
 {
-	SpinLockAcquire(&ledger->lock);
-	if (account != NULL && IsParallelWorker())
-		account->worker_blocks += pgBufferUsage.shared_blks_dirtied - written;
-	else if (account != NULL)
-		account->blocks += pgBufferUsage.shared_blks_dirtied - written;
+	if (account != NULL)
+	{
+		SpinLockAcquire(&ledger->lock);
+		*(for_leader ? &account->worker_blocks : &account->blocks) +=
+			pgBufferUsage.shared_blks_dirtied - written;
+		SpinLockRelease(&ledger->lock);
+	}
 	written = pgBufferUsage.shared_blks_dirtied;
-	account = next_name[0] != '\0' ? find_account(next_name) : NULL;
-	SpinLockRelease(&ledger->lock);
 }
 
 static void
 write_down_at_exit(int code, Datum arg)
 {
-	write_down("");
+	write_down();
+	account = NULL;
+}
+
+static void
+ledger_ExecutorRun(EXECUTOR_RUN_PARAMS)
+{
+	/* not a query of a function that the worker calls */
+	bool		is_part = IsParallelWorker() &&
+		queryDesc->sourceText == debug_query_string;
+
+	if (is_part)
+	{
+		for_leader = false;
+		write_down();
+		for_leader = true;
+	}
+	next_ExecutorRun(EXECUTOR_RUN_ARGS);
+	if (is_part)
+	{
+		write_down();
+		for_leader = false;
+	}
 }
 
 static void
@@ -135,7 +180,11 @@ assign_group(const char *newval, void *extra)
 		if (!registered)
 			on_shmem_exit(write_down_at_exit, (Datum) 0);
 		registered = true;
-		write_down(newval);
+		write_down();
+		for_leader = IsParallelWorker();
+		SpinLockAcquire(&ledger->lock);
+		account = newval[0] != '\0' ? find_account(newval) : NULL;
+		SpinLockRelease(&ledger->lock);
 	}
 	next_assign(newval, extra);
 }
@@ -182,4 +231,6 @@ _PG_init(void)
 	shmem_request_hook = ledger_shmem_request;
 	next_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = ledger_shmem_startup;
+	next_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = ledger_ExecutorRun;
 }

@@ -40,6 +40,30 @@ SELECT * FROM dirty_throttle_groups;
 SELECT * FROM dirty_throttle_sessions;
 SELECT dirty_throttle_reset('none');
 
+-- pressure
+SELECT create_resource_group('grp_p', 4000);
+SELECT set_group_pressure('grp_p', 'replica_lag', '2s', 1);
+SELECT set_group_pressure('grp_p', 'slot_lag', '2GB');
+SELECT set_group_pressure('grp_p', 'checkpoint');
+SELECT set_group_pressure('grp_p', 'dirty_buffers', '1.5 %');
+SELECT set_group_pressure('grp_p', 'kernel_dirty', '10%');
+SELECT set_group_pressure('grp_p', 'kernel_dirty', '100MB');
+SELECT set_group_pressure('grp_p', 'io_pressure', '20');
+SELECT set_group_pressure('grp_p', 'io_pressure', '20% '), set_group_pressure('grp_p', 'io_pressure', '%');
+SELECT set_group_pressure('grp_p', 'slot_lag', 'GB');
+SELECT set_group_pressure('grp_p', 'checkpoint', '');
+SELECT set_group_pressure('grp_p', 'none', '2s');
+SELECT set_group_floor('grp_p', 0), set_group_floor('none', 10);
+SELECT set_group_floor('grp_p', 10.5);
+SELECT pg_sleep(1);
+SELECT * FROM dirty_throttle_pressure;
+SELECT * FROM dirty_throttle_thresholds;
+SELECT * FROM dirty_throttle_ddl();
+SELECT reset_group_pressure('grp_p', signal) FROM dirty_throttle_thresholds;
+SELECT reset_group_pressure('grp_p', 'checkpoint');
+SELECT * FROM dirty_throttle_pressure;
+SELECT drop_resource_group('grp_p');
+
 -- joining and leaving
 SET dirty_throttle."group" = 'none';
 SET dirty_throttle."group" = 'grp_a';

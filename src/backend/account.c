@@ -29,6 +29,7 @@
 #include "backend/account_internal.h"
 #include "backend/debt.h"
 #include "common/pg_prng.h"
+#include "registry/group.h"
 #include "utils/timestamp.h"
 
 /* With no limit in force, charge after so many bytes. */
@@ -133,6 +134,7 @@ dt_account_lock(DtDebt *debt, int64 *now)
 		dt_group_lock(g);
 		if (my->slot->group == g)
 		{
+			dt_group_check_pressure(g, *now);
 			if (!is_followed())
 				follow_locked(g);
 			return g;
@@ -249,7 +251,7 @@ dt_account_is_settled(void)
 static void
 mark_paused_locked(DtGroup *g, int64 now, TimestampTz wall_clock)
 {
-	my->slot->paused_by = my->cause;
+	dt_member_note_cause(my->slot, my->cause, now);
 	if (my->asleep && my->slot->paused_in != NULL)
 		return;
 	my->asleep = true;
@@ -292,7 +294,7 @@ take_unbilled_locked(int resource, int64 now)
 	group_usage->used += bytes;
 	dt_meter_add(&group_usage->meter, bytes, now);
 	dt_histogram_add(&group_usage->histogram, bytes, now);
-	if (IsParallelWorker())
+	if (my->worker_runs)
 		usage->worker_used += bytes;
 	return bytes;
 }
@@ -550,9 +552,10 @@ dt_account_try_charge(void)
 		dt_account_charge_at_next_safe_point();
 		return -1;
 	}
+	now = dt_now_us();
+	dt_group_check_pressure(g, now);
 	if (!is_followed())
 		follow_locked(g);
-	now = dt_now_us();
 	if (charge_locked(now, 0, true) > 0)
 	{
 		owed_us = Max(owed_time_locked(now), 1);
@@ -632,6 +635,7 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 		{
 			count_pause_locked(&my->slot->stats);
 			count_pause_locked(&g->stats);
+			my->slot->xact.pauses++;
 		}
 	}
 	if (g != NULL)
@@ -665,7 +669,7 @@ dt_account_lock_and_end_pause(void)
 }
 
 void
-dt_account_lock_and_count_release(void)
+dt_account_lock_and_count_release(int pid)
 {
 	int64		now;
 	DtGroup    *g = dt_account_lock(NULL, &now);
@@ -674,6 +678,8 @@ dt_account_lock_and_count_release(void)
 		return;
 	my->slot->stats.releases++;
 	g->stats.releases++;
+	my->slot->xact.releases++;
+	my->slot->xact.released_for = pid;
 	dt_account_unlock(g);
 }
 

@@ -119,8 +119,11 @@ extern int64 dt_account_lock_and_pause(bool first, bool in_flight,
 									   int64 longest, bool *suspended);
 extern void dt_account_lock_and_end_pause(void);
 
-/* Count that a pause was skipped because others waited. */
-extern void dt_account_lock_and_count_release(void);
+/*
+ * Count that a pause was skipped because others waited, among them the process
+ * with this ID.
+ */
+extern void dt_account_lock_and_count_release(int pid);
 
 /*
  * dt_account_owes(): did the last charge or slice find that a pause is due?

@@ -5,10 +5,16 @@
  *
  * A parallel worker has no membership of its own: it charges what it uses to
  * its leader's slot, and pauses for what is owed there.  The core later adds
- * the worker's counters to the leader's.  The leader must not charge that a
- * second time, so at its end the worker adds what it has charged to "prepaid"
- * in the slot (under the group's lock), and the leader's charges leave that
- * much out.
+ * what the worker's part of the plan has used to the leader's counters.  The
+ * leader must not charge that a second time, so at its end the worker adds what
+ * it has charged for that part to "prepaid" in the slot (under the group's
+ * lock), and the leader's charges leave that much out.
+ *
+ * What a worker uses before and after its part of a plan, for example to set
+ * hint bits in the catalogs that it reads, is charged as well, but never gets
+ * into the leader's counters.  In a worker that runs no plan, but builds an
+ * index or vacuums, there is no telling when that part begins: all counts as
+ * part of it.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,12 +24,11 @@
 #include "backend/account_internal.h"
 #include "backend/account_parallel.h"
 
-void
-dt_account_begin_worker(void)
+static void
+begin_run(void)
 {
 	int			r;
 
-	(void) dt_account_lock_and_follow();
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		my->usage[r].billed = dt_account_counter(r);
@@ -33,12 +38,29 @@ dt_account_begin_worker(void)
 }
 
 void
+dt_account_begin_worker(void)
+{
+	(void) dt_account_lock_and_follow();
+	begin_run();
+}
+
+void
+dt_account_lock_and_begin_worker_run(void)
+{
+	int64		owed_us;
+
+	if (dt_account_has_used() &&
+		dt_account_lock_and_charge(true, &owed_us) > 0)
+		dt_account_charge_at_next_safe_point();
+	begin_run();
+}
+
+void
 dt_account_lock_and_end_worker_run(void)
 {
 	int64		owed_us;
 
-	if (my->worker_runs)
-		(void) dt_account_lock_and_charge(true, &owed_us);
+	(void) dt_account_lock_and_charge(true, &owed_us);
 	my->worker_runs = false;
 }
 

@@ -11,10 +11,17 @@
 #include "access/xact.h"
 
 /*
- * In a parallel worker, around its part of a plan, or from its start if it
- * runs none: what it uses in between is added to the leader's counters.
+ * In a parallel worker when it starts: from now on what it uses is charged.
  */
 extern void dt_account_begin_worker(void);
+
+/*
+ * In a parallel worker, around its part of a plan: what it uses in between is
+ * added to the leader's counters.  If it runs none, all is taken for that.
+ * Each charges what was used until then; so the second one may also be called
+ * at the worker's exit.
+ */
+extern void dt_account_lock_and_begin_worker_run(void);
 extern void dt_account_lock_and_end_worker_run(void);
 
 /*

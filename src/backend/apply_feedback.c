@@ -31,6 +31,8 @@
 #include "replication/worker_internal.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
+
 #define FEEDBACK_INTERVAL_US	1000000
 
 static int64 last_sent = 0;		/* us */
@@ -48,7 +50,7 @@ dt_apply_feedback_possible(void)
 {
 	return LogRepWorkerWalRcvConn != NULL && !connection_lost &&
 		!am_tablesync_worker() && wal_receiver_status_interval > 0 &&
-		replorigin_session_origin != InvalidRepOriginId &&
+		DT_APPLY_ORIGIN != InvalidReplOriginId &&
 		!XLogRecPtrIsInvalid(MyLogicalRepWorker->last_lsn) &&
 		replorigin_session_get_progress(false) >= MyLogicalRepWorker->last_lsn;
 }

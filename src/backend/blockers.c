@@ -109,11 +109,12 @@ waits_for(PGPROC *proc, PGPROC *us, DtGroup *group, bool begun, int chain)
 }
 
 /*
- * Does a process outside the group wait for this one, and has it done so for
- * max_blocking_time?  With "already" any time is enough.
+ * The process ID of one outside the group that waits for this one, and has
+ * done so for max_blocking_time; 0 when there is none.  With "already" any
+ * time is enough.
  */
-static bool
-anybody_waits(bool already, bool begun)
+static int
+find_waiting(bool already, bool begun)
 {
 	PGPROC	   *us = MyProc->lockGroupLeader ? MyProc->lockGroupLeader : MyProc;
 	DtGroup    *group = dt_member_of(MyProc)->group;
@@ -121,7 +122,7 @@ anybody_waits(bool already, bool begun)
 	int			i;
 
 	if (dt_max_blocking_time_ms < 0)
-		return false;
+		return 0;
 	since = GetCurrentTimestamp();
 	if (!already)
 		since -= dt_max_blocking_time_ms * INT64CONST(1000);
@@ -134,9 +135,9 @@ anybody_waits(bool already, bool begun)
 			started != 0 && started <= since &&
 			!is_member(proc, group) &&
 			waits_for(proc, us, group, begun, LONGEST_CHAIN))
-			return true;
+			return proc->pid;
 	}
-	return false;
+	return 0;
 }
 
 bool
@@ -149,12 +150,14 @@ bool
 dt_blockers_check_release(bool begun)
 {
 	bool		already = dt_session_slot->released_until != 0;
+	int			pid;
 
 	if (dt_account_is_suspended(true))
 		return false;
 	if (dt_blockers_is_released())
 		return true;
-	if (!anybody_waits(already, begun))
+	pid = find_waiting(already, begun);
+	if (pid == 0)
 	{
 		if (already)
 			dt_session_slot->released_until = 0;
@@ -162,7 +165,7 @@ dt_blockers_check_release(bool begun)
 	}
 	dt_session_slot->released_until = dt_now_us() + RELEASED_US;
 	if (!already)
-		dt_account_lock_and_count_release();
+		dt_account_lock_and_count_release(pid);
 	return true;
 }
 

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "backend/debt.h"
+#include "registry/group.h"
 
 bool		dt_debt_any = false;
 
@@ -40,6 +41,7 @@ dt_debt_lock_and_look(DtMember *member, bool asleep, double jitter)
 
 		if (g == NULL)
 			continue;
+		dt_group_check_pressure(g, now);
 		for (r = 0; r < DT_RESOURCES; r++)
 		{
 			DtRateGroup *rate = &g->usage[r].rate;

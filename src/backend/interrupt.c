@@ -9,7 +9,7 @@
  * makes such a request, calls the handler for that message, and keeps it and
  * the following list of memory contexts out of the log.  The messages are
  * recognized by the names of the core's functions, which are the same from 15
- * to 18.  If the core gets a hook, only this file changes.
+ * to 19.  If the core gets a hook, only this file changes.
  *
  * That is safe, since a check serves requests only where it could also throw
  * an error: no LWLock is held, there is no critical section, and interrupts
@@ -150,9 +150,9 @@ dt_interrupt_works(void)
 {
 	if (emit_log_hook != tested_hook)
 		test_hooks();
-	if (log_min_messages != seen_level)
+	if (DT_LOG_MIN_MESSAGES != seen_level)
 	{
-		seen_level = log_min_messages;
+		seen_level = DT_LOG_MIN_MESSAGES;
 		is_logged = message_level_is_interesting(LOG_SERVER_ONLY);
 	}
 	if (works && is_logged)

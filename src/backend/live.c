@@ -145,7 +145,7 @@ tick(void)
 		running = 0;
 	if (!running)
 		return;
-	/* what a parallel worker uses during its start is not charged */
+	/* what a parallel worker uses during its start is charged after that */
 	longest = InitializingParallelWorker ? USUAL_TICK_US : longest_interval();
 	if (longest > 0 && (InitializingParallelWorker ||
 						(!dt_account_has_used() &&

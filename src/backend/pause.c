@@ -145,11 +145,8 @@ client_has_gone(void)
 		!pq_check_connection();
 }
 
-/*
- * Call a function where an ERROR would be a PANIC.  False: it has failed.
- */
-static bool
-call_safely(void (*function) (void))
+bool
+dt_pause_call_safely(void (*function) (void))
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		interrupt_holdoff = InterruptHoldoffCount;
@@ -184,7 +181,7 @@ serve_interrupts(bool *known)
 {
 	*known = true;
 	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
-		MyProc->recoveryConflictPending)
+		dt_recovery_conflict_pending())
 		return false;
 	*known = false;
 	if (CheckClientConnectionPending)
@@ -200,13 +197,13 @@ serve_interrupts(bool *known)
 	if (ProcSignalBarrierPending)
 	{
 		*known = true;
-		if (!call_safely(ProcessProcSignalBarrier))
+		if (!dt_pause_call_safely(ProcessProcSignalBarrier))
 			return false;
 	}
 	if (LogMemoryContextPending)
 	{
 		*known = true;
-		(void) call_safely(ProcessLogMemoryContextInterrupt);
+		(void) dt_pause_call_safely(ProcessLogMemoryContextInterrupt);
 	}
 	return true;
 }
@@ -214,10 +211,11 @@ serve_interrupts(bool *known)
 /*
  * Does an interrupt end the pause?  One for which no reason is found does, to
  * be safe.  *later is set when there is one that can be served after the
- * pause.
+ * pause, and *waiting when that has a flag, which stays set and is no reason
+ * for another interrupt.
  */
 static bool
-interrupted(bool *later)
+interrupted(bool *later, bool *waiting)
 {
 	bool		known = false;
 
@@ -231,8 +229,8 @@ interrupted(bool *later)
 		go_on = serve_interrupts(&known);
 		/* statistics can wait; parallel workers have ended by now */
 		if ((IdleStatsUpdateTimeoutPending || ParallelMessagePending) &&
-			!*later)
-			known = *later = true;
+			!*waiting)
+			known = *waiting = *later = true;
 		if (!go_on || (!known && !had_known))
 		{
 			InterruptPending = true;
@@ -250,6 +248,7 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 	int64		until = dt_now_us() + longest_us;
 	bool		first = true;
 	bool		later = false;
+	bool		waiting = false;
 
 	/*
 	 * The latch may have been set at any time since the last pause.  From
@@ -268,7 +267,7 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 		/* in a suspended group; done first, since it resets the latch */
 		if (!first && left <= 0 && client_has_gone())
 			break;
-		if (interrupted(&later))
+		if (interrupted(&later, &waiting))
 			break;
 		/* the server's own workers do not wait for resume_group() */
 		if (left <= 0 && background)
@@ -278,7 +277,7 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 			break;
 		if (background)
 			pause = Min(pause, left);
-		if (feedback && !call_safely(dt_apply_feedback_send))
+		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
 			break;
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||

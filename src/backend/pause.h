@@ -40,4 +40,10 @@ extern DtPauseEnd dt_pause_in_flight(bool first, bool in_transaction,
 extern void dt_pause_after_transaction(int64 longest_us, bool background,
 									   bool feedback);
 
+/*
+ * Call a function where an ERROR would be a PANIC.  False: it has failed, and
+ * the error is forgotten.
+ */
+extern bool dt_pause_call_safely(void (*function) (void));
+
 #endif							/* DT_PAUSE_H */

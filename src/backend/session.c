@@ -116,7 +116,7 @@ leave_at_exit(int code, Datum arg)
 	dt_member_mine()->pauses_at_checks = false;
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	if (IsParallelWorker())
-		dt_account_lock_and_end_worker_run();	/* there was an error */
+		dt_account_lock_and_end_worker_run();
 	else
 	{
 		dt_member_unpublish(dt_session_slot);
@@ -150,6 +150,8 @@ dt_session_attach(void)
 		dt_session_background_group() == NULL)
 		return;					/* not a process that can be in a group */
 	dt_session_slot = dt_member_of(MyProc);
+	if (!IsParallelWorker())
+		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
 		dt_member_publish(dt_session_slot);

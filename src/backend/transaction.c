@@ -25,6 +25,7 @@
 #include "backend/blockers.h"
 #include "backend/live.h"
 #include "backend/pause.h"
+#include "backend/pause_log.h"
 #include "backend/session.h"
 #include "backend/transaction.h"
 #include "miscadmin.h"
@@ -79,7 +80,37 @@ static struct
 /* What is carried from one transaction to the next. */
 static bool pay_first = false;	/* something is to be paid before it */
 static int	commit_pause_ms = 0;	/* max_commit_pause in the transaction */
+static bool pause_is_due = false;	/* after the transaction */
 static int64 last_pause_end = 0;	/* after a transaction, us */
+
+/*
+ * Serve the interrupts that have ended a pause.  The timer of live.c, which
+ * the pause has stopped, is set again only if there is an error: what it
+ * requests meanwhile would be withdrawn by the rest of the pause, and a genuine
+ * request of pg_log_backend_memory_contexts() along with it.
+ */
+static void
+serve_interrupts(void)
+{
+	bool		was_cancelled = xact.cancelled;
+
+	PG_TRY();
+	{
+		/* a check of the client connection resets the latch: look again */
+		while (InterruptPending)
+		{
+			xact.cancelled = true;	/* if there is an error */
+			CHECK_FOR_INTERRUPTS();
+			xact.cancelled = was_cancelled;
+		}
+	}
+	PG_CATCH();
+	{
+		dt_live_resume();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
 
 /*
  * Pause until all is paid, if nothing intervenes.  After an ERROR there is
@@ -91,7 +122,6 @@ pause_at(Place place)
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
 		dt_now_us() + xact.longest_us : PG_INT64_MAX;
-	bool		was_cancelled = xact.cancelled;
 	bool		first = place != AT_CHECK || !xact.continues;
 	DtPauseEnd	end;
 
@@ -100,28 +130,22 @@ pause_at(Place place)
 		dt_live_suspend();
 		end = dt_pause_in_flight(first, in_flight, until);
 		xact.continues = place == AT_CHECK && end != DT_PAUSE_PAID;
-		if (place == AT_CHECK)
-			dt_live_resume_at_check(xact.continues);
-		else
-			dt_live_resume();
 		if (end != DT_PAUSE_INTERRUPTED)
-			return;
+			break;
 
 		/* if the error is caught, the pause goes on at the next safe point */
 		dt_account_charge_at_next_safe_point();
 		if (place == AT_CHECK)
-			return;
-		/* a check of the client connection resets the latch: look again */
-		while (InterruptPending)
-		{
-			xact.cancelled = true;	/* if there is an error */
-			CHECK_FOR_INTERRUPTS();
-			xact.cancelled = was_cancelled;
-		}
+			break;
+		serve_interrupts();
 		if (dt_blockers_check_release(in_flight))
-			return;
+			break;
 		first = false;
 	}
+	if (place == AT_CHECK)
+		dt_live_resume_at_check(xact.continues);
+	else
+		dt_live_resume();
 }
 
 /*
@@ -253,6 +277,7 @@ dt_transaction_pay_before(bool snapshot_is_new)
 		if (snapshot_is_new)
 			release_snapshot();
 		pause_at(BEFORE_TRANSACTION);
+		dt_pause_log_note_begin();
 		pay_first = false;
 		if (snapshot_is_new)
 			take_snapshot();
@@ -289,6 +314,8 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
 	int64		owed_us;
 	int64		pause = 0;
 	bool		is_suspended;
+	bool		report = !command_goes_on &&
+		dt_pause_log_note_end(dt_transaction_begun);
 
 	/* the end of the transaction is about to undo a SET LOCAL of it */
 	commit_pause_ms = dt_max_commit_pause_ms;
@@ -328,10 +355,12 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
 	dt_blockers_end_transaction();
 	dt_account_end_transaction();
 
-	if (pause == 0 || !may_pause || proc_exit_inprogress)
-		return false;
-	dt_session_hold_changes();
-	return true;
+	pause_is_due = pause > 0 && may_pause && !proc_exit_inprogress;
+	if (pause_is_due)
+		dt_session_hold_changes();
+	else if (!report && !command_goes_on)
+		dt_pause_log_forget();
+	return pause_is_due || report;
 }
 
 /*
@@ -360,8 +389,8 @@ longest_pause(bool client_waits, bool *feedback)
 	return longest;
 }
 
-void
-dt_transaction_pay_after(bool client_waits)
+static void
+pay_after(bool client_waits)
 {
 	bool		feedback;
 	int64		longest_us = longest_pause(client_waits, &feedback);
@@ -374,4 +403,13 @@ dt_transaction_pay_after(bool client_waits)
 	dt_live_resume();
 	pay_first = dt_account_owes();
 	dt_session_release_changes();
+}
+
+void
+dt_transaction_finish(bool client_waits)
+{
+	if (pause_is_due)
+		pay_after(client_waits);
+	pause_is_due = false;
+	dt_pause_log_report();
 }

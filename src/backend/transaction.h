@@ -53,7 +53,8 @@ dt_pace(void)
 
 /*
  * The same at a check for interrupts.  The pause takes 200 ms at most, unless
- * the group is suspended with "hard", and any interrupt ends it.
+ * that is too little for what is used between two checks, or the group is
+ * suspended with "hard".  Any interrupt ends it.
  */
 extern void dt_transaction_pay_at_check(void);
 
@@ -74,9 +75,10 @@ extern void dt_transaction_note_error(int code);
 
 /*
  * The transaction has ended and has released its locks: charge the rest.  True
- * when a pause is due and may be taken.  Then the caller has to call
- * dt_transaction_pay_after(), and the session's group stays the same until
- * then.
+ * when something is left to be done: a pause is due and may be taken, or a
+ * message is to be logged.  Then the caller has to call
+ * dt_transaction_finish(), and if a pause is due, the session's group stays
+ * the same until then.
  *
  * command_goes_on: it is one of several transactions of a command that may
  * hold locks meanwhile.  client_waits: for the answer.
@@ -85,9 +87,10 @@ extern bool dt_transaction_end(bool committed, bool command_goes_on,
 							   bool client_waits);
 
 /*
- * Pause after the transaction.  When the client waits, the pause takes
- * max_commit_pause at most, unless the group is suspended.  Cannot fail.
+ * Pause after the transaction, and log what it has paused.  When the client
+ * waits, the pause takes max_commit_pause at most, unless the group is
+ * suspended.  Cannot fail.
  */
-extern void dt_transaction_pay_after(bool client_waits);
+extern void dt_transaction_finish(bool client_waits);
 
 #endif							/* DT_TRANSACTION_H */

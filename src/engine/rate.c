@@ -25,6 +25,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "engine/arith.h"
+
 /*
  * The control law.
  *
@@ -92,18 +94,6 @@
 #define POOL_MAX		(INT64_MAX / 16)	/* 576 GB, a long burst's bound */
 #define TIME_MAX		(INT64_MAX / 2)
 #define GRANULE_MAX		(INT64_C(1) << 30)
-
-static inline int64_t
-min64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static inline int64_t
-max64(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
 
 /* a / b rounded up, for b > 0 */
 static inline int64_t
@@ -694,6 +684,63 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 	return (int64_t) us + 1;
 }
 
+/* Shrink m's debt to that part of it; returns how many tokens are forgiven. */
+static int64_t
+shrink_debt(DtRateGroup *g, DtRateMember *m, double part)
+{
+	int64_t		each;
+	int64_t		keep;
+
+	if (!m->debtor || unpaid(g, m) <= 0)
+		return 0;
+	each = unpaid(g, m);
+	keep = min64((int64_t) (each * part), each);
+	m->finish -= (uint64_t) (each - keep);
+	return (each - keep) * m->weight;
+}
+
+/* What m, if it is a debtor, owes, in tokens */
+static inline int64_t
+debt_tokens(const DtRateGroup *g, const DtRateMember *m)
+{
+	return m->debtor ? max64(unpaid(g, m), 0) * m->weight : 0;
+}
+
+int64_t
+dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
+{
+	DtRateMember *m;
+	double		owed;
+	double		bound;
+	int64_t		forgiven;
+	int64_t		bytes;
+	int32_t		i;
+
+	if (g->rate == 0)
+		return 0;
+	advance(g, now);
+
+	/* an overdrawn pool is paid first, and is little */
+	bound = (double) g->rate * max64(us, 0) - max64(-g->pool, 0);
+	owed = debt_tokens(g, &g->ghost);
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+		owed += debt_tokens(g, m);
+	if (owed <= bound)
+		return 0;
+
+	bound = bound > 0 ? bound / owed : 0;
+	forgiven = shrink_debt(g, &g->ghost, bound);
+	bytes = forgiven / TOKENS_PER_BYTE;
+	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	{
+		forgiven = forgiven % TOKENS_PER_BYTE + shrink_debt(g, m, bound);
+		bytes += forgiven / TOKENS_PER_BYTE;
+	}
+	evict_all(g);
+	distribute_pool(g);			/* the weights' sum may have changed */
+	return bytes;
+}
+
 int64_t
 dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 {
@@ -719,9 +766,7 @@ dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 static int64_t
 debt_bytes(const DtRateGroup *g, const DtRateMember *m)
 {
-	if (!m->debtor)
-		return 0;
-	return div_up(max64(unpaid(g, m), 0) * m->weight, TOKENS_PER_BYTE);
+	return div_up(debt_tokens(g, m), TOKENS_PER_BYTE);
 }
 
 int64_t

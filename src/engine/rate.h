@@ -136,6 +136,14 @@ extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
  */
 extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 
+/*
+ * Bound what all members and the ghost owe together to what the group earns in
+ * "us" (>= 0) at its rate: all debts shrink in proportion.  Returns the bytes
+ * that were forgiven.  For a rate that has fallen: call dt_rate_set() before,
+ * and wake the sleepers afterwards.
+ */
+extern int64_t dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now);
+
 /* How many bytes m may use before it should be charged again. */
 extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);
 

@@ -9,10 +9,11 @@
  * ExecutorRun and ProcessUtility; when something is logged, emit_log, by which
  * checks for interrupts are found; when a subtransaction ends, its callback.
  * The rest of the library knows of no hook, except that interrupt.c tests
- * whether emit_log still leads here.  Other callbacks are registered where they
- * are needed, as some of them cost every transaction something: those for the
- * end of a transaction in pace_commit.c, session.c and grant.c, for the exit
- * of a process in session.c, and for a timeout in live.c.
+ * whether emit_log still leads here, and sql/explain.c installs those of
+ * EXPLAIN.  Other callbacks are registered where they are needed, as some of
+ * them cost every transaction something: those for the end of a transaction in
+ * pace_commit.c, session.c and grant.c, for the exit of a process in session.c,
+ * and for a timeout in live.c.
  *
  * For a session in no group a hook that is called for each statement looks at
  * a few variables and calls the next one; what members need is in functions
@@ -21,12 +22,17 @@
  * What has to be paid before a transaction is paid in the first of these hooks
  * that is called, so that the session holds as little as possible meanwhile:
  *
- *	ProcessUtility (BEGIN, ALTER TABLE)		nothing
- *	the same, with rows (EXECUTE, EXPLAIN)	a snapshot
  *	post_parse_analyze (a query)			locks on the tables that it names
+ *	the same (a command)					nothing; EXPLAIN is a query here
+ *	ProcessUtility (one parsed earlier)		nothing; a snapshot if it has rows
  *	object_access (function-call protocol)	a snapshot
  *	ExecutorRun (a query parsed earlier)	a snapshot, and what planning it
  *											and starting its execution take
+ *
+ * A library that was loaded later may run a command itself, without calling
+ * dt_ProcessUtility: TimescaleDB does that with every VACUUM, and with COPY,
+ * CREATE INDEX and others on hypertables.  Such a command is known from its
+ * parse analysis only, so that is where commands begin, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -49,6 +55,7 @@
 #include "parser/analyze.h"
 #include "registry/grant.h"
 #include "registry/group.h"
+#include "replication/logicalworker.h"
 #include "storage/ipc.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
@@ -66,8 +73,8 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 static emit_log_hook_type prev_emit_log = NULL;
 
 /*
- * The start time of the client's message whose query has called
- * begin_statement() when it was analyzed; 0 when that query has run.
+ * The start time of the client's message whose statement has called
+ * begin_statement() when it was analyzed; 0 when that statement has run.
  */
 static TimestampTz analyzed_at = 0;
 
@@ -122,26 +129,67 @@ begin_statement(bool snapshot_is_new, bool is_command)
 }
 
 /*
+ * May this command wait until what was used before it is paid for?  Not one by
+ * which a session can leave a suspended group, nor one that ends a
+ * transaction, also a prepared one: that releases locks, and pays afterwards.
+ */
+static bool
+may_pause_before(Node *command)
+{
+	if (IsA(command, TransactionStmt))
+	{
+		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
+
+		return kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START;
+	}
+	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
+}
+
+static bool
+is_vacuum(Node *command)
+{
+	return IsA(command, VacuumStmt) && ((VacuumStmt *) command)->is_vacuumcmd;
+}
+
+/* A command begins, or is going to. */
+static void
+begin_command(Node *command, bool snapshot_is_new)
+{
+	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
+	if (is_vacuum(command))
+		dt_pace_vacuum_begin();
+}
+
+/*
  * The statement that the client has just sent, and not one that something
- * within it has analyzed.
+ * within it has analyzed.  In a transaction that has begun, a query is noticed
+ * when it runs.
  */
 static pg_noinline void
-member_analyzes(ParseState *pstate, Query *query, JumbleState *jstate)
+member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 {
 	if (prev_post_parse_analyze)
 		prev_post_parse_analyze(pstate, query, jstate);
-	if (!dt_transaction_begun && query->commandType != CMD_UTILITY &&
-		debug_query_string != NULL &&
-		pstate->p_sourcetext == debug_query_string &&
-		ActivePortal == NULL && GetCurrentTransactionNestLevel() == 1)
+	if (debug_query_string == NULL ||
+		pstate->p_sourcetext != debug_query_string || ActivePortal != NULL)
+		return;
+	if (query->commandType == CMD_UTILITY)
 	{
-		begin_statement(true, false);
-		analyzed_at = GetCurrentStatementStartTimestamp();
+		if (!may_pause_before(query->utilityStmt))
+			return;
+		begin_command(query->utilityStmt, true);
 	}
+	else
+	{
+		if (dt_transaction_begun)
+			return;
+		begin_statement(true, false);
+	}
+	analyzed_at = GetCurrentStatementStartTimestamp();
 }
 
 static void
-dt_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 {
 	if (dt_session_active())
 		member_analyzes(pstate, query, jstate);
@@ -150,11 +198,29 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 }
 
 /*
- * The function-call protocol calls this before it calls a function, and so
+ * Does something begin here that is not a statement?
+ *
+ * The function-call protocol calls the hook before it calls a function, and so
  * does everything that evaluates an expression.  Bind does that without a
  * statement, to check its parameters and to plan.  The function-call protocol
  * is recognized by having no query string.
+ *
+ * A background worker may do all of its work in a C function, which it
+ * evaluates in an expression, perhaps with a portal of its own, as the jobs of
+ * TimescaleDB do.
  */
+static bool
+function_begins(void)
+{
+	if (!IsTransactionState())
+		return false;
+	if (MyBackendType == B_BACKEND)
+		return ActivePortal == NULL &&
+			(!dt_transaction_begun || debug_query_string == NULL);
+	return MyBackendType == B_BG_WORKER && !dt_transaction_begun &&
+		!IsParallelWorker() && !IsLogicalWorker();
+}
+
 static pg_noinline void
 handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 					 int subId, void *arg)
@@ -163,8 +229,7 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		prev_object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_grant_object_accessed(access, classId, objectId);
-	else if ((!dt_transaction_begun || debug_query_string == NULL) &&
-			 MyBackendType == B_BACKEND && IsTransactionState())
+	else if (function_begins())
 		begin_statement(false, false);
 }
 
@@ -173,7 +238,8 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)
 {
 	if (access != OAT_FUNCTION_EXECUTE ||
-		(dt_session_active() && ActivePortal == NULL))
+		(dt_session_active() &&
+		 (ActivePortal == NULL || MyBackendType == B_BG_WORKER)))
 		handle_object_access(access, classId, objectId, subId, arg);
 	else if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
@@ -195,10 +261,10 @@ member_runs(EXECUTOR_RUN_PARAMS)
 	bool		worker_runs = IsParallelWorker() &&
 		queryDesc->sourceText == debug_query_string;
 
+	if (worker_runs)
+		dt_account_lock_and_begin_worker_run();
 	if (dt_session_active())
 	{
-		if (worker_runs)
-			dt_account_begin_worker();
 		/* the time is that of a client's message, not of a transaction */
 		if (!dt_transaction_begun ||
 			analyzed_at != GetCurrentStatementStartTimestamp())
@@ -227,23 +293,6 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	}
 }
 
-/*
- * May this command wait until what was used before it is paid for?  Not one by
- * which a session can leave a suspended group, nor one that ends a
- * transaction, also a prepared one: that releases locks, and pays afterwards.
- */
-static bool
-may_pause_before(Node *command)
-{
-	if (IsA(command, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
-
-		return kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START;
-	}
-	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
-}
-
 static void
 dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  bool readOnlyTree, ProcessUtilityContext context,
@@ -251,21 +300,20 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
 	/* also that of a session that is moved into a group meanwhile */
-	bool		is_vacuum = IsA(pstmt->utilityStmt, VacuumStmt) &&
-		((VacuumStmt *) pstmt->utilityStmt)->is_vacuumcmd;
+	bool		ends_vacuum = is_vacuum(pstmt->utilityStmt);
 
 	if (dt_session_active())
 	{
-		if (may_pause_before(pstmt->utilityStmt))
-			begin_statement(context == PROCESS_UTILITY_TOPLEVEL &&
-							GetCurrentTransactionNestLevel() == 1 &&
-							ActivePortal != NULL && ActiveSnapshotSet() &&
-							ActivePortal->portalSnapshot == GetActiveSnapshot(),
-							!IsA(pstmt->utilityStmt, TransactionStmt));
-		else
+		if (!may_pause_before(pstmt->utilityStmt))
 			(void) note_statement(false);
-		if (is_vacuum)
-			dt_pace_vacuum_begin();
+		else if (context != PROCESS_UTILITY_TOPLEVEL ||
+				 analyzed_at != GetCurrentStatementStartTimestamp())
+			begin_command(pstmt->utilityStmt,
+						  context == PROCESS_UTILITY_TOPLEVEL &&
+						  GetCurrentTransactionNestLevel() == 1 &&
+						  ActivePortal != NULL && ActiveSnapshotSet() &&
+						  ActivePortal->portalSnapshot == GetActiveSnapshot());
+		analyzed_at = 0;
 		if (CreateCommandTag(pstmt->utilityStmt) == CMDTAG_PREPARE_TRANSACTION)
 			dt_transaction_note_prepare();
 	}
@@ -277,7 +325,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
-	if (is_vacuum)
+	if (ends_vacuum)
 		dt_pace_vacuum_end();
 }
 

@@ -33,6 +33,7 @@
 #include "backend/transaction.h"
 #include "miscadmin.h"
 #include "pace/pace.h"
+#include "storage/ipc.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -46,12 +47,13 @@ bool		dt_pace_commit_needed = true;
 
 /*
  * Is this one of several transactions of a command that may hold session locks
- * in between?
+ * in between?  When the process exits the portal is still there.
  */
 static bool
 command_goes_on(void)
 {
-	return ActivePortal != NULL && ActivePortal->commandTag != CMDTAG_CALL &&
+	return !proc_exit_inprogress &&
+		ActivePortal != NULL && ActivePortal->commandTag != CMDTAG_CALL &&
 		ActivePortal->commandTag != CMDTAG_DO;
 }
 
@@ -59,7 +61,7 @@ static void
 after_transaction(void *arg)
 {
 	callback_registered = false;
-	dt_transaction_pay_after(ActivePortal == NULL);
+	dt_transaction_finish(ActivePortal == NULL);
 }
 
 static pg_noinline void
@@ -71,7 +73,7 @@ locks_released(bool isCommit)
 
 	dt_session_attach();
 	dt_session_follow_background_group();
-	if (!isCommit)
+	if (!isCommit || ActivePortal == NULL)
 		dt_pace_vacuum_end();
 
 	/*

@@ -11,8 +11,13 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "registry/change.h"
 #include "registry/shmem.h"
+#include "registry/standby.h"
+#include "storage/sinval.h"
+#include "storage/standby.h"
+#include "utils/timestamp.h"
 
 int
 dt_copy_grants(DtGrant *grants)
@@ -22,49 +27,89 @@ dt_copy_grants(DtGrant *grants)
 
 	for (i = 0; i < dt_shared->max_grants; i++)
 	{
-		DtGroup    *g = dt_group_find_id(dt_grants[i].group_id);
+		DtGroup    *g = &dt_groups[dt_grants[i].group];
 
-		if (g == NULL)
+		if (dt_grants[i].group_id == 0 || g->being_dropped)
 			continue;
-		strlcpy(grants[n].group_name, g->name, NAMEDATALEN);
+		Assert(g->id == dt_grants[i].group_id);
+		strlcpy(grants[n].group_name, g->definition.name, NAMEDATALEN);
 		grants[n++].role = dt_grants[i].role;
 	}
 	return n;
 }
 
+static void
+allocate(DtDefinitions *d)
+{
+	d->groups = palloc0((dt_shared->max_groups + 1) * sizeof(DtDefinition));
+	d->grants = palloc0((dt_shared->max_grants + 1) * sizeof(DtGrant));
+}
+
 /*
- * Under the change lock.  Only its holder changes what is copied here.
+ * Under the change lock or the registry lock: who changes what is copied here
+ * holds both.
  */
 static void
 copy_definitions(DtDefinitions *d)
 {
 	int			i;
 
+	d->stamp = dt_shared->stamp;
 	d->n_groups = 0;
-	d->groups = palloc0((dt_shared->max_groups + 1) * sizeof(DtDefinition));
-	d->grants = palloc0((dt_shared->max_grants + 1) * sizeof(DtGrant));
 	for (i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
-		DtDefinition *definition = &d->groups[d->n_groups];
 
-		if (g->id == 0)
-			continue;
-		strlcpy(definition->name, g->name, NAMEDATALEN);
-		definition->rate[DT_DIRTY] = g->usage[DT_DIRTY].rate.rate;
-		definition->rate[DT_WAL] = g->usage[DT_WAL].rate.rate;
-		definition->burst_us = g->usage[DT_DIRTY].rate.burst_us;
-		definition->observe = g->observe;
-		d->n_groups++;
+		if (g->id != 0)
+			d->groups[d->n_groups++] = g->definition;
 	}
 	d->n_grants = dt_copy_grants(d->grants);
+}
+
+/*
+ * The timeline of the definitions of a primary.  A standby that was promoted
+ * need not change them to make them newer than those of the old primary.
+ */
+static uint32
+primary_timeline(uint32 timeline)
+{
+	return Max(timeline, GetWALInsertionTimeLine());
+}
+
+/*
+ * The stamp of definitions that are about to change here.
+ */
+static void
+advance_stamp(DtStamp *stamp)
+{
+	stamp->timeline = RecoveryInProgress() ? 0 :
+		primary_timeline(stamp->timeline);
+	stamp->change = Max(stamp->change + 1, GetCurrentTimestamp());
+	stamp->complete = 1;
 }
 
 void
 dt_change_begin(DtDefinitions *d)
 {
 	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	dt_standby_refuse_change();
+	allocate(d);
 	copy_definitions(d);
+	advance_stamp(&d->stamp);
+}
+
+bool
+dt_change_begin_following(DtDefinitions *d)
+{
+	LWLockAcquire(dt_shared->change_lock, LW_EXCLUSIVE);
+	if (!dt_standby_follows())
+	{
+		LWLockRelease(dt_shared->change_lock);
+		return false;
+	}
+	allocate(d);
+	copy_definitions(d);
+	return true;
 }
 
 void
@@ -72,6 +117,27 @@ dt_change_commit(const DtDefinitions *d)
 {
 	dt_store_write(d);
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	dt_shared->stamp = d->stamp;
+}
+
+/*
+ * Tell the standbys of a primary that there is something to ask for.  The
+ * record is one that every server knows how to replay, with or without this
+ * library; nobody waits until it is flushed.
+ */
+static void
+announce(void)
+{
+	SharedInvalidationMessage message;
+
+	if (RecoveryInProgress() || !XLogStandbyInfoActive())
+		return;
+	memset(&message, 0, sizeof(message));
+	message.rc.id = SHAREDINVALRELCACHE_ID;
+	message.rc.dbId = InvalidOid;
+	message.rc.relId = DT_ANNOUNCED_RELATION;
+	LogStandbyInvalidations(1, &message, false);
+	XLogSetAsyncXactLSN(XactLastRecEnd);
 }
 
 void
@@ -79,6 +145,7 @@ dt_change_end(void)
 {
 	LWLockRelease(dt_shared->registry_lock);
 	LWLockRelease(dt_shared->change_lock);
+	announce();
 }
 
 void
@@ -105,12 +172,36 @@ compare_grants(const void *a, const void *b)
 		(grant_a->role > grant_b->role) - (grant_a->role < grant_b->role);
 }
 
+static DtStamp
+stamp_in_effect(DtStamp stamp)
+{
+	if (!RecoveryInProgress())
+	{
+		stamp.timeline = primary_timeline(stamp.timeline);
+		stamp.complete = 1;
+	}
+	return stamp;
+}
+
+DtStamp
+dt_definitions_stamp(void)
+{
+	DtStamp		stamp;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	stamp = dt_shared->stamp;
+	LWLockRelease(dt_shared->registry_lock);
+	return stamp_in_effect(stamp);
+}
+
 void
 dt_definitions_copy(DtDefinitions *d)
 {
-	LWLockAcquire(dt_shared->change_lock, LW_SHARED);
+	allocate(d);
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	copy_definitions(d);
-	LWLockRelease(dt_shared->change_lock);
+	LWLockRelease(dt_shared->registry_lock);
+	d->stamp = stamp_in_effect(d->stamp);
 	qsort(d->groups, d->n_groups, sizeof(DtDefinition), compare_names);
 	qsort(d->grants, d->n_grants, sizeof(DtGrant), compare_grants);
 }

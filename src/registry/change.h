@@ -3,11 +3,12 @@
  * change.h
  *		The one way in which definitions change: durable first, then in effect.
  *
- *	dt_change_begin(&d);	takes the change lock, copies all definitions to d
+ *	dt_change_begin(&d);	takes the change lock, copies all definitions to d,
+ *							with the stamp that they are to have
  *	...						checks, may ERROR; edits d
  *	dt_change_commit(&d);	writes the file, then takes the registry lock
  *	...						applies the change; must not fail
- *	dt_change_end();		releases both locks
+ *	dt_change_end();		releases both locks, and announces the change
  *
  * "Definitions" are what the file keeps: groups, their limits and other
  * properties, and grants.  An ERROR before or in dt_change_commit() leaves
@@ -23,8 +24,18 @@
 
 #include "registry/store.h"
 
-/* The arrays are palloc'd and have room for one more group and grant. */
+/*
+ * ERROR on a standby that follows its primary.  The arrays are palloc'd and
+ * have room for one more group and grant.
+ */
 extern void dt_change_begin(DtDefinitions *d);
+
+/*
+ * The same for what has come from the primary: returns false, without a lock,
+ * when this server does not follow it any more.  The stamp is the present one.
+ */
+extern bool dt_change_begin_following(DtDefinitions *d);
+
 extern void dt_change_commit(const DtDefinitions *d);
 extern void dt_change_end(void);
 
@@ -32,10 +43,21 @@ extern void dt_change_end(void);
 extern void dt_change_cancel(void);
 
 /*
- * A copy of all definitions, palloc'd.  It is sorted, so that what two servers
- * return can be compared.
+ * A copy of all definitions as they are in effect, palloc'd, with their stamp:
+ * a primary's definitions are those of its present timeline.  It is sorted by
+ * name, so that what two servers return can be compared.
  */
 extern void dt_definitions_copy(DtDefinitions *d);
+
+/* Their stamp. */
+extern DtStamp dt_definitions_stamp(void);
+
+/*
+ * A primary announces each change to the standbys, in the WAL, as a relcache
+ * invalidation of the relation with this OID.  There is none, and if there was
+ * one some day, it would do no harm.
+ */
+#define DT_ANNOUNCED_RELATION	((Oid) PG_UINT32_MAX)
 
 /*
  * Copy all grants to an array with room for them; the result is their number.

@@ -182,6 +182,7 @@ dt_grant_set(const char *group_name, Oid role, bool allow)
 
 	dt_change_commit(&d);
 	slot->role = role;
+	slot->group = g - dt_groups;
 	slot->group_id = allow ? g->id : 0;
 	dt_change_end();
 	return true;

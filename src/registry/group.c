@@ -24,12 +24,29 @@ reset_stats(DtGroup *g, int64 now, TimestampTz wall_clock)
 	int			r;
 
 	memset(&g->stats, 0, sizeof(g->stats));
+	g->forgiven = 0;
 	g->stats_reset = wall_clock;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		g->usage[r].used = 0;
 		dt_histogram_reset(&g->usage[r].histogram, now);
 	}
+}
+
+/*
+ * The rate in force, bytes/s: what is defined or, when that is less, what
+ * pressure allows, but not less than the floor for that reason.
+ */
+static int64
+effective_rate(const DtGroup *g, DtResource resource)
+{
+	int64		limit = g->definition.rate[resource];
+	int64		allowed = g->pressure.rate[resource];
+
+	if (allowed == 0)
+		return limit;
+	allowed = Max(allowed, g->definition.floor);
+	return limit == 0 ? allowed : Min(limit, allowed);
 }
 
 /*
@@ -42,39 +59,96 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 	bool		observe = (d->observe != 0);
 	int			r;
 
+	g->definition = *d;
+	if (!dt_definition_follows_any(d))
+		dt_pressure_clear(&g->pressure);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
+		int64		effective = effective_rate(g, r);
 
 		if (rate->burst_us != d->burst_us)
 			dt_rate_set_burst(rate, d->burst_us, now);
 		/* what is owed in mode observe, or until then, is forgiven */
 		if (observe != g->observe)
 			dt_rate_set(rate, 0, now);
-		if (rate->rate != d->rate[r])
-			dt_rate_set(rate, d->rate[r], now);
+		if (rate->rate != effective)
+			dt_rate_set(rate, effective, now);
 	}
 	g->observe = observe;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
+void
+dt_pressure_clear(DtGroupPressure *pressure)
+{
+	memset(pressure, 0, sizeof(*pressure));
+	pressure->signal = -1;
+	pressure->expires = PG_INT64_MAX;
+}
+
 /*
- * Make a free slot a group without members.  The caller holds the registry
- * lock exclusively, or is the postmaster at server start.
+ * Put a rate that pressure has changed in force; what it makes the group
+ * forgive is counted.
  */
 static void
-init_group(DtGroup *g, const DtDefinition *d)
+follow_pressure(DtGroup *g, DtResource resource, int64 now)
+{
+	DtRateGroup *rate = &g->usage[resource].rate;
+	int64		before = rate->rate;
+	int64		effective = effective_rate(g, resource);
+
+	if (effective == before)
+		return;
+	if (effective == 0)
+		g->forgiven += dt_rate_group_debt(rate, now);
+	dt_rate_set(rate, effective, now);
+	if (effective > 0 && effective < before)
+		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+}
+
+void
+dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 {
 	int64		now = dt_now_us();
 	int			r;
 
-	strlcpy(g->name, d->name, NAMEDATALEN);
+	dt_group_lock(g);
+	g->pressure = *pressure;
+	for (r = 0; r < DT_RESOURCES; r++)
+		follow_pressure(g, r, now);
+	dt_group_unlock(g);
+	if (wake)
+		dt_member_wake_all(g);
+}
+
+/*
+ * Other sleepers find out when their slice is over.
+ */
+void
+dt_group_end_pressure(DtGroup *g, int64 now)
+{
+	int			r;
+
+	dt_pressure_clear(&g->pressure);
+	for (r = 0; r < DT_RESOURCES; r++)
+		follow_pressure(g, r, now);
+}
+
+void
+dt_group_begin(DtGroup *g, const DtDefinition *d)
+{
+	int64		now = dt_now_us();
+	int			r;
+
 	g->being_dropped = false;
 	g->observe = false;
 	g->suspended_since = 0;
 	g->suspended_hard = false;
 	g->members = 0;
 	g->paused = 0;
+	dt_pressure_clear(&g->pressure);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		/* less than a block is not worth a charge, also of WAL */
@@ -83,7 +157,30 @@ init_group(DtGroup *g, const DtDefinition *d)
 	}
 	reset_stats(g, now, GetCurrentTimestamp());
 	apply_definition(g, d, now);
-	g->id = ++dt_shared->last_id;
+	g->id = d->id;
+}
+
+void
+dt_group_alter(DtGroup *g, const DtDefinition *d)
+{
+	int64		now = dt_now_us();
+
+	dt_group_lock(g);
+	apply_definition(g, d, now);
+	dt_group_unlock(g);
+	dt_member_wake_all(g);
+}
+
+void
+dt_group_end(DtGroup *g)
+{
+	int			i;
+
+	dt_member_release_all(g);
+	for (i = 0; i < dt_shared->max_grants; i++)
+		if (dt_grants[i].group_id == g->id)
+			dt_grants[i].group_id = 0;
+	g->id = 0;
 }
 
 /*
@@ -99,6 +196,7 @@ dt_group_load_definitions(void)
 	int			i;
 
 	dt_store_read(&d);
+	dt_shared->stamp = d.stamp;
 	needed = Max(d.n_groups,
 				 (d.n_grants + DT_GRANTS_PER_GROUP - 1) / DT_GRANTS_PER_GROUP);
 	if (needed > dt_shared->max_groups)
@@ -111,11 +209,14 @@ dt_group_load_definitions(void)
 				 errhint("Set dirty_throttle.max_groups to at least %d and start the server again.",
 						 needed)));
 	for (i = 0; i < d.n_groups; i++)
-		init_group(&dt_groups[i], &d.groups[i]);
+		dt_group_begin(&dt_groups[i], &d.groups[i]);
 	for (i = 0; i < d.n_grants; i++)
 	{
-		dt_grants[i].group_id = dt_group_find(d.grants[i].group_name)->id;
+		DtGroup    *g = dt_group_find(d.grants[i].group_name);
+
+		dt_grants[i].group_id = g->id;
 		dt_grants[i].role = d.grants[i].role;
+		dt_grants[i].group = g - dt_groups;
 	}
 }
 
@@ -144,64 +245,100 @@ set_property(DtDefinition *d, DtProperty property, int64 value)
 		case DT_BURST:
 			d->burst_us = value;
 			break;
+		case DT_FLOOR:
+			d->floor = value;
+			break;
 		case DT_OBSERVE:
 			d->observe = value;
 			break;
 	}
 }
 
-bool
-dt_group_define(const char *name, DtProperty property, int64 value,
-				DtDefine how)
+/* A change of one definition that is being made. */
+typedef struct Change
 {
-	DtDefinitions d;
-	DtDefinition *definition;
-	DtGroup    *g;
+	DtDefinitions all;
+	DtDefinition *definition;	/* to be edited */
+	DtGroup    *group;
 	bool		create;
+} Change;
 
+static void
+begin_change(Change *c, const char *name, DtDefine how)
+{
 	dt_grant_remove_unusable();
-	dt_change_begin(&d);
-	definition = dt_definitions_find(&d, name);
-	create = (definition == NULL);
-	if (create && how == DT_ALTER)
+	dt_change_begin(&c->all);
+	c->definition = dt_definitions_find(&c->all, name);
+	c->create = (c->definition == NULL);
+	if (c->create && how == DT_ALTER)
 		dt_group_missing(name);
-	if (!create && how == DT_CREATE)
+	if (!c->create && how == DT_CREATE)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("resource group \"%s\" already exists", name),
 				 errhint("Use set_group_dirty_limit() to change its limit.")));
-	g = create ? find_free() : dt_group_find(name);
-	if (g == NULL)
+	c->group = c->create ? find_free() : dt_group_find(name);
+	if (c->group == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("cannot define more than %d resource groups",
 						dt_shared->max_groups),
 				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
-	if (create)
+	if (c->create)
 	{
-		definition = &d.groups[d.n_groups++];
-		strlcpy(definition->name, name, NAMEDATALEN);
-		definition->burst_us = DT_RATE_DEFAULT_BURST_US;
+		c->definition = &c->all.groups[c->all.n_groups++];
+		dt_definition_init(c->definition, name);
+		c->definition->id = c->all.stamp.change;
 	}
-	set_property(definition, property, value);
+}
 
-	dt_change_commit(&d);
-	if (create)
+static void
+make_change(Change *c)
+{
+	dt_change_commit(&c->all);
+	if (c->create)
 	{
-		init_group(g, definition);
+		dt_group_begin(c->group, c->definition);
 		dt_registry_changed();
 	}
 	else
-	{
-		int64		now = dt_now_us();
-
-		dt_group_lock(g);
-		apply_definition(g, definition, now);
-		dt_group_unlock(g);
-		dt_member_wake_all(g);
-	}
+		dt_group_alter(c->group, c->definition);
 	dt_change_end();
-	return create;
+	dt_sampler_wake();
+}
+
+bool
+dt_group_define(const char *name, DtProperty property, int64 value,
+				DtDefine how)
+{
+	Change		c;
+
+	begin_change(&c, name, how);
+	set_property(c.definition, property, value);
+	make_change(&c);
+	return c.create;
+}
+
+bool
+dt_group_set_threshold(const char *name, DtSignal signal,
+					   const DtThreshold *threshold)
+{
+	static const DtThreshold unused = {0};
+	DtThreshold *defined;
+	Change		c;
+
+	if (threshold == NULL)
+		threshold = &unused;
+	begin_change(&c, name, DT_ALTER);
+	defined = &c.definition->threshold[signal];
+	if (memcmp(defined, threshold, sizeof(DtThreshold)) == 0)
+	{
+		dt_change_cancel();
+		return false;
+	}
+	*defined = *threshold;
+	make_change(&c);
+	return true;
 }
 
 void
@@ -224,7 +361,7 @@ dt_group_rename(const char *old_name, const char *new_name)
 			namestrcpy((Name) d.grants[i].group_name, new_name);
 
 	dt_change_commit(&d);
-	strlcpy(g->name, new_name, NAMEDATALEN);
+	namestrcpy((Name) g->definition.name, new_name);
 	dt_registry_changed();
 	dt_change_end();
 }
@@ -244,12 +381,13 @@ begin_drop(DtGroup *g, bool force)
 	if (members > 0 && !force)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("resource group \"%s\" is in use", g->name),
+				 errmsg("resource group \"%s\" is in use",
+						g->definition.name),
 				 errdetail_plural("%d session is a member of the group.",
 								  "%d sessions are members of the group.",
 								  members, members),
 				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
-						 quote_literal_cstr(g->name))));
+						 quote_literal_cstr(g->definition.name))));
 	g->being_dropped = true;
 	LWLockRelease(dt_shared->registry_lock);
 }
@@ -260,7 +398,6 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	DtDefinitions d;
 	DtDefinition *definition;
 	DtGroup    *g;
-	int			i;
 
 	dt_grant_remove_unusable();
 	dt_change_begin(&d);
@@ -292,11 +429,7 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	dt_member_release_all(g);
-	for (i = 0; i < dt_shared->max_grants; i++)
-		if (dt_grants[i].group_id == g->id)
-			dt_grants[i].group_id = 0;
-	g->id = 0;
+	dt_group_end(g);
 	dt_registry_changed();
 	dt_change_end();
 	return true;
@@ -315,7 +448,8 @@ dt_group_reset_stats(const char *name)
 		TimestampTz wall_clock = GetCurrentTimestamp();
 		int64		now = dt_now_us();
 
-		if (g->id == 0 || (name != NULL && strcmp(g->name, name) != 0))
+		if (g->id == 0 ||
+			(name != NULL && strcmp(g->definition.name, name) != 0))
 			continue;
 		found = true;
 		dt_group_lock(g);

@@ -26,6 +26,7 @@ typedef enum DtProperty
 	DT_DIRTY_LIMIT,				/* bytes/s */
 	DT_WAL_LIMIT,				/* bytes/s */
 	DT_BURST,					/* us */
+	DT_FLOOR,					/* bytes/s */
 	DT_OBSERVE					/* 0 or 1 */
 } DtProperty;
 
@@ -37,13 +38,26 @@ extern void dt_group_load_definitions(void);
 
 /*
  * These follow the protocol of change.h.  The caller has checked the names.
- * dt_group_define() returns whether the group was created, dt_group_drop()
- * whether there was one.
+ * dt_group_define() returns whether the group was created,
+ * dt_group_set_threshold() (NULL: none) whether there was anything to change,
+ * dt_group_drop() whether there was a group.
  */
 extern bool dt_group_define(const char *name, DtProperty property, int64 value,
 							DtDefine how);
+extern bool dt_group_set_threshold(const char *name, DtSignal signal,
+								   const DtThreshold *threshold);
 extern void dt_group_rename(const char *old_name, const char *new_name);
 extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
+
+/*
+ * For changes by others, with the registry lock held exclusively (or by the
+ * postmaster at server start): make a free slot a group without members, give
+ * a group another definition, release its members and free its slot.  The
+ * caller calls dt_registry_changed().
+ */
+extern void dt_group_begin(DtGroup *slot, const DtDefinition *d);
+extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
+extern void dt_group_end(DtGroup *g);
 
 /*
  * Suspend a group, or resume it.  The members of a suspended group pause after
@@ -56,5 +70,28 @@ extern bool dt_group_set_suspended(const char *name, bool suspended,
 
 /* Set the counters of a group, or with NULL of all groups, to 0. */
 extern void dt_group_reset_stats(const char *name);
+
+/*
+ * The sampler's word on a group; wake: so that sleepers look at their accounts.
+ */
+extern void dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure,
+								  bool wake);
+
+/* No pressure: nothing presses. */
+extern void dt_pressure_clear(DtGroupPressure *pressure);
+
+/*
+ * With g locked: end the pressure that the sampler has not renewed.  Everybody
+ * who looks at an account or at the rates calls this first, so that a group is
+ * as free as its limits say when the sampler is gone.
+ */
+extern void dt_group_end_pressure(DtGroup *g, int64 now);
+
+static inline void
+dt_group_check_pressure(DtGroup *g, int64 now)
+{
+	if (unlikely(now >= g->pressure.expires))
+		dt_group_end_pressure(g, now);
+}
 
 #endif							/* DT_GROUP_H */

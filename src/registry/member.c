@@ -103,14 +103,54 @@ leave_group(DtMember *member, DtGroup *g)
 	return is_member;
 }
 
+const char *
+dt_member_cause_name(DtPauseCause cause)
+{
+	static const char *const names[DT_PAUSE_CAUSES] = {
+		[DT_BY_DIRTY] = "dirty",
+		[DT_BY_WAL] = "wal",
+		[DT_BY_SUSPEND] = "suspend_group"
+	};
+
+	return names[cause];
+}
+
+int64
+dt_member_xact_paused_us(const DtMember *member)
+{
+	int64		sum = 0;
+	int			cause;
+
+	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
+		sum += member->xact.paused_us[cause];
+	return sum;
+}
+
+static void
+count_time(DtMember *member, int64 now)
+{
+	member->xact.paused_us[member->paused_by] +=
+		now - member->paused_by_since_us;
+	member->paused_by_since_us = now;
+}
+
+void
+dt_member_note_cause(DtMember *member, DtPauseCause cause, int64 now)
+{
+	if (member->paused_in != NULL && member->paused_by != cause)
+		count_time(member, now);
+	member->paused_by = cause;
+}
+
 void
 dt_member_pause(DtMember *member, DtGroup *g, int64 now,
 				TimestampTz wall_clock)
 {
 	if (member->sleepers++ > 0)
 		return;
+	member->xact.group_id = g->id;
 	member->paused_in = g;
-	member->paused_since_us = now;
+	member->paused_by_since_us = member->paused_since_us = now;
 	member->paused_since = wall_clock;
 	g->paused++;
 }
@@ -120,6 +160,7 @@ dt_member_resume(DtMember *member, DtGroup *g, int64 now)
 {
 	if (member->paused_in != g || --member->sleepers > 0)
 		return;
+	count_time(member, now);
 	member->paused_in = NULL;
 	member->stats.paused_us += now - member->paused_since_us;
 	g->stats.paused_us += now - member->paused_since_us;
@@ -417,7 +458,7 @@ dt_member_group_name(DtMember *member, char *name)
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	g = member->group;
 	if (g != NULL)
-		strlcpy(name, g->name, NAMEDATALEN);
+		strlcpy(name, g->definition.name, NAMEDATALEN);
 	LWLockRelease(dt_shared->registry_lock);
 	return g != NULL;
 }

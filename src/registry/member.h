@@ -54,10 +54,19 @@ extern void dt_member_leave_debts(DtMember *member);
  * With g locked: a process of the member (the session or a parallel worker)
  * falls asleep, or wakes up, in a pause for g.  The first that falls asleep
  * begins the member's pause, and the last that wakes up ends it.
+ * dt_member_note_cause() sets the cause of the pause that begins or goes on.
  */
+extern void dt_member_note_cause(DtMember *member, DtPauseCause cause,
+								 int64 now);
 extern void dt_member_pause(DtMember *member, DtGroup *g, int64 now,
 							TimestampTz wall_clock);
 extern void dt_member_resume(DtMember *member, DtGroup *g, int64 now);
+
+/* All pauses of the member's transaction, us; only for its own processes. */
+extern int64 dt_member_xact_paused_us(const DtMember *member);
+
+/* The name of a cause, as the views and the server log have it. */
+extern const char *dt_member_cause_name(DtPauseCause cause);
 
 /*
  * Move the session with that process ID into a group, or out of its group when

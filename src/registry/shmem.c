@@ -10,6 +10,9 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
+#include "access/xlog.h"
 #include "registry/shmem.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -20,6 +23,7 @@
 
 int			dt_max_groups = 64;
 bool		dt_enabled = true;
+bool		dt_follow_primary = true;
 
 DtShared   *dt_shared = NULL;
 DtGroup    *dt_groups = NULL;
@@ -97,6 +101,10 @@ dt_shmem_startup(void)
 		dt_shared->max_grants = dt_max_groups * DT_GRANTS_PER_GROUP;
 		pg_atomic_init_u64(&dt_shared->version, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_enabled);
+		dt_shared->is_standby = access(STANDBY_SIGNAL_FILE, F_OK) == 0;
+		pg_atomic_init_u32(&dt_shared->follows, dt_follow_primary);
+		SpinLockInit(&dt_shared->sampled.lock);
+		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
 		for (i = 0; i < dt_max_groups; i++)
 		{
 			SpinLockInit(&dt_groups[i].lock);
@@ -168,7 +176,7 @@ dt_group_find(const char *name)
 
 	for (i = 0; i < dt_shared->max_groups; i++)
 		if (dt_groups[i].id != 0 && !dt_groups[i].being_dropped &&
-			strcmp(dt_groups[i].name, name) == 0)
+			strcmp(dt_groups[i].definition.name, name) == 0)
 			return &dt_groups[i];
 	return NULL;
 }
@@ -207,6 +215,19 @@ dt_group_lookup_id(const char *name)
 	return id;
 }
 
+bool
+dt_group_lookup_name(uint64 id, char *name)
+{
+	DtGroup    *g;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_id(id);
+	if (g != NULL)
+		strlcpy(name, g->definition.name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return g != NULL;
+}
+
 void
 dt_group_missing(const char *name)
 {
@@ -226,6 +247,35 @@ void
 dt_registry_changed(void)
 {
 	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+}
+
+void
+dt_sampler_register(void)
+{
+	pg_atomic_write_u32(&dt_shared->sampler, (uint32) MyProcNumber);
+}
+
+void
+dt_sampler_unregister(void)
+{
+	pg_atomic_write_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
+}
+
+bool
+dt_sampler_runs(void)
+{
+	return pg_atomic_read_u32(&dt_shared->sampler) !=
+		(uint32) INVALID_PROC_NUMBER;
+}
+
+/* It does no harm when the sampler has exited meanwhile. */
+void
+dt_sampler_wake(void)
+{
+	uint32		number = pg_atomic_read_u32(&dt_shared->sampler);
+
+	if (number != (uint32) INVALID_PROC_NUMBER)
+		SetLatch(&GetPGProcByNumber(number)->procLatch);
 }
 
 DtMember *

@@ -13,7 +13,7 @@
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
- *   members.
+ *   members, and one more what the sampler tells the views.
  *
  * No process sleeps on its latch while it holds one of them.
  *
@@ -31,7 +31,8 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "portability/instr_time.h"
-#include "registry/resource.h"
+#include "registry/definition.h"
+#include "registry/store.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/spin.h"
@@ -57,6 +58,19 @@ typedef struct DtPauseStats
 } DtPauseStats;
 
 /*
+ * What pressure makes of a group's limits.  The sampler renews it several times
+ * a second; see sampler.h.
+ */
+typedef struct DtGroupPressure
+{
+	int64		rate[DT_RESOURCES]; /* no more than this, bytes/s; 0 = free */
+	int64		level;			/* of the worst signal, in thousandths of its
+								 * threshold */
+	int			signal;			/* which one that is, a DtSignal; -1: none */
+	int64		expires;		/* us; from then on this counts no more */
+} DtGroupPressure;
+
+/*
  * One resource group.  The first part is read without the lock whenever a
  * member's statement begins, and is rarely written; the second is written at
  * each charge.  So they do not share a cache line.
@@ -65,11 +79,16 @@ typedef struct DtGroup
 {
 	/* guarded by the registry lock */
 	uint64		id;				/* never reused; 0 = this slot is free */
-	char		name[NAMEDATALEN];
 	bool		being_dropped;	/* cannot be joined any more */
 
 	/*
-	 * Incremented when a limit, the mode or the suspension changes, and when
+	 * What is defined.  Written with the registry lock and, but for the name,
+	 * "lock", so it can be read with either.
+	 */
+	DtDefinition definition;
+
+	/*
+	 * Incremented when a rate, the mode or the suspension changes, and when
 	 * throttling is switched on or off.  Members read it without a lock, and
 	 * charge what they have used if it has changed, as each charge looks at
 	 * all of these.
@@ -84,7 +103,15 @@ typedef struct DtGroup
 	int			members;		/* who has left and still owes does not count */
 	int			paused;			/* sessions that are asleep for it */
 	DtPauseStats stats;			/* since stats_reset */
+	int64		forgiven;		/* debts, because of pressure, since
+								 * stats_reset, bytes */
 	TimestampTz stats_reset;
+	DtGroupPressure pressure;
+
+	/*
+	 * The rates in here are those in force: what is defined or, when that is
+	 * less, what pressure leaves of it.
+	 */
 	DtGroupUsage usage[DT_RESOURCES];
 } DtGroup;
 
@@ -95,6 +122,22 @@ typedef enum DtPauseCause
 	DT_BY_WAL = DT_WAL,
 	DT_BY_SUSPEND				/* suspend_group() */
 } DtPauseCause;
+
+/* A cause that is added gets a name in dt_member_cause_name(), too. */
+#define DT_PAUSE_CAUSES	(DT_BY_SUSPEND + 1)
+
+/*
+ * The pauses of a transaction, and those before its first statement, of the
+ * session and its parallel workers.
+ */
+typedef struct DtXactPauses
+{
+	uint64		group_id;		/* the group of the last one */
+	int64		pauses;
+	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
+	int64		releases;		/* pauses skipped because others waited */
+	int			released_for;	/* process ID of one that waited then */
+} DtXactPauses;
 
 typedef struct DtMemberUsage
 {
@@ -165,21 +208,60 @@ typedef struct DtMember
 	 * a debt, by the lock of that debt's group.
 	 */
 	DtPauseStats stats;			/* since it joined */
+	DtXactPauses xact;			/* reset by the session, while it is awake */
 	int			sleepers;		/* processes asleep: session and workers */
 	DtGroup    *paused_in;		/* the group that counts the pause */
 	DtPauseCause paused_by;
+	int64		paused_by_since_us; /* since when for that cause */
 	int64		paused_since_us;	/* start of the pause, monotonic clock */
 	TimestampTz paused_since;	/* the same as a timestamp */
 
 	DtDebt		debts[DT_DEBTS];
 } DtMember;
 
+/* Sizes of texts, with the zero at the end. */
+#define DT_HOST_SIZE	256
+#define DT_PORT_SIZE	32
+#define DT_ERROR_SIZE	512
+
 /* A role that may join a group; guarded by the registry lock. */
 typedef struct DtGrantSlot
 {
 	uint64		group_id;		/* 0 = this slot is free */
 	Oid			role;
+	int			group;			/* subscript of the group */
 } DtGrantSlot;
+
+/* What the process that follows the primary has to tell. */
+typedef struct DtFollowing
+{
+	int			pid;			/* 0: it does not run */
+	char		host[DT_HOST_SIZE]; /* of whom it asks; empty: not known */
+	char		port[DT_PORT_SIZE];
+	int64		questions;		/* asked since it was started */
+	TimestampTz last_success;	/* 0: none */
+	TimestampTz failing_since;	/* 0: the last question was answered well */
+	char		error[DT_ERROR_SIZE];	/* the last one, empty: none */
+} DtFollowing;
+
+/* What the sampler knows of a signal. */
+typedef struct DtSignalInfo
+{
+	bool		followed;		/* by a group; else the rest means nothing */
+	DtSignalState state;
+	int64		value;			/* unless the state is DT_SIGNAL_ABSENT */
+	int64		read_at;		/* time of the last fresh value, us; 0 = none */
+	char		reason[DT_REASON_SIZE]; /* why there is no new value, or empty */
+} DtSignalInfo;
+
+/* The last samples, for the views. */
+typedef struct DtSampled
+{
+	slock_t		lock;			/* guards all of this; taken last */
+	int64		at;				/* when the signals were sampled, us; 0 =
+								 * never */
+	DtSignalInfo signals[DT_SIGNALS];
+} DtSampled;
 
 typedef struct DtShared
 {
@@ -187,10 +269,17 @@ typedef struct DtShared
 	LWLock	   *registry_lock;
 	pg_atomic_uint64 version;	/* see dt_registry_version() */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
+	pg_atomic_uint32 sampler;	/* proc number; see dt_sampler_wake() */
+	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups */
 	int			n_members;		/* slots in the array of members */
 	int			max_grants;		/* slots in the array of grants */
-	uint64		last_id;		/* registry lock */
+	DtStamp		stamp;			/* of the definitions; like them, written with
+								 * the change lock and the registry lock */
+	bool		is_standby;		/* was it started as one? */
+	pg_atomic_uint32 follows;	/* dirty_throttle.follow_primary; written by
+								 * the postmaster only */
+	DtFollowing following;		/* registry lock */
 } DtShared;
 
 extern DtShared *dt_shared;
@@ -204,6 +293,7 @@ extern DtGrantSlot *dt_grants;
 /* Parameters. */
 extern int	dt_max_groups;
 extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
+extern bool dt_follow_primary;	/* use dt_standby_follows() */
 extern void dt_assign_enabled(bool newval, void *extra);
 
 /* Microseconds of a monotonic clock; rates never see the wall clock. */
@@ -232,29 +322,43 @@ dt_shmem_available(void)
 
 /*
  * Hold back SIGTERM while a spinlock is held.  The core's handler of that
- * signal ends a background worker at any instruction.
+ * signal ends a background worker at any instruction, up to 18; later an
+ * extension's own handler may.
  */
 extern void dt_defer_termination(void);
 extern void dt_allow_termination(void);
 
+/* Take and release a spinlock. */
+static inline void
+dt_spin_lock(slock_t *lock)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_defer_termination();
+	SpinLockAcquire(lock);
+}
+
+static inline void
+dt_spin_unlock(slock_t *lock)
+{
+	SpinLockRelease(lock);
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_allow_termination();
+}
+
 /*
- * Take and release a group's spinlock.  A signal handler, which may have
- * interrupted the holder, must not wait for it: see dt_group_try_lock().
+ * The same of a group.  A signal handler, which may have interrupted the
+ * holder, must not wait for it: see dt_group_try_lock().
  */
 static inline void
 dt_group_lock(DtGroup *g)
 {
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_defer_termination();
-	SpinLockAcquire(&g->lock);
+	dt_spin_lock(&g->lock);
 }
 
 static inline void
 dt_group_unlock(DtGroup *g)
 {
-	SpinLockRelease(&g->lock);
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_allow_termination();
+	dt_spin_unlock(&g->lock);
 }
 
 /* The same without waiting: false when it is taken. */
@@ -310,6 +414,9 @@ extern DtGroup *dt_group_find_id(uint64 id);
 /* The same, taking the registry lock: the ID of that group, or 0. */
 extern uint64 dt_group_lookup_id(const char *name);
 
+/* Copies the name of a group, taking that lock.  False: it was dropped. */
+extern bool dt_group_lookup_name(uint64 id, char *name);
+
 /* ERROR: there is no such group. */
 extern void dt_group_missing(const char *name);
 
@@ -319,6 +426,15 @@ extern void dt_group_missing(const char *name);
  */
 extern uint64 dt_registry_version(void);
 extern void dt_registry_changed(void);
+
+/*
+ * The sampler runs in this process from now on, or no longer.  Who gives a
+ * group a threshold wakes it, as it sleeps while there is none.
+ */
+extern void dt_sampler_register(void);
+extern void dt_sampler_unregister(void);
+extern void dt_sampler_wake(void);
+extern bool dt_sampler_runs(void);
 
 /* The slot of this process. */
 extern DtMember *dt_member_mine(void);

@@ -4,8 +4,8 @@
  *		The durable file of group definitions.
  *
  * Format: a header (magic, version, number and size of the entries, the same
- * of the grants), the entries, the grants, a CRC-32C over all that comes
- * before it; integers in the machine's own byte order, like the rest of the
+ * of the grants, the stamp of the definitions, the system identifier), the
+ * entries, the grants, a CRC-32C over all that comes before it; integers in the machine's own byte order, like the rest of the
  * data directory.  The file is always replaced as a whole: written under a
  * temporary name, flushed, renamed.
  *
@@ -29,6 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "engine/rate.h"
 #include "miscadmin.h"
 #include "port/pg_crc32c.h"
@@ -47,6 +48,8 @@ typedef struct StoreHeader
 	uint32		entry_size;
 	uint32		n_grants;
 	uint32		grant_size;
+	DtStamp		stamp;
+	uint64		system_identifier;	/* of the server that has written it */
 } StoreHeader;
 
 /* What all versions have in common: magic and version. */
@@ -122,6 +125,10 @@ find_damage(const char *image, size_t size, StoreHeader *header)
 static void
 unpack(const char *image, const StoreHeader *header, DtDefinitions *d)
 {
+	d->stamp = header->stamp;
+	/* as timelines of another server mean nothing here */
+	if (header->system_identifier != GetSystemIdentifier())
+		d->stamp.timeline = 0;
 	d->n_groups = header->n_entries;
 	d->n_grants = header->n_grants;
 	d->groups = palloc0(Max(d->n_groups, 1) * sizeof(DtDefinition));
@@ -149,48 +156,134 @@ dt_definitions_find(const DtDefinitions *d, const char *name)
 	return NULL;
 }
 
-/*
- * Are the values in range?  The checksum only says that the bytes are those
- * that were written.  Returns what is wrong, or NULL.
- */
-static const char *
-find_invalid(const DtDefinitions *definitions)
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp((*(DtDefinition *const *) a)->name,
+				  (*(DtDefinition *const *) b)->name);
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	uint64		id_a = (*(DtDefinition *const *) a)->id;
+	uint64		id_b = (*(DtDefinition *const *) b)->id;
+
+	return (id_a > id_b) - (id_a < id_b);
+}
+
+static int
+compare_grants(const void *a, const void *b)
+{
+	const DtGrant *grant_a = *(DtGrant *const *) a;
+	const DtGrant *grant_b = *(DtGrant *const *) b;
+	int			result = strcmp(grant_a->group_name, grant_b->group_name);
+
+	return result != 0 ? result :
+		(grant_a->role > grant_b->role) - (grant_a->role < grant_b->role);
+}
+
+/* Pointers to the elements of an array, sorted. */
+static void **
+sort_pointers(void *array, int n, size_t size,
+			  int (*compare) (const void *, const void *))
+{
+	void	  **sorted = palloc(Max(n, 1) * sizeof(void *));
+	int			i;
+
+	for (i = 0; i < n; i++)
+		sorted[i] = (char *) array + i * size;
+	qsort(sorted, n, sizeof(void *), compare);
+	return sorted;
+}
+
+static int
+find_twins(void **sorted, int n, int (*compare) (const void *, const void *))
 {
 	int			i;
-	int			r;
 
-	for (i = 0; i < definitions->n_groups; i++)
+	for (i = 1; i < n; i++)
+		if (compare(&sorted[i - 1], &sorted[i]) == 0)
+			return i;
+	return 0;
+}
+
+static const char *
+twins(const DtDefinitions *d, void **sorted, int i, const char *what)
+{
+	int			a = (DtDefinition *) sorted[i - 1] - d->groups + 1;
+	int			b = (DtDefinition *) sorted[i] - d->groups + 1;
+
+	return psprintf("groups %d and %d have the same %s", Min(a, b), Max(a, b),
+					what);
+}
+
+/*
+ * The checksum only says that the bytes are those that were written.
+ */
+const char *
+dt_definitions_find_invalid(const DtDefinitions *d)
+{
+	void	  **by_id;
+	void	  **by_name;
+	void	  **grants;
+	int			i;
+
+	if (d->stamp.change < 0 || d->stamp.change > DT_CHANGE_MAX)
+		return psprintf("its change has the number " INT64_FORMAT,
+						d->stamp.change);
+	for (i = 0; i < d->n_groups; i++)
 	{
-		const DtDefinition *d = &definitions->groups[i];
-		const DtDefinition *same;
+		const DtDefinition *definition = &d->groups[i];
+		const char *wrong;
 
-		if (!is_name(d->name))
+		if (!is_name(definition->name))
 			return psprintf("group %d has no valid name", i + 1);
-		for (r = 0; r < DT_RESOURCES; r++)
-			if (d->rate[r] < 0 || d->rate[r] > DT_RATE_MAX)
-				return psprintf("group %d has a rate of " INT64_FORMAT " bytes/s",
-								i + 1, d->rate[r]);
-		if (d->burst_us < 0 || d->burst_us > DT_RATE_MAX_BURST_US)
-			return psprintf("group %d has a burst of " INT64_FORMAT " us",
-							i + 1, d->burst_us);
-		if (d->observe != 0 && d->observe != 1)
-			return psprintf("group %d has mode " INT64_FORMAT,
-							i + 1, d->observe);
-		same = dt_definitions_find(definitions, d->name);
-		if (same != d)
-			return psprintf("entries %d and %d have the same name",
-							(int) (same - definitions->groups) + 1, i + 1);
+		if (definition->id == 0)
+			return psprintf("group %d has no ID", i + 1);
+		wrong = dt_definition_find_invalid(definition);
+		if (wrong != NULL)
+			return psprintf("group %d has %s", i + 1, wrong);
 	}
-	for (i = 0; i < definitions->n_grants; i++)
-	{
-		const DtGrant *grant = &definitions->grants[i];
+	by_name = sort_pointers(d->groups, d->n_groups, sizeof(DtDefinition),
+							compare_names);
+	if ((i = find_twins(by_name, d->n_groups, compare_names)) > 0)
+		return twins(d, by_name, i, "name");
+	by_id = sort_pointers(d->groups, d->n_groups, sizeof(DtDefinition),
+						  compare_ids);
+	if ((i = find_twins(by_id, d->n_groups, compare_ids)) > 0)
+		return twins(d, by_id, i, "ID");
 
-		if (!is_name(grant->group_name) ||
-			dt_definitions_find(definitions, grant->group_name) == NULL ||
-			!OidIsValid(grant->role))
+	for (i = 0; i < d->n_grants; i++)
+	{
+		const DtGrant *grant = &d->grants[i];
+		DtDefinition key;
+		DtDefinition *pkey = &key;
+
+		memcpy(key.name, grant->group_name, NAMEDATALEN);
+		if (!is_name(key.name) || !OidIsValid(grant->role) ||
+			bsearch(&pkey, by_name, d->n_groups, sizeof(void *),
+					compare_names) == NULL)
 			return psprintf("grant %d has no valid group or role", i + 1);
 	}
+	grants = sort_pointers(d->grants, d->n_grants, sizeof(DtGrant),
+						   compare_grants);
+	if (find_twins(grants, d->n_grants, compare_grants) > 0)
+		return pstrdup("there is a grant twice");
+	pfree(by_name);
+	pfree(by_id);
+	pfree(grants);
 	return NULL;
+}
+
+int
+dt_stamp_compare(const DtStamp *a, const DtStamp *b)
+{
+	if (a->timeline != b->timeline)
+		return a->timeline > b->timeline ? 1 : -1;
+	if (a->change != b->change)
+		return a->change > b->change ? 1 : -1;
+	return (int) a->complete - (int) b->complete;
 }
 
 /*
@@ -356,7 +449,7 @@ dt_store_read(DtDefinitions *definitions)
 	if (damage == NULL)
 	{
 		unpack(image, &header, definitions);
-		damage = find_invalid(definitions);
+		damage = dt_definitions_find_invalid(definitions);
 	}
 	if (damage != NULL)
 	{
@@ -402,6 +495,8 @@ dt_store_write(const DtDefinitions *d)
 	header.entry_size = sizeof(DtDefinition);
 	header.n_grants = d->n_grants;
 	header.grant_size = sizeof(DtGrant);
+	header.stamp = d->stamp;
+	header.system_identifier = GetSystemIdentifier();
 	memcpy(image, &header, sizeof(header));
 	memcpy(image + sizeof(header), d->groups, groups_size);
 	memcpy(image + sizeof(header) + groups_size, d->grants, grants_size);

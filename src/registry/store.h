@@ -11,20 +11,11 @@
 #ifndef DT_STORE_H
 #define DT_STORE_H
 
-#include "registry/resource.h"
+#include "registry/definition.h"
 
 /* Relative to the data directory, where a base backup picks it up. */
 #define DT_STORE_FILE			"dirty_throttle.groups"
 #define DT_STORE_DAMAGED_FILE	DT_STORE_FILE ".damaged"
-
-/* What is kept of a group. */
-typedef struct DtDefinition
-{
-	char		name[NAMEDATALEN];	/* zero-padded */
-	int64		rate[DT_RESOURCES]; /* bytes/s, 0 = no limit */
-	int64		burst_us;
-	int64		observe;		/* 1: mode observe; 0: mode enforce */
-} DtDefinition;
 
 /* A role that may join a group. */
 typedef struct DtGrant
@@ -33,8 +24,25 @@ typedef struct DtGrant
 	Oid			role;
 } DtGrant;
 
+/*
+ * Which definitions these are: those of a higher timeline are newer, and of
+ * the same timeline those of a later change.
+ */
+typedef struct DtStamp
+{
+	uint32		timeline;		/* of the primary at the last change; 0: that
+								 * was on a standby that did not follow it */
+	uint32		complete;		/* 0: some of the primary's did not fit here */
+	int64		change;			/* increases with each change; roughly the
+								 * time of it, us since 2000 */
+} DtStamp;
+
+/* The highest number of a change; each server's clock is far from it. */
+#define DT_CHANGE_MAX	(PG_INT64_MAX / 2)
+
 typedef struct DtDefinitions
 {
+	DtStamp		stamp;
 	int			n_groups;
 	int			n_grants;
 	DtDefinition *groups;
@@ -44,6 +52,15 @@ typedef struct DtDefinitions
 /* The definition of a group, NULL when there is none. */
 extern DtDefinition *dt_definitions_find(const DtDefinitions *d,
 										 const char *name);
+
+/* Greater, less or equal 0, as a is newer or older than b, or the same. */
+extern int	dt_stamp_compare(const DtStamp *a, const DtStamp *b);
+
+/*
+ * What is wrong with definitions that come from elsewhere, palloc'd; NULL when
+ * nothing is.
+ */
+extern const char *dt_definitions_find_invalid(const DtDefinitions *d);
 
 /*
  * Read all definitions into palloc'd memory, at server start.  A damaged file

@@ -11,13 +11,13 @@
 #include "postgres.h"
 
 #include "backend/live.h"
-#include "registry/shmem.h"
+#include "registry/group.h"
 #include "sql/group_info.h"
 
 static void
 copy_usage(DtGroupUsageInfo *info, DtGroupUsage *use, int64 now)
 {
-	info->limit = use->rate.rate;
+	info->effective = use->rate.rate;
 	info->rate = dt_meter_rate(&use->meter, now);
 	info->used = use->used;
 	info->debt = dt_rate_group_debt(&use->rate, now);
@@ -41,17 +41,18 @@ dt_group_info_groups(DtGroupInfo **infos)
 
 		if (g->id == 0)
 			continue;
-		strlcpy(info->name, g->name, NAMEDATALEN);
+		info->definition = g->definition;
 		info->now = now = dt_now_us();
 		dt_group_lock(g);
+		dt_group_check_pressure(g, now);
 		info->members = g->members;
 		info->paused = g->paused;
-		info->burst_us = g->usage[DT_DIRTY].rate.burst_us;
-		info->observe = g->observe;
 		info->suspended_hard = g->suspended_hard;
 		info->suspended_since = g->suspended_since;
 		info->stats = g->stats;
+		info->forgiven = g->forgiven;
 		info->stats_reset = g->stats_reset;
+		info->pressure = g->pressure;
 		for (r = 0; r < DT_RESOURCES; r++)
 			copy_usage(&info->usage[r], &g->usage[r], now);
 		dt_group_unlock(g);
@@ -75,7 +76,7 @@ copy_member(DtMemberInfo *info, int number, DtDebt *debt, DtGroup *g)
 	int			r;
 
 	memset(info, 0, sizeof(*info));
-	strlcpy(info->group_name, g->name, NAMEDATALEN);
+	strlcpy(info->group_name, g->definition.name, NAMEDATALEN);
 	dt_group_lock(g);
 	if (debt != NULL ? debt->group != g : m->group != g)
 		still = false;

@@ -12,7 +12,7 @@
 
 typedef struct DtGroupUsageInfo
 {
-	int64		limit;			/* bytes/s, 0 = no limit */
+	int64		effective;		/* the rate in force, bytes/s, 0 = none */
 	double		rate;			/* measured, bytes/s */
 	int64		used;			/* bytes */
 	int64		debt;			/* bytes */
@@ -21,16 +21,16 @@ typedef struct DtGroupUsageInfo
 
 typedef struct DtGroupInfo
 {
-	char		name[NAMEDATALEN];
+	DtDefinition definition;
 	int64		now;			/* time of the snapshot, us */
 	int			members;
 	int			paused;
-	int64		burst_us;
-	bool		observe;
 	bool		suspended_hard;
 	TimestampTz suspended_since;	/* 0 = it is not */
 	DtPauseStats stats;
+	int64		forgiven;		/* because of pressure, bytes */
 	TimestampTz stats_reset;
+	DtGroupPressure pressure;
 	DtGroupUsageInfo usage[DT_RESOURCES];
 } DtGroupInfo;
 

@@ -14,10 +14,16 @@
 
 #include "backend/blockers.h"
 #include "backend/live.h"
+#include "backend/pause_log.h"
 #include "backend/session.h"
 #include "backend/transaction.h"
+#include "follow/follow.h"
+#include "registry/standby.h"
 #include "sql/guc.h"
 #include "utils/guc.h"
+
+/* It has a show hook, and no value. */
+static char *definitions;
 
 void
 dt_guc_init(void)
@@ -102,6 +108,18 @@ dt_guc_init(void)
 							NULL,
 							NULL);
 
+	DefineCustomIntVariable("dirty_throttle.log_min_pause",
+							"Sets the minimum pause time of a transaction above which its pauses are logged.",
+							"The pauses before, in and after the transaction count together. 0 logs each transaction that has paused, -1 none.",
+							&dt_log_min_pause_ms,
+							-1,
+							-1, INT_MAX,
+							PGC_SUSET,
+							GUC_UNIT_MS,
+							NULL,
+							NULL,
+							NULL);
+
 	DefineCustomBoolVariable("dirty_throttle.interrupt_pauses",
 							 "Enables pauses where a running statement checks for interrupts.",
 							 "When off, whatever returns and changes no rows in a plan for a while (index builds, rewrites, VACUUM, COPY, sorts) runs at full speed meanwhile. It is paid for at the next row, before the next statement, or after the transaction.",
@@ -112,6 +130,39 @@ dt_guc_init(void)
 							 NULL,
 							 NULL,
 							 NULL);
+
+	DefineCustomBoolVariable("dirty_throttle.follow_primary",
+							 "Makes the resource groups of a standby follow those of its primary.",
+							 "When off, a standby has resource groups of its own, which can be changed. It has no effect on a server that is not a standby.",
+							 &dt_follow_primary,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL,
+							 dt_assign_follow_primary,
+							 NULL);
+
+	DefineCustomStringVariable("dirty_throttle.primary_conninfo",
+							   "Sets the connection string by which a standby asks for the resource groups of another server.",
+							   "An empty string means that it asks the server of primary_conninfo.",
+							   &dt_primary_conninfo,
+							   "",
+							   PGC_SIGHUP,
+							   GUC_SUPERUSER_ONLY,
+							   NULL,
+							   NULL,
+							   NULL);
+
+	DefineCustomStringVariable("dirty_throttle.definitions",
+							   "Shows all resource groups and grants as one line of text.",
+							   "This is how they come to a standby.",
+							   &definitions,
+							   "",
+							   PGC_INTERNAL,
+							   GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   NULL,
+							   NULL,
+							   dt_show_definitions);
 
 	DefineCustomIntVariable("dirty_throttle.max_groups",
 							"Sets the maximum number of resource groups.",

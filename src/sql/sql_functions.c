@@ -16,12 +16,15 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xlog.h"
+#include "backend/account.h"
 #include "backend/interrupt.h"
 #include "backend/session.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "pressure/signals.h"
 #include "registry/grant.h"
 #include "registry/group.h"
 #include "registry/member.h"
@@ -42,6 +45,9 @@ PG_FUNCTION_INFO_V1(set_group_wal_limit);
 PG_FUNCTION_INFO_V1(reset_group_wal_limit);
 PG_FUNCTION_INFO_V1(set_group_burst);
 PG_FUNCTION_INFO_V1(set_group_mode);
+PG_FUNCTION_INFO_V1(set_group_pressure);
+PG_FUNCTION_INFO_V1(reset_group_pressure);
+PG_FUNCTION_INFO_V1(set_group_floor);
 PG_FUNCTION_INFO_V1(suspend_group);
 PG_FUNCTION_INFO_V1(resume_group);
 PG_FUNCTION_INFO_V1(set_session_group);
@@ -103,23 +109,23 @@ get_group(FunctionCallInfo fcinfo)
 }
 
 /*
- * The second argument of some, from 0 to max; "unit" ends the message.
+ * The second argument of some, from min to max; "unit" ends the message.
  */
 static float8
-get_number(FunctionCallInfo fcinfo, const char *what, int64 max,
+get_number(FunctionCallInfo fcinfo, const char *what, int64 min, int64 max,
 		   const char *unit)
 {
 	float8		value;
 
 	check_not_null(fcinfo, 1, what);
 	value = PG_GETARG_FLOAT8(1);
-	if (isnan(value) || value < 0 || value > max)
+	if (isnan(value) || value < min || value > max)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s %s is out of range", what,
 						float8out_internal(value)),
-				 errdetail("The valid range is from 0 to " INT64_FORMAT " %s",
-						   max, unit)));
+				 errdetail("The valid range is from " INT64_FORMAT " to " INT64_FORMAT " %s",
+						   min, max, unit)));
 	return value;
 }
 
@@ -133,7 +139,7 @@ set_limit(FunctionCallInfo fcinfo, DtProperty limit, const char *what,
 {
 	char	   *name = get_group(fcinfo);
 	float8		kb = what == NULL ? 0 :
-		get_number(fcinfo, what, DT_RATE_MAX / 1000,
+		get_number(fcinfo, what, 0, DT_RATE_MAX / 1000,
 				   "KB/s (1 KB = 1000 bytes); 0 means no limit.");
 	int64		rate = kb > 0 ? Max((int64) rint(kb * 1000), 1) : 0;
 
@@ -179,7 +185,8 @@ Datum
 set_group_burst(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
-	float8		ms = get_number(fcinfo, "burst", DT_RATE_MAX_BURST_US / 1000,
+	float8		ms = get_number(fcinfo, "burst", 0,
+								DT_RATE_MAX_BURST_US / 1000,
 								"milliseconds of the group's limits.");
 
 	dt_group_define(name, DT_BURST, (int64) rint(ms * 1000), DT_ALTER);
@@ -203,6 +210,113 @@ set_group_mode(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/*
+ * The second argument, which names a signal.
+ */
+static DtSignal
+get_signal(FunctionCallInfo fcinfo)
+{
+	check_not_null(fcinfo, 1, "signal");
+	return dt_signal_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+}
+
+/*
+ * Dirty memory below what the kernel waits for is not written until it is old,
+ * so a group at such a threshold waits for that.
+ */
+static void
+notice_kernel_waits(const DtThreshold *t)
+{
+	char		reason[DT_REASON_SIZE];
+	int64		threshold = t->value;
+	int64		limit;
+	int64		background;
+
+	if (dt_look_kernel_background(&background, reason) != DT_LOOK_MEASURED)
+		return;
+	if (t->unit == DT_UNIT_SHARE)
+	{
+		if (dt_look_kernel_limit(&limit, reason) != DT_LOOK_MEASURED)
+			return;
+		threshold = (int64) (limit * (threshold / 1e6));
+	}
+	if (threshold < background)
+		ereport(NOTICE,
+				(errmsg("the threshold is lower than the amount of dirty memory at which the kernel begins to write"),
+				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
+						   background >> 20),
+				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
+}
+
+Datum
+set_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	DtSignal	signal = get_signal(fcinfo);
+	char		reason[DT_REASON_SIZE];
+	DtThreshold threshold;
+
+	check_not_null(fcinfo, 3, "argument \"ignore\"");
+	threshold = dt_threshold_parse(signal, PG_ARGISNULL(2) ? NULL :
+								   text_to_cstring(PG_GETARG_TEXT_PP(2)),
+								   PG_GETARG_INT32(3));
+	if (!dt_signal_is_available(signal, threshold.unit, reason))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("signal \"%s\" is not available on this server",
+						dt_signal_name(signal)),
+				 errdetail("%s", reason),
+				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
+	(void) dt_group_set_threshold(name, signal, &threshold);
+	if (signal == DT_KERNEL_DIRTY)
+		notice_kernel_waits(&threshold);
+	if (!dt_sampler_runs())
+		ereport(NOTICE,
+				(errmsg("signals are not measured at present"),
+				 RecoveryInProgress() ?
+				 errdetail("The server is in recovery.") :
+				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
+				 RecoveryInProgress() ? 0 :
+				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+	PG_RETURN_VOID();
+}
+
+Datum
+reset_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	DtSignal	signal = get_signal(fcinfo);
+
+	if (!dt_group_set_threshold(name, signal, NULL))
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
+						name, dt_signal_name(signal))));
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_floor(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	float8		kb = get_number(fcinfo, "floor", 1, DT_RATE_MAX / 1000,
+								"KB/s (1 KB = 1000 bytes).");
+
+	dt_group_define(name, DT_FLOOR, (int64) rint(kb * 1000), DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The caller has suspended a group.  Is this session one of those that stop?
+ */
+static bool
+is_suspended_by(const char *name)
+{
+	char		own[NAMEDATALEN];
+
+	return dt_account_lock_and_follow() && dt_account_is_suspended(false) &&
+		dt_member_group_name(dt_session_slot, own) && strcmp(name, own) == 0;
+}
+
 Datum
 suspend_group(PG_FUNCTION_ARGS)
 {
@@ -210,6 +324,12 @@ suspend_group(PG_FUNCTION_ARGS)
 
 	check_not_null(fcinfo, 1, "argument \"hard\"");
 	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
+	if (is_suspended_by(name))
+		ereport(NOTICE,
+				(errmsg("this session is a member of resource group \"%s\", so it is suspended, too",
+						name),
+				 errhint("To let it continue, use SELECT resume_group(%s) in a session outside the group.",
+						 quote_literal_cstr(name))));
 	PG_RETURN_VOID();
 }
 

@@ -11,25 +11,33 @@
 
 #include "catalog/pg_authid.h"
 #include "fmgr.h"
+#include "follow/follow.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "pressure/signals.h"
 #include "registry/change.h"
 #include "registry/grant.h"
+#include "registry/member.h"
 #include "sql/group_info.h"
+#include "sql/signal_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(dirty_throttle_ddl);
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
+PG_FUNCTION_INFO_V1(dirty_throttle_following);
+PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
+PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 PG_FUNCTION_INFO_V1(suggest_group_limits);
 
 /* The number of columns of the widest row. */
-#define MAX_COLUMNS		23
+#define MAX_COLUMNS		29
 
 /* A row being put together. */
 typedef struct Row
@@ -124,6 +132,22 @@ put_call(FunctionCallInfo fcinfo, const char *function, const char *arguments)
 }
 
 /*
+ * The arguments of set_group_pressure() for this threshold.
+ */
+static char *
+threshold_arguments(const char *name, DtSignal signal, const DtThreshold *t)
+{
+	char	   *value = dt_threshold_text(t);
+	char	   *result = psprintf("%s, '%s'", name, dt_signal_name(signal));
+
+	if (value != NULL)
+		result = psprintf("%s, '%s'", result, value);
+	if (t->ignore > 0)
+		result = psprintf("%s, %d", result, t->ignore);
+	return result;
+}
+
+/*
  * The definitions as SQL.  Properties that have their default are left out,
  * except for the dirty rate limit, which creates the group.
  */
@@ -132,6 +156,7 @@ dirty_throttle_ddl(PG_FUNCTION_ARGS)
 {
 	DtDefinitions d;
 	int			i;
+	int			s;
 
 	dt_sql_need_library();
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -155,6 +180,14 @@ dirty_throttle_ddl(PG_FUNCTION_ARGS)
 		if (g->observe)
 			put_call(fcinfo, "set_group_mode",
 					 psprintf("%s, 'observe'", name));
+		if (g->floor != DT_PRESSURE_DEFAULT_FLOOR)
+			put_call(fcinfo, "set_group_floor",
+					 psprintf("%s, %s", name,
+							  float8out_internal(g->floor / 1000.0)));
+		for (s = 0; s < DT_SIGNALS; s++)
+			if (dt_definition_follows(g, s))
+				put_call(fcinfo, "set_group_pressure",
+						 threshold_arguments(name, s, &g->threshold[s]));
 	}
 	for (i = 0; i < d.n_grants; i++)
 	{
@@ -182,15 +215,16 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 	for (i = 0; i < n; i++)
 	{
 		DtGroupInfo *g = &groups[i];
+		DtDefinition *d = &g->definition;
 		DtGroupUsageInfo *dirty = &g->usage[DT_DIRTY];
 		DtGroupUsageInfo *wal = &g->usage[DT_WAL];
 		Row			row = {0};
 
-		add_name(&row, g->name);
-		add_thousandths(&row, dirty->limit);
+		add_name(&row, d->name);
+		add_thousandths(&row, d->rate[DT_DIRTY]);
 		add(&row, Int32GetDatum(g->members), false);
 		add(&row,
-			Float8GetDatum(dirty->limit / 1000.0 / Max(g->members, 1)),
+			Float8GetDatum(d->rate[DT_DIRTY] / 1000.0 / Max(g->members, 1)),
 			g->members == 0);
 		add(&row, Int32GetDatum(g->paused), false);
 		add_thousandths(&row, dirty->rate);
@@ -199,18 +233,26 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->stats.paused_us);
 		add_thousandths(&row, dirty->debt);
 		add_time(&row, g->stats_reset);
-		add_thousandths(&row, wal->limit);
+		add_thousandths(&row, d->rate[DT_WAL]);
 		add_thousandths(&row, wal->rate);
 		add_int(&row, wal->used);
 		add_thousandths(&row, wal->debt);
 		add_int(&row, g->stats.wal_pauses);
-		add_thousandths(&row, g->burst_us);
-		add_text(&row, mode_name(g->observe));
+		add_thousandths(&row, d->burst_us);
+		add_text(&row, mode_name(d->observe));
 		add_int(&row, g->stats.observed_pauses);
 		add_thousandths(&row, g->stats.observed_pause_us);
 		add_time(&row, g->suspended_since);
 		add(&row, BoolGetDatum(g->suspended_hard), g->suspended_since == 0);
 		add_int(&row, g->stats.releases);
+		add_thousandths(&row, dirty->effective);
+		add_thousandths(&row, wal->effective);
+		add(&row, Float8GetDatum(g->pressure.level / 1000.0),
+			g->pressure.signal < 0);
+		add_text(&row, g->pressure.signal < 0 ? NULL :
+				 dt_signal_name(g->pressure.signal));
+		add_thousandths(&row, d->floor);
+		add_thousandths(&row, g->forgiven);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -219,7 +261,6 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_sessions(PG_FUNCTION_ARGS)
 {
-	static const char *const causes[] = {"dirty", "wal", "suspend_group"};
 	DtMemberInfo *members;
 	bool		all;
 	int			n;
@@ -247,7 +288,8 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_time(&row, m->paused_since);
 		add_int(&row, m->used[DT_WAL]);
 		add_thousandths(&row, m->debt[DT_WAL]);
-		add_text(&row, m->paused_since ? causes[m->paused_by] : NULL);
+		add_text(&row, m->paused_since ? dt_member_cause_name(m->paused_by) :
+				 NULL);
 		add_int(&row, m->stats.observed_pauses);
 		add_thousandths(&row, m->stats.observed_pause_us);
 		add(&row, BoolGetDatum(m->moved), false);
@@ -275,6 +317,138 @@ dirty_throttle_grants(PG_FUNCTION_ARGS)
 
 		add_name(&row, grants[i].group_name);
 		add(&row, ObjectIdGetDatum(grants[i].role), false);
+		put(fcinfo, &row);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * From whom the definitions come, and errors, are for those who may see the
+ * same of the WAL receiver.
+ */
+Datum
+dirty_throttle_following(PG_FUNCTION_ARGS)
+{
+	DtFollowInfo info;
+	DtFollowing *f = &info.following;
+	Row			row = {0};
+	bool		all;
+	bool		asks;
+
+	dt_sql_need_library();
+	InitMaterializedSRF(fcinfo, 0);
+	all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	dt_follow_info(&info);
+	asks = all && f->host[0] != '\0';
+
+	add_text(&row, info.status);
+	add_text(&row, asks ? f->host : NULL);
+	add(&row, Int32GetDatum(asks ? atoi(f->port) : 0),
+		!asks || f->port[0] == '\0');
+	add_int(&row, info.stamp.timeline);
+	add_int(&row, info.stamp.change);
+	add_int(&row, f->questions);
+	add_time(&row, f->last_success);
+	add_time(&row, f->failing_since);
+	add_text(&row, all && f->error[0] != '\0' ? f->error : NULL);
+	add(&row, Int32GetDatum(f->pid), f->pid == 0);
+	put(fcinfo, &row);
+	return (Datum) 0;
+}
+
+/*
+ * A value of a signal, or a threshold, in the unit that the views have for the
+ * signal; NULL if it is not known.
+ */
+static void
+add_value(Row *row, DtSignal signal, DtUnit unit, int64 value, bool known)
+{
+	char		reason[DT_REASON_SIZE];
+	int64		limit;
+	double		result = value;
+
+	if (unit == DT_UNIT_US)
+		result /= 1000;
+	else if (signal == DT_DIRTY_BUFFERS && unit == DT_UNIT_BYTES)
+		result *= 100.0 / ((double) NBuffers * BLCKSZ);
+	else if (signal == DT_KERNEL_DIRTY && unit == DT_UNIT_SHARE)
+	{
+		known = known &&
+			dt_look_kernel_limit(&limit, reason) == DT_LOOK_MEASURED;
+		result = known ? result * (limit / 1e6) : 0;
+	}
+	else if (unit == DT_UNIT_SHARE)
+		result /= 10000;
+	add(row, Float8GetDatum(result), !known || unit == DT_UNIT_NONE);
+}
+
+static void
+add_unit(Row *row, DtSignal signal)
+{
+	if (signal == DT_DIRTY_BUFFERS || signal == DT_IO_PRESSURE)
+		add_text(row, "percent");
+	else
+		add_text(row, dt_signal_unit(signal) == DT_UNIT_US ? "ms" : "bytes");
+}
+
+Datum
+dirty_throttle_thresholds(PG_FUNCTION_ARGS)
+{
+	DtDefinitions d;
+	int			i;
+	int			s;
+
+	dt_sql_need_library();
+	InitMaterializedSRF(fcinfo, 0);
+	dt_definitions_copy(&d);
+	for (i = 0; i < d.n_groups; i++)
+	{
+		for (s = 0; s < DT_SIGNALS; s++)
+		{
+			DtThreshold *t = &d.groups[i].threshold[s];
+			Row			row = {0};
+
+			if (t->unit == DT_UNIT_UNUSED)
+				continue;
+			add_name(&row, d.groups[i].name);
+			add_text(&row, dt_signal_name(s));
+			add_text(&row, dt_threshold_text(t));
+			add_value(&row, s, t->unit, t->value, true);
+			add_unit(&row, s);
+			add(&row, Int32GetDatum(t->ignore), s != DT_REPLICA_LAG);
+			put(fcinfo, &row);
+		}
+	}
+	return (Datum) 0;
+}
+
+Datum
+dirty_throttle_pressure(PG_FUNCTION_ARGS)
+{
+	static const char *const states[] = {
+		[DT_SIGNAL_ABSENT] = "absent",
+		[DT_SIGNAL_FRESH] = "fresh",
+		[DT_SIGNAL_STALE] = "stale"
+	};
+	int			s;
+
+	dt_sql_need_library();
+	InitMaterializedSRF(fcinfo, 0);
+	for (s = 0; s < DT_SIGNALS; s++)
+	{
+		DtSignalView view;
+		Row			row = {0};
+
+		dt_signal_view(s, &view);
+		add_text(&row, dt_signal_name(s));
+		add(&row, BoolGetDatum(view.available), false);
+		add_text(&row, view.reason[0] ? view.reason : NULL);
+		add(&row, Int32GetDatum(view.groups), false);
+		add_value(&row, s, dt_signal_unit(s), view.value, view.has_value);
+		add_unit(&row, s);
+		add_text(&row, view.groups > 0 ? states[view.state] : NULL);
+		add_time(&row, view.measured_at);
+		add_time(&row, view.stale_since);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -319,8 +493,8 @@ suggest_group_limits(PG_FUNCTION_ARGS)
 		DtGroupInfo *g = &groups[i];
 		Row			row = {0};
 
-		add_name(&row, g->name);
-		add_text(&row, mode_name(g->observe));
+		add_name(&row, g->definition.name);
+		add_text(&row, mode_name(g->definition.observe));
 		add_time(&row, g->stats_reset);
 		add_histogram(&row, &g->usage[DT_DIRTY].histogram, g->now);
 		add_histogram(&row, &g->usage[DT_WAL].histogram, g->now);

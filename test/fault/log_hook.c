@@ -1,11 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * log_hook.c
- *		Another extension that uses emit_log_hook; for test/t/056_interrupt.pl,
- *		which compiles it and loads it before and after dirty_throttle.
+ *		Another extension that uses emit_log_hook; for test/t/056_interrupt.pl
+ *		and 058_log_min_pause.pl, which compile it and load it before and
+ *		after dirty_throttle.
  *
  * It counts the messages that it sees, for log_hook_seen().  With
- * log_hook.chains = off it does not call the hooks behind it.
+ * log_hook.chains = off it does not call the hooks behind it, and with
+ * log_hook.fails = on it fails when pauses are logged.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +31,7 @@ void		_PG_init(void);
 
 static emit_log_hook_type next = NULL;
 static bool chains = true;
+static bool fails = false;
 static int	own = 0;
 static int	probes = 0;			/* dirty_throttle's self-test */
 static int	listings = 0;		/* of memory contexts */
@@ -41,6 +44,8 @@ count(ErrorData *message)
 	const char *function = message->funcname ? message->funcname : "";
 	const char *said = message->message ? message->message : "";
 
+	if (fails && strstr(said, " paused for ") != NULL)
+		ereport(ERROR, (errmsg("log_hook has failed")));
 	if (strcmp(function, "log_hook_say") == 0)
 		own++;
 	else if (strncmp(said, "dirty_throttle: ", 16) == 0)
@@ -77,6 +82,10 @@ _PG_init(void)
 	DefineCustomBoolVariable(CLASS ".chains",
 							 "Calls the hooks behind it.",
 							 NULL, &chains, true, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable(CLASS ".fails",
+							 "Fails when pauses are logged.",
+							 NULL, &fails, false, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	next = emit_log_hook;
 	emit_log_hook = count;

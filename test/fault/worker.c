@@ -11,7 +11,7 @@
  *					whenever signals are about to be unblocked; see unmask.c
  *
  * The worker leaves SIGTERM to the core's handler, which ends it at whatever
- * instruction it is.  When that is in a critical section, or after a commit
+ * instruction it is; from 19 on, at the next check for interrupts.  When that is in a critical section, or after a commit
  * record, it is a PANIC; so a worker that gets it at random must not write.
  *
  * Who works on an account writes to a member's slot, with the group locked.
@@ -30,6 +30,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "access/xact.h"
@@ -89,7 +90,7 @@ locked_group(void)
 		if (groups[i].id == 0)
 			continue;
 		if (TAS(&groups[i].lock))
-			return groups[i].name;
+			return groups[i].definition.name;
 		S_UNLOCK(&groups[i].lock);
 	}
 	return NULL;
@@ -115,8 +116,8 @@ static void
 written(int sig, siginfo_t *info, void *context)
 {
 	char	   *where = info->si_addr;
+	const sigset_t *mask = &((ucontext_t *) context)->uc_sigmask;
 	const char *name;
-	sigset_t	mask;
 
 	if (where < pages || where >= pages + pages_size)
 	{
@@ -124,13 +125,14 @@ written(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	mprotect(pages, pages_size, PROT_READ | PROT_WRITE);
+	/* the timer's handler, which writes there, too, was held back until now */
+	sigprocmask(SIG_SETMASK, mask, NULL);
 	name = locked_group();
 	if (where < members || where >= members + members_size || name == NULL)
 		return;					/* the trap is set again in the next round */
-	sigprocmask(SIG_SETMASK, NULL, &mask);
 	say("fault: SIGTERM while ");
 	say(name);
-	say(sigismember(&mask, SIGALRM) ?
+	say(sigismember(mask, SIGALRM) ?
 		" is locked in a timer's handler\n" : " is locked\n");
 	kill(getpid(), SIGTERM);
 	sleep_ms(TRAP_SLEEP_MS);
@@ -185,6 +187,7 @@ fault_worker_main(Datum main_arg)
 	struct sigaction action = {.sa_sigaction = written,.sa_flags = SA_SIGINFO};
 
 	find_shared_memory();
+	sigaddset(&action.sa_mask, SIGALRM);
 	sigaction(SIGSEGV, &action, NULL);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(main_arg),

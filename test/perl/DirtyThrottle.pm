@@ -199,8 +199,8 @@ sub _row
 {
 	my ($self, $query) = @_;
 	my $out = $self->sql(
-		"SELECT key || '=' || coalesce('=' || value, '')
-		 FROM ($query LIMIT 1) q, json_each_text(row_to_json(q))");
+		"SELECT j.key || '=' || coalesce('=' || j.value, '')
+		 FROM ($query LIMIT 1) q, json_each_text(row_to_json(q)) j");
 	my %row = map { /^(\w+)=(?:=(.*))?$/s ? ($1 => $2) : () } split /\n/, $out;
 
 	return %row ? \%row : undef;

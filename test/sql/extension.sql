@@ -6,7 +6,9 @@
 
 -- Nothing is there before CREATE EXTENSION but the parameters.
 SELECT comment FROM pg_available_extensions WHERE name = 'dirty_throttle';
+\set VERBOSITY terse
 SELECT dirty_throttle_ddl();
+\set VERBOSITY default
 
 CREATE EXTENSION dirty_throttle;
 
@@ -63,12 +65,23 @@ SELECT set_group_burst('grp_a', 5);
 SELECT set_group_burst('grp_a', 20);	-- the default again
 SELECT set_group_mode('grp_a', 'observe');
 SELECT set_group_mode('grp_a', 'enforce');
+SELECT set_group_floor('select', 12.5);
+SELECT set_group_floor('grp_a', 1);
+SELECT set_group_floor('grp_a', 64);	-- the default again
+SELECT set_group_pressure('select', 'dirty_buffers', '12.5%');
+SELECT set_group_pressure('it''s "quoted" \ and %s', 'replica_lag', '2s', 1);
+SELECT set_group_pressure('it''s "quoted" \ and %s', 'checkpoint');
+SELECT set_group_pressure('grp_a', 'slot_lag', '5GB');
+SELECT set_group_pressure('grp_a', 'checkpoint');
+SELECT reset_group_pressure('grp_a', 'checkpoint');
 CREATE ROLE "regress_dt ""it's"" \ one";
 SELECT grant_group_use('it''s "quoted" \ and %s', 'regress_dt "it''s" \ one');
 SELECT grant_group_use('grp_a', 'regress_dt "it''s" \ one');
 CREATE VIEW all_groups AS
-SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode
-FROM dirty_throttle_groups;
+SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, floor,
+       signal, threshold, ignored_standbys
+FROM dirty_throttle_groups
+     LEFT JOIN dirty_throttle_thresholds USING (group_name);
 CREATE TABLE saved_ddl AS SELECT sql FROM dirty_throttle_ddl() AS sql;
 CREATE TABLE saved_groups AS TABLE all_groups;
 CREATE TABLE saved_grants AS TABLE dirty_throttle_grants;
@@ -110,7 +123,7 @@ DROP VIEW all_groups;
 SET dirty_throttle."group" = 'grp_a';
 DROP EXTENSION dirty_throttle;
 SELECT proname FROM pg_proc
-WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits)|(suspend|resume|session|join)_group|joined_group';
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits|floor|pressure)|(suspend|resume|session|join)_group|joined_group';
 SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
 SHOW dirty_throttle."group";
 CREATE TABLE copied (line text);

@@ -96,6 +96,15 @@ SELECT suspend_group(hard => true, group_name => 'grp_w'); :show
 SELECT suspend_group('grp_w', false); :show
 SELECT resume_group('grp_w'); :show
 SELECT resume_group('grp_w'); :show
+-- a notice for a member, which would stop at the end of the transaction
+SET dirty_throttle."group" = 'grp_w';
+BEGIN;
+SELECT suspend_group('grp_a');
+SELECT suspend_group('grp_w');
+SELECT resume_group('grp_a');
+SELECT resume_group('grp_w');
+COMMIT;
+RESET dirty_throttle."group";
 SELECT drop_resource_group('grp_w');
 
 -- Definitions are not transactional.

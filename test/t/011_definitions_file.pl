@@ -18,7 +18,7 @@ use POSIX qw(mkfifo);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $dt = DirtyThrottle::Life->new('store');
+my $dt = DirtyThrottle::Life->new('store', init => [ allows_streaming => 1 ]);
 my $node = $dt->node;
 my $dir = $node->data_dir;
 my $file = "$dir/dirty_throttle.groups";
@@ -39,6 +39,11 @@ $dt->sql(
 	         set_group_wal_limit('grp_a', 2000.25),
 	         set_group_burst('grp_b', 1500.5),
 	         set_group_mode('grp_c', 'observe'),
+	         set_group_floor('grp_b', 123.5),
+	         set_group_pressure('grp_b', 'replica_lag', '1500ms', 2),
+	         set_group_pressure('grp_b', 'checkpoint'),
+	         set_group_pressure('grp_c', 'slot_lag', '3GB'),
+	         set_group_pressure('grp_c', 'dirty_buffers', '12.5%'),
 	         grant_group_use('grp_a', 'app')});
 is($dt->definitions, $expected, 'groups as defined');
 my $expected_ddl = ddl();
@@ -46,6 +51,11 @@ like($expected_ddl, $_, "$_")
   foreach qr/set_group_wal_limit\('grp_a', 2000.25\)/,
   qr/set_group_burst\('grp_b', 1500.5\)/,
   qr/set_group_mode\('grp_c', 'observe'\)/,
+  qr/set_group_floor\('grp_b', 123.5\)/,
+  qr/set_group_pressure\('grp_b', 'replica_lag', '1500ms', 2\)/,
+  qr/set_group_pressure\('grp_b', 'checkpoint'\)/,
+  qr/set_group_pressure\('grp_c', 'slot_lag', '3GB'\)/,
+  qr/set_group_pressure\('grp_c', 'dirty_buffers', '12.5%'\)/,
   qr/grant_group_use\('grp_a', 'app'\)/;
 ok(-f $file, 'the definitions file is there');
 is((stat $file)[2] & 0777, (stat "$dir/PG_VERSION")[2] & 0777,
@@ -53,8 +63,8 @@ is((stat $file)[2] & 0777, (stat "$dir/PG_VERSION")[2] & 0777,
 my $good = slurp_file($file);
 
 # The format, see store.c: header, entries, grants, checksum.
-my $header = 6 * 4;
-my $entry = 64 + 4 * 8;
+my $header = 6 * 4 + 2 * 4 + 2 * 8;
+my $entry = 8 + 64 + 5 * 8 + 6 * 16;
 my $grant = 64 + 4;
 is(length $good, $header + 3 * $entry + $grant + 4, 'its size');
 
@@ -70,22 +80,45 @@ sub crc32c
 	return $crc ^ 0xffffffff;
 }
 
-# A file with a checksum that fits: of entries (name, limits, burst, mode) and
-# grants (name, role).
+# The header: magic, version, number and size of the entries, the same of the
+# grants; timeline, complete, change; system identifier.
+my @good_header = unpack 'L8qQ', $good;
+
+# The IDs of groups.
+my %id = map {
+	my ($id, $name) = unpack 'QZ64', substr $good, $header + $_ * $entry, $entry;
+	$name => $id
+} 0 .. 2;
+
+# A file with a checksum that fits: of entries (name, limits, burst, mode,
+# floor, value and unit and "ignore" of each threshold; the last ones may be left
+# out) and grants (name, role).  The end of the header may be left out.
 sub image
 {
 	my ($header, @records) = @_;
-	my $body = pack('L*', @$header) . join '',
-	  map { pack @$_ == 2 ? 'a64L' : 'a64q4', @$_ } @records;
+	my @default = (64000, (0) x 18);
+	my @header = @$header;
+	my $n = 0;
+
+	push @header, @good_header[ @header .. $#good_header ] if @header >= 6;
+	my $body = pack(@header >= 6 ? 'L8qQ' : 'L*', @header) . join '', map {
+		$n++;
+		@$_ == 2
+		  ? pack('a64L', @$_)
+		  : pack('Qa64q5(ql2)6', $id{ $_->[0] } // $n,
+			@$_, @default[ @$_ - 5 .. $#default ])
+	} @records;
 
 	return $body . pack 'L', crc32c($body);
 }
 
-my @good_header = unpack 'L6', $good;
 my @abc = (
 	[ 'grp_a', 12288500, 2000250, 20000, 0 ],
-	[ 'grp_b', 0, 0, 1500500, 0 ],
-	[ 'grp_c', 3072000, 0, 20000, 1 ]);
+	[ 'grp_b', 0, 0, 1500500, 0, 123500, 1500000, 2, 2, (0) x 3, 0, 1 ],
+	[
+		'grp_c', 3072000, 0, 20000, 1, 64000, (0) x 3, 3 << 30, 3, 0, (0) x 3,
+		125000, 4
+	]);
 my $grant_a = [ 'grp_a', $app ];
 is(unpack('H*', image(\@good_header, @abc, $grant_a)),
 	unpack('H*', $good), 'the format is known to this test');
@@ -237,9 +270,41 @@ foreach my $flip (
 		[ 'a', 0, 0, 3600000001, 0 ]);
 	$nonsense->('no mode that there is',
 		qr/group 3 has mode 2/, @abc[ 0, 1 ], [ 'a', 0, 0, 0, 2 ]);
+	$nonsense->('no floor',
+		qr/group 1 has a floor of 0 bytes\/s/, [ 'a', (0) x 5 ]);
+	$nonsense->('too high a floor',
+		qr/group 1 has a floor of 16777216001 bytes\/s/,
+		[ 'a', (0) x 4, 16777216001 ]);
+	foreach my $t (
+		[ 'replica_lag', 0, 1, 2, 0 ],
+		[ 'replica_lag', 0, 2000000, 5, 0 ],
+		[ 'replica_lag', 0, 2000000, -1, 0 ],
+		[ 'replica_lag', 0, 2000000, 3, 0 ],
+		[ 'replica_lag', 0, 2000000, 2, -1 ],
+		[ 'replica_lag', 0, 2000000, 0, 0 ],
+		[ 'slot_lag', 1, 1 << 30, 3, 1 ],
+		[ 'checkpoint', 2, 1, 1, 0 ],
+		[ 'io_pressure', 5, 1000001, 4, 0 ])
+	{
+		my ($signal, $number, $value, $unit, $ignore) = @$t;
+
+		$nonsense->("$signal: $value, unit $unit, ignore $ignore",
+			qr/group 1 has a threshold of $value for signal "$signal"/,
+			[ 'a', (0) x 4, 64000, (0) x (3 * $number), $value, $unit, $ignore ]);
+	}
 	$nonsense->('a name twice',
-		qr/entries 1 and 3 have the same name/,
+		qr/groups 1 and 3 have the same name/,
 		@abc[ 0, 1 ], [ 'grp_a', 7, 0, 0, 0 ]);
+	{
+		local $id{grp_b} = $id{grp_a};
+		$nonsense->('an ID twice', qr/groups 1 and 2 have the same ID/, @abc);
+		local $id{grp_c} = 0;
+		$nonsense->('no ID', qr/group 3 has no ID/, @abc);
+	}
+	check_damage(
+		'a change that cannot be',
+		image([ @good_header[ 0 .. 7 ], -1 ], @abc, $grant_a),
+		qr/its change has the number -1/);
 	$nonsense->('a grant for no group',
 		qr/grant 2 has no valid group or role/,
 		@abc, $grant_a, [ 'nobody', $app ]);
@@ -247,6 +312,8 @@ foreach my $flip (
 		qr/grant 1 has no valid group or role/, @abc, [ '', $app ]);
 	$nonsense->('a grant whose name has no end',
 		qr/grant 1 has no valid group or role/, @abc, [ 'x' x 64, $app ]);
+	$nonsense->('a grant twice', qr/there is a grant twice/,
+		@abc, $grant_a, $grant_a);
 	$nonsense->('a grant to nobody',
 		qr/grant 1 has no valid group or role/, @abc, [ 'grp_a', 0 ]);
 }
@@ -440,6 +507,9 @@ sub check_unchanged
 		"reset_group_wal_limit('grp_a')",
 		"set_group_burst('grp_a', 1)",
 		"set_group_mode('grp_a', 'observe')",
+		"set_group_floor('grp_a', 1)",
+		"set_group_pressure('grp_a', 'checkpoint')",
+		"reset_group_pressure('grp_b', 'checkpoint')",
 		"grant_group_use('grp_b', 'app')",
 		"revoke_group_use('grp_a', 'app')")
 	{
@@ -477,6 +547,9 @@ sub check_works_again
 		"$what: and it lasts");
 	$dt->sql(
 		q{SELECT drop_resource_group('new'), create_resource_group('grp_b'),
+		         set_group_floor('grp_b', 123.5),
+		         set_group_pressure('grp_b', 'replica_lag', '1500ms', 2),
+		         set_group_pressure('grp_b', 'checkpoint'),
 		         set_group_burst('grp_b', 1500.5)});
 	is($dt->definitions, $expected, "$what: as before");
 }

@@ -50,7 +50,7 @@ my @views = split /\n/, $s->query(
 	  ORDER BY 1});
 
 cmp_ok(scalar @calls, '>=', 22, 'all functions are looked at');
-is(scalar @views, 4, 'and all views');
+is(scalar @views, 7, 'and all views');
 foreach my $call (@calls, @views)
 {
 	my $result = $s->run($call);

@@ -1,5 +1,5 @@
-# Groups are local to a node: a standby and a backup start with those of the
-# moment the backup was taken, and then each has its own.
+# A standby and a backup start with the groups of the moment the backup was
+# taken.  When a standby does not follow its primary, each then has its own.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,6 +48,8 @@ my $primary_groups = $primary->definitions;
 my $standby_node = PostgreSQL::Test::Cluster->new('standby');
 $standby_node->init_from_backup($primary->node, 'with_groups',
 	has_streaming => 1);
+$standby_node->append_conf('postgresql.conf',
+	'dirty_throttle.follow_primary = off');
 $standby_node->start;
 my $standby = DirtyThrottle::Life->over($standby_node);
 is($standby->definitions, $expected, 'a standby has the groups of the backup');
@@ -64,7 +66,7 @@ like($copy->definitions, qr/\bgrp_a=3\b/, 'and can change them');
 $copy->stop;
 
 #
-# Node-local
+# Local to each
 #
 $primary->limit('grp_a', 5);
 $primary->sql("SELECT create_resource_group('another')");

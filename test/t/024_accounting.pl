@@ -6,7 +6,8 @@
 # track_planning) the same for statements at top level, utility commands
 # included.  Neither sees
 #	- what parsing and analysis dirty: hint bits of catalog pages, for
-#	  catalog rows that nobody has looked at yet,
+#	  catalog rows that nobody has looked at yet; the same for what parallel
+#	  workers dirty before and after they run their part of a plan,
 #	- what commit, abort and the exit of a session dirty: with wal_level
 #	  minimal the pages of new relations, which are logged then,
 #	- statements that fail.
@@ -178,11 +179,35 @@ check('a transaction rolled back', '',
 
 $s->query('SET max_parallel_workers_per_gather = 3;
 	SET max_parallel_maintenance_workers = 3;
-	SET parallel_leader_participation = off');
+	SET parallel_leader_participation = off;
+	SET min_parallel_index_scan_size = 0');
 check('parallel query', '', 'SELECT count(*) FROM fresh', $n);
 check('a parallel CREATE INDEX', '', 'CREATE INDEX ON fresh (id)', $n);
 check('a parallel CREATE TABLE AS', 'DROP TABLE IF EXISTS made',
 	'CREATE TABLE made AS SELECT * FROM fresh', $n);
+
+check('a parallel VACUUM', 'CREATE INDEX ON fresh (id); CREATE INDEX ON fresh (filler)',
+	"DELETE FROM fresh WHERE id % 2 = 0;\nVACUUM (PARALLEL 2) fresh", $n / 2);
+
+# To open the table, a worker calls a function that its leader has called long
+# ago, and is the first to see that its new catalog row is committed; and that
+# the old one, on the same page or another, is not valid any more.
+$dt->sql("CREATE FUNCTION handler(internal) RETURNS table_am_handler
+		LANGUAGE internal AS 'heap_tableam_handler';
+	CREATE ACCESS METHOD other TYPE TABLE HANDLER handler;
+	CREATE TABLE by_am USING other AS $rows");
+settle();
+foreach my $changed (0, 1)
+{
+	$s->query('SELECT count(*) FROM by_am');
+	$dt->sql('ALTER FUNCTION handler COST 2') if $changed;
+	$dt->sql('CHECKPOINT');
+	$dt->sql('SELECT pg_stat_statements_reset()');
+	my $before = charged();
+	$s->query('SELECT count(*) FROM by_am');
+	between(charged() - $before - statements_total(), $changed, 2 * $changed,
+		"blocks that parallel workers dirty while they start");
+}
 
 # ------------------------------------------------------------------ EXPLAIN
 

@@ -29,6 +29,7 @@ autovacuum_vacuum_cost_delay = 2ms
 autovacuum_vacuum_cost_limit = 10000
 autovacuum_freeze_max_age = 100000
 log_autovacuum_min_duration = 0
+dirty_throttle.log_min_pause = 500ms
 synchronous_commit = off
 dirty_throttle.group = 'everybody'
 });
@@ -127,6 +128,51 @@ diag(sprintf 'no group %.2f s, group %.2f s for %d blocks: %.0f of %d KB/s',
 	$free_s, $paced_s, $charged, $charged * $dt->block_kb / $paced_s, $limit);
 between(100 * $charged * $dt->block_kb / $paced_s / $limit,
 	75, 125, 'autovacuum in a group: % of the limit');
+
+# the server log has its pauses
+my $log = slurp_file($dt->node->logfile);
+my ($worker) = $log =~ /\[(\d+)\][^\n]*automatic vacuum of table "postgres\.public\.b"/;
+my ($paused_ms) = $log =~ /LOG:  process $worker paused for ([\d.]+) ms in resource group "grp_a"\n[^\n]*Causes: dirty/;
+between($paused_ms, 500, $paced_s * 1000, 'the server log: paused for, ms');
+# Its parallel workers pay with it.
+SKIP:
+{
+	skip 'no parallel autovacuum before 19', 5
+	  if $dt->node->pg_version->major < 19;
+
+	my $workers = q{SELECT count(*) FROM pg_stat_activity
+		WHERE backend_type = 'parallel worker' AND wait_event = 'DirtyThrottle'};
+	my $mark = -s $dt->node->logfile;
+	my ($log, $dirtied);
+
+	$dt->set_conf('autovacuum_max_parallel_workers', '2');
+	$dt->sql("CREATE TABLE p (id int, a int) WITH (autovacuum_enabled = off,
+			autovacuum_parallel_workers = 2, autovacuum_vacuum_threshold = 1,
+			autovacuum_vacuum_scale_factor = 0,
+			autovacuum_analyze_threshold = 2000000);
+		INSERT INTO p SELECT i, i * 7 % 1000003 FROM generate_series(1, 300000) i");
+	$dt->sql("CREATE INDEX ON p ($_)") foreach qw(id a id,a a,id);
+	$dt->sql('DELETE FROM p WHERE id % 3 = 0; CHECKPOINT');
+	$before = $dt->group_row('grp_a')->{blocks_dirtied};
+	$dt->sql('ALTER TABLE p SET (autovacuum_enabled = on)');
+	ok(poll_until(sub { $dt->sql($workers) > 0 }, 60), 'parallel workers pause');
+	ok( poll_until(
+			sub {
+				$log = slurp_file($dt->node->logfile, $mark);
+				return $log =~ /vacuum of table "postgres\.public\.p"(.*?elapsed: )/s
+				  && $dt->group_row('grp_a')->{active_processes} == 0;
+			},
+			60),
+		'the autovacuum ends, and has paid');
+	like($log, qr/parallel workers: index vacuum: 2 planned, 2 launched/,
+		'it had parallel workers');
+	($dirtied) = $log =~ /table "postgres\.public\.p".*?, (\d+) dirtied/s;
+	between($dirtied, 2000, 20000, 'what it says that it has dirtied');
+	# and a few of the catalogs
+	between($dt->group_row('grp_a')->{blocks_dirtied} - $before,
+		$dirtied, $dirtied + 200, 'it is charged, with the workers');
+	$dt->sql('DROP TABLE p');
+}
 
 # while it runs, the view shows it
 $dt->limit(grp_a => 4000);

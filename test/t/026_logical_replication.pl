@@ -30,6 +30,7 @@ wal_receiver_status_interval = 1s
 wal_receiver_timeout = 12s
 wal_retrieve_retry_interval = 100ms
 max_logical_replication_workers = 8
+dirty_throttle.log_min_pause = 100ms
 });
 my $connection = $publisher->node->connstr . ' dbname=postgres';
 my $s;
@@ -149,8 +150,14 @@ ok($dt->group_row('grp_a')->{debt_kb} > 0, 'and owed');
 between($dt->group_row('grp_a')->{blocks_dirtied} - $row->{blocks_dirtied},
 	1000, 1060, 'blocks');
 
-# Many transactions: at the limit, and the publisher hears of it all the time.
 paid_s(time);
+my $worker =
+  $dt->sql('SELECT pid FROM pg_stat_subscription WHERE relid IS NULL');
+like(slurp_file($dt->node->logfile),
+	qr/LOG:  process $worker paused for [\d.]+ ms in resource group "grp_a"\n[^\n]*Causes: dirty .*in flight: 0\.000 ms, after it: [1-9]/,
+	'the server log has its pause');
+
+# Many transactions: at the limit, and the publisher hears of it all the time.
 $row = $dt->group_row('grp_a');
 $start = time;
 $publisher->sql("DO \$\$ BEGIN FOR i IN 1..400 LOOP

@@ -343,7 +343,7 @@ check_rate(
 
 $r = check_rate(
 	'VACUUM of dirty buffers', sub { create_dirty_dead_rows('t', $rows) },
-	'VACUUM t', $rows * 0.08, 400);
+	'VACUUM t', $rows * ($dt->node->pg_version->major < 19 ? 0.08 : 0.06), 400);
 between($r->{dirty_kb}, 0, 800, 'which dirties little: KB of blocks');
 
 # It pays while it runs, not all of it afterwards.

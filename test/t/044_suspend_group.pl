@@ -199,6 +199,16 @@ is( $dt->sql('SELECT wait_event_type, wait_event
 is($dt->session_row($s)->{pauses}, $dt->group_row('grp_a')->{pauses},
 	'it is a pause like others, in the session and in the group');
 is($dt->group_row('grp_a')->{wal_pauses}, 0, 'but not for the WAL');
+
+# That was longer than max_commit_pause; nothing of it is left to be paid before
+# the next transaction.
+check_resume('soft', $s);
+suspend();
+$s->send('INSERT INTO t VALUES (-3)');
+check_suspended('soft, after a long pause', $s, 'after transaction');
+is($dt->sql('SELECT count(*) FROM t WHERE id = -3'),
+	1, 'soft, after a long pause: it stops after its work, not before');
+
 my @ms;
 foreach (1 .. 5)
 {

@@ -20,7 +20,7 @@ use Test::More;
 
 my $limit = 20000;    # KB/s
 
-my $dt = DirtyThrottle::Life->new('grants');
+my $dt = DirtyThrottle::Life->new('grants', init => [ allows_streaming => 1 ]);
 my $version = $dt->sql("SELECT current_setting('server_version_num')");
 $dt->limit(grp_a => $limit);
 $dt->limit(grp_b => 0);
@@ -413,6 +413,9 @@ foreach my $change (
 	"reset_group_wal_limit('brief')",
 	"set_group_burst('brief', 7)",
 	"set_group_mode('brief', 'observe')",
+	"set_group_floor('brief', 7)",
+	"set_group_pressure('brief', 'checkpoint')",
+	"reset_group_pressure('brief', 'checkpoint')",
 	"create_resource_group('newer', 7)",
 	"rename_resource_group('newer', 'newest')",
 	"drop_resource_group('newest')",
@@ -571,19 +574,30 @@ $dt->sql(
 		set_group_burst('it''s \ "odd"', 0),
 		set_group_mode('it''s \ "odd"', 'observe'),
 		set_group_wal_limit('wal_only', 5),
-		set_group_burst('wal_only', 1234.5)});
+		set_group_burst('wal_only', 1234.5),
+		set_group_floor('wal_only', 0.5e3),
+		set_group_pressure('wal_only', 'replica_lag', '90s', ignore => 1),
+		set_group_pressure('wal_only', 'slot_lag', '1536MB'),
+		set_group_pressure('wal_only', 'checkpoint'),
+		set_group_pressure('it''s \ "odd"', 'dirty_buffers', '33.25')});
 $dt->sql(qq{SELECT grant_group_use('wal_only', rolname)
 	FROM pg_roles WHERE rolname ~ '^Odd'});
 my $ddl = ddl();
-my $full = q{SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode
-	FROM dirty_throttle_groups ORDER BY group_name COLLATE "C"};
+my $full = q{SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode,
+		floor, signal, threshold, threshold_value, unit, ignored_standbys
+	FROM dirty_throttle_groups LEFT JOIN dirty_throttle_thresholds USING (group_name)
+	ORDER BY group_name COLLATE "C", signal};
 $before = $dt->sql($full);
 $all = grants();
 like($ddl, qr/^SELECT public\.grant_group_use\('wal_only', E?'Odd "role"/m,
 	'the DDL has the grants');
 like($ddl, qr/^SELECT public\.set_group_wal_limit\('wal_only', 5\);/m,
 	'and WAL limits');
-unlike($ddl, qr/set_group_burst\('grp_a'|set_group_mode\('grp_a'/,
+like($ddl, qr/^SELECT public\.set_group_pressure\('wal_only', $_\);/m,
+	"and pressure: $_")
+  foreach qr/'replica_lag', '90s', 1/, qr/'slot_lag', '1536MB'/,
+  qr/'checkpoint'/;
+unlike($ddl, qr/set_group_(burst|mode|floor|pressure)\('grp_a'/,
 	'but no defaults');
 $dt->sql('SELECT drop_resource_group(group_name, force => true)
 	FROM dirty_throttle_groups');
@@ -603,6 +617,9 @@ my %calls = (
 	reset_group_wal_limit => "'grp_a'",
 	set_group_burst => "'grp_a', 20",
 	set_group_mode => "'grp_a', 'enforce'",
+	set_group_floor => "'grp_a', 64",
+	set_group_pressure => "'grp_a', 'checkpoint'",
+	reset_group_pressure => "'grp_a', 'checkpoint'",
 	suspend_group => "'grp_a', false",
 	resume_group => "'grp_a'",
 	set_session_group => 'pg_backend_pid(), NULL',

@@ -187,7 +187,7 @@ END;};
 my $revoke = 'REVOKE ALL ON FUNCTION group_limit(text) FROM PUBLIC;';
 my $comment = q{COMMENT ON FUNCTION group_limit(text) IS 'Returns a limit.';};
 my ($view) = $script =~ /^CREATE (VIEW dirty_throttle_groups AS\n.*?;)$/ms;
-my $new_view = $view =~ s/releases(?=\nFROM)/releases, burst AS burst_ms/r;
+my $new_view = $view =~ s/(?=\nFROM)/, burst AS burst_ms/r;
 isnt($new_view, $view, 'the view gets a column');
 my $column = q{COMMENT ON COLUMN dirty_throttle_groups.burst_ms IS 'Burst';};
 my $added = join "\n", $function, $revoke, $comment, $column;

@@ -286,8 +286,10 @@ $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	SELECT set_group_wal_limit('archive', 0);
 	SELECT set_group_dirty_limit('trial', 100);
 	SELECT set_group_mode('trial', 'observe');
+	SELECT set_group_pressure('trial', 'dirty_buffers', '90%');
 	SELECT set_group_dirty_limit('suspended', 5000);
 	SELECT set_group_dirty_limit('guests', 0);
+	SELECT set_group_pressure('guests', 'checkpoint');
 	SELECT set_group_dirty_limit('busy', 8000);
 	SELECT set_group_wal_limit('busy', 100000);
 	ALTER ROLE etl SET dirty_throttle."group" = 'batch';
@@ -506,6 +508,29 @@ foreach my $who (sort keys %user)
 			@{ doc_rows($session, 'Observe mode', 1) }),
 		"$who: suggestions");
 
+	# Which signal slows a group down
+	$heading = 'Which signal slows a group down';
+	is_deeply(
+		{ map { $_->{group_name} => [ @$_{qw(pressure_signal floor)} ] }
+			  @{ doc_rows($session, $heading) } },
+		{ guests => [ 'checkpoint', 64 ], trial => [ 'dirty_buffers', 64 ] },
+		"$who: by what groups are slowed down");
+	is_deeply(
+		[ map { [ @$_{qw(group_name signal threshold_value unit state)} ] }
+			  @{ doc_rows($session, $heading, 1) } ],
+		[
+			[ 'guests', 'checkpoint', undef, 'bytes', 'fresh' ],
+			[ 'trial', 'dirty_buffers', 90, 'percent', 'fresh' ]
+		],
+		"$who: the signals that they follow");
+	my %signals = map { $_->{signal} => $_ }
+	  @{ rows($session, $exporter->{queries}{dirty_throttle_signal}{text}) };
+	is_deeply(
+		[ map { [ $_, @{ $signals{$_} }{qw(unit groups fresh)} ] } sort keys %signals ],
+		[ [ 'checkpoint', 'bytes', 1, 1 ], [ 'dirty_buffers', 'percent', 1, 1 ] ],
+		"$who: metrics of signals");
+	cmp_ok($signals{checkpoint}{value}, '>', 1e6, "$who: their values");
+
 	# Every member is shown by what is for members, every group by the others.
 	is_deeply(
 		[ sort { $a <=> $b } map { $_->{pid} }
@@ -514,7 +539,6 @@ foreach my $who (sort keys %user)
 			$archive, $suspended, $trial, $moved, $busy ],
 		"$who: which members use it");
 	foreach my $query (
-		[ 'Watch it' ],
 		[ 'How far the limits are used' ],
 		[ 'How much has been paused' ])
 	{
@@ -523,6 +547,11 @@ foreach my $who (sort keys %user)
 			[ qw(archive batch busy guests nightly suspended trial) ],
 			"$who: @$query: all groups");
 	}
+
+	is_deeply(
+		[ sort map { $_->{group} } @{ doc_rows($session, 'Watch it') } ],
+		[ qw(archive batch busy guests nightly suspended trial) ],
+		"$who: watched: all groups");
 
 	# The metrics of a group are the view's columns.  Debts shrink meanwhile,
 	# and what is busy has the next test.
@@ -560,6 +589,10 @@ foreach my $who (sort keys %user)
 				paused_seconds_total => $v{paused_time} / 1000,
 				observed_pauses_total => $v{observed_pauses},
 				observed_pause_seconds_total => $v{observed_pause_time} / 1000,
+				effective_dirty_limit_bytes_per_second => 1000 * $v{effective_dirty_limit},
+				effective_wal_limit_bytes_per_second => 1000 * $v{effective_wal_limit},
+				pressure => $v{pressure} // 0,
+				pressure_forgiven_bytes_total => 1000 * $v{pressure_forgiven_kb},
 			},
 			"$who: $group: metrics are what the view says");
 	}
@@ -594,7 +627,7 @@ foreach my $who (sort keys %user)
 
 	is_deeply(
 		metric_rows($session, 'dirty_throttle'),
-		{ '' => { enabled => 1, settings_without_group => 1 } },
+		{ '' => { enabled => 1, settings_without_group => 1, not_following => 0 } },
 		"$who: the server");
 }
 
@@ -637,17 +670,48 @@ sub percent_by_counter
 at_limit(\&percent_by_counter, 'rate() of the counter');
 poll_until(sub { time > $busy_since + 6 });
 at_limit(\&percent_by_doc, 'how far the limit is used');
-my ($watched) = grep { $_->{group_name} eq 'busy' }
-  @{ doc_rows($user{exporter}, 'Watch it') };
-is_deeply([ @$watched{qw(dirty_limit members)} ],
-	[ 8000, 1 ], 'watched: limit and members');
+my %watched = map { $_->{group} => $_ } @{ doc_rows($user{exporter}, 'Watch it') };
+is_deeply([ @{ $watched{busy} }{qw(limit wal_limit)} ],
+	[ 8000, 100000 ], 'watched: limits');
+is($watched{nightly}{paused}, '1 of 1', 'watched: a member that pauses');
 at_limit(
 	sub {
-		my ($row) = grep { $_->{group_name} eq 'busy' }
+		my ($row) = grep { $_->{group} eq 'busy' }
 		  @{ doc_rows($user{exporter}, 'Watch it') };
-		return 100 * $row->{dirty_rate} / $row->{dirty_limit};
+		return 100 * $row->{rate} / $row->{limit};
 	},
 	'watched: rate');
+
+# What psql prints when a query is watched fits on a screen of 80 columns:
+# whatever the groups' names are with that of the document, names that are not
+# long with that of README.md.
+my ($of_readme) = grep { /dirty_throttle_groups/ }
+  @{ doc_statements(slurp_file("$top/README.md"))->{'Getting started'} };
+foreach my $case (
+	[ 'README.md', $of_readme, 'twenty_characters___' ],
+	[ 'docs/monitoring.md', $doc->{'Watch it'}[0], 'n' x 63 ])
+{
+	my ($name, $query, $group) = @$case;
+
+	$dt->sql("SELECT set_group_dirty_limit('$group', 16777216),
+		set_group_wal_limit('$group', 16777216)");
+	# a rate and a number of members that are as wide
+	my ($out, $err) = run_command(
+		[
+			'psql', '-X', '-P', 'pager=off', '-d',
+			$dt->node->connstr('postgres'), '-c',
+			"SELECT * FROM (\n$query) AS q" =~
+			  s/round\(dirty_rate\)/round(dirty_rate + 16777216)/r =~
+			  s/round\(wal_rate\)/round(wal_rate + 16777216)/r =~
+			  s/paused_processes \|\|/100 + paused_processes ||/r =~
+			  s/\|\| active_processes/|| 100 + active_processes/r
+		]);
+	my ($longest) = sort { $b <=> $a } map { length } split /\n/, $out;
+
+	like($out, qr/16777216 .*16777216/, "watched as in $name: it is watched");
+	between($longest, 40, 80, "watched as in $name: columns of the screen");
+	$dt->sql("SELECT drop_resource_group('$group')");
+}
 ok(!$busy->finished, 'it was busy all the time');
 $dt->cancel_ms($busy);
 

@@ -177,10 +177,13 @@ my %actions = (
 	set_then_call => sub {
 		my ($e) = @_;
 		# after an error the server would skip the call, too, and wait
-		return if $e->{w}->status eq 'E';
+		my $before = $e->{w}->status;
+		return if $before eq 'E';
 		$e->{w}->extended('SET work_mem = 5000')
 		  ->function_call($e->{work_oid}, pack 'N', $n);
 		$e->answer;
+		# from 18 on the call leaves the transaction open that the SET began
+		$e->do('COMMIT') if $before eq 'I' && $e->{w}->status eq 'T';
 	},
 	pipeline => sub {
 		my ($e) = @_;

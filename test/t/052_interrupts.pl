@@ -468,9 +468,10 @@ $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 
 # ------------- a cancel while the client's connection is being looked at
 
+my (@looked_at, $looked_at_since);
 SKIP:
 {
-	skip 'no library can be preloaded here', 4 unless $library;
+	skip 'no library can be preloaded here', 8 unless $library;
 
 	my ($kind) = grep { $_->{name} eq 'after a transaction, suspended' } @kinds;
 	my $s = $pauses->session($kind,
@@ -503,25 +504,46 @@ SKIP:
 	  scalar(grep { $_ > 300 } @ms), scalar @ms;
 	$s->quit;
 
-	# nor is the pause over when something else comes then
-	append_to_file($slow, '20');
-	foreach my $name ('after a transaction', 'after a transaction, suspended')
+	# nor is the pause over when something else comes then, nor is that lost
+	foreach my $name ('after a transaction', 'after a transaction, suspended',
+		'in flight, in a block')
 	{
+		my ($mark, $lists);
+
 		($kind) = grep { $_->{name} eq $name } @kinds;
 		$s = $pauses->session($kind,
-			sql => "SET client_connection_check_interval = '10ms'");
+			sql => "SET client_connection_check_interval = '10ms';
+				SET dirty_throttle.max_commit_pause = '10min'");
 		$pauses->put($s, $kind);
+		$mark = $dt->log_mark;
+		append_to_file($slow, '20');
 		foreach my $n (1 .. 12)
 		{
 			$outsider->query(
 				'SELECT pg_log_backend_memory_contexts(' . $s->pid . ')');
 			sleep 0.06 + 0.005 * $n;    # it looks again after each signal
 		}
+		poll_until(
+			sub {
+				my $pid = $s->pid;
+
+				$lists = () = $dt->log_since($mark) =~ /\[$pid\].*Grand total:/g;
+				return $lists == 12;
+			},
+			2);
+		unlink $slow;
+		is($lists, 12,
+			"memory contexts while the client is looked at: $name: all are logged");
 		$pauses->check_stays($s, $kind, 'memory contexts while the client is looked at');
+		if ($name eq 'after a transaction')
+		{
+			@looked_at = ($kind, $s);
+			$looked_at_since = time;
+			next;
+		}
 		$pauses->let_go($kind);
 		$s->quit;
 	}
-	unlink $slow;
 }
 
 # ------------------------------------------- logical replication: a timer
@@ -633,6 +655,7 @@ max_standby_streaming_delay = 100ms
 wal_receiver_status_interval = 1s
 hot_standby_feedback = off
 dirty_throttle.transaction_grace = 1h
+dirty_throttle.follow_primary = off
 });
 $standby_node->start;
 my $standby = DirtyThrottle::Life->over($standby_node);
@@ -742,5 +765,12 @@ $standby->stop;
 poll_until(sub { time - $stays_since > 10.5 });
 $pauses->check_stays($stays->[1], $stays->[0], 'more than 10 s');
 end_all($stays);
+if (@looked_at)
+{
+	poll_until(sub { time - $looked_at_since > 10.5 });
+	$pauses->check_stays($looked_at[1], $looked_at[0],
+		'memory contexts while the client is looked at, then 10 s');
+	end_all(\@looked_at);
+}
 
 $dt->finish;

@@ -1,7 +1,7 @@
-# README.md, CONTRIBUTING.md, CHANGELOG.md and docs/: every relative link leads
-# to a file, and to a heading of it; every block of SQL runs without an error
-# or a warning; and docs/reference.md describes the functions, views and
-# parameters that there are, and no others.
+# README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, packaging/README.md and
+# docs/: every relative link leads to a file, and to a heading of it; every block
+# of SQL runs without an error or a warning; and docs/reference.md describes the
+# functions, views and parameters that there are, and no others.
 #
 # Each block runs in a session of its own, as a superuser, after those that are
 # before it in the file.  In the files there are two kinds of comment for this
@@ -70,7 +70,8 @@ sub parse
 }
 
 my @files = map { s!^\Q$top\E/!!r } grep { -f } "$top/README.md",
-  "$top/CONTRIBUTING.md", "$top/CHANGELOG.md", glob("$top/docs/*.md"),
+  "$top/CONTRIBUTING.md", "$top/CHANGELOG.md", "$top/SECURITY.md",
+  "$top/packaging/README.md", glob("$top/docs/*.md"),
   glob("$top/docs/benchmarks/*.md");
 my %docs = map { $_ => parse($_) } @files;
 
@@ -131,7 +132,7 @@ note "$links links followed";
 
 # ------------------------------------------------------------------------ SQL
 
-my $dt = DirtyThrottle->new('docs');
+my $dt = DirtyThrottle->new('docs', init => [ allows_streaming => 1 ]);
 my ($run, $not_run) = (0, 0);
 
 # Run SQL in a session of its own: errors and warnings.  A query that psql

@@ -84,6 +84,24 @@ check_forgiven(DtRateGroup *g, DtRateMember *m, int64_t pause, int64_t now)
 }
 
 static void
+check_bound(DtRateGroup *g, int64_t us, int64_t now)
+{
+	int64_t		owed = dt_rate_group_debt(g, now);
+	int64_t		forgiven = dt_rate_bound_debts(g, us, now);
+	double		bound = us > 0 ? (double) g->rate * us / TOKENS : 0;
+	int64_t		left = dt_rate_group_debt(g, now);
+
+	/*
+	 * Each debt is rounded up, and the pool may be overdrawn by a fifth of R.
+	 * What others were paid too much may pay more than what is forgiven.
+	 */
+	if (forgiven < 0 || left > owed - forgiven + MEMBERS + 2)
+		fail("forgiven is not what was owed");
+	if (forgiven > 0 && left > bound + g->rate / 5 + MEMBERS + 2)
+		fail("more is owed than the bound");
+}
+
+static void
 check(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
 	const char *problem = find_violation(g);
@@ -149,7 +167,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 								 (op & 0x3F) * (op & 0x3F));
 		}
 
-		switch (op % 12)
+		switch (op % 13)
 		{
 			case 0:
 				if (m->next != NULL)
@@ -182,6 +200,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					if (to->next == NULL)
 						dt_rate_move(&g, m, to);
 				}
+				break;
+			case 8:
+				check_bound(&g, next_number(&in), now);
 				break;
 			default:
 				if (m->next == NULL)

@@ -779,8 +779,10 @@ test_sweeps(void)
 	{
 		now += 60 * MS;
 		begin = cpu_us();
+
 		dt_rate_wake(&g, &m[0], now);
 		us = cpu_us() - begin;
+
 		tour = us < tour ? us : tour;
 	}
 	ok(g.debtor_weight == CROWD, "%d debtors: a tour takes %.0f us", CROWD,
@@ -800,8 +802,10 @@ test_sweeps(void)
 			before = books(&g);
 			now += HOUR;
 			begin = cpu_us();
+
 			dt_rate_wake(&g, &m[0], now);
 			us = cpu_us() - begin;
+
 			worst = us < worst ? us : worst;
 		}
 		ok_range(worst / tour, 0, 10, "a long chain of debtors: tours");
@@ -819,6 +823,7 @@ test_sweeps(void)
 	/* nobody in debt: nobody to look after */
 	dt_rate_init(&g, 10 * MB, BLOCK, now);
 	begin = cpu_us();
+
 	for (i = 0; i < CROWD; i++)
 		dt_rate_join(&g, &m[i], 1, now += 100 * MS);
 	ok_range((cpu_us() - begin) / tour, 0, 500,
@@ -920,6 +925,91 @@ test_rate_changes(void)
 	   dt_rate_debt(&g, &a, now + 500 * MS) == 200 * KB,
 	   "an overdraft is cut to the new rate");
 	ok_intact(&g, "rate changes");
+}
+
+/* What is owed is bounded to a time at the rate; the rest is forgiven. */
+static void
+test_bound_debts(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember c;
+	int64_t		now = SEC;
+	int64_t		forgiven;
+	int64_t		debt;
+
+	dt_rate_init(&g, 0, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	ok(dt_rate_bound_debts(&g, 0, now) == 0, "no limit: no debt to bound");
+
+	/* made at 100 MB/s: 250 MB of a, 150 MB of b, and a ghost's 200 MB */
+	dt_rate_set(&g, 100 * MB, now);
+	dt_rate_join(&g, &b, 3, now);
+	dt_rate_join(&g, &c, 1, now);
+	dt_rate_charge(&g, &a, 2 * MB + 250 * MB, now, 0);
+	dt_rate_charge(&g, &b, 150 * MB, now, 0);
+	dt_rate_leave(&g, &c, 200 * MB, now);
+	ok(dt_rate_group_debt(&g, now) == 600 * MB, "three owe 600 MB");
+	ok(dt_rate_bound_debts(&g, 6 * SEC, now) == 0 &&
+	   dt_rate_group_debt(&g, now) == 600 * MB,
+	   "6 s at the rate: nothing is forgiven");
+	dt_rate_set(&g, 2 * MB, now);
+	forgiven = dt_rate_bound_debts(&g, 30 * SEC, now);
+	ok(forgiven >= 540 * MB - 3 && forgiven <= 540 * MB,
+	   "2 MB/s: 540 MB are forgiven (%lld)", (long long) forgiven);
+	debt = dt_rate_group_debt(&g, now);
+	ok(debt >= 60 * MB && debt <= 60 * MB + 3,
+	   "what is owed is 30 s at the rate (%lld)", (long long) debt);
+	debt = dt_rate_debt(&g, &a, now);
+	ok(debt >= 25 * MB - 1 && debt <= 25 * MB + 1 &&
+	   dt_rate_debt(&g, &b, now) / 10 == 15 * MB / 10,
+	   "each owes the same part of what it owed");
+	ok_intact(&g, "bounded debts");
+	ok(dt_rate_bound_debts(&g, 30 * SEC, now) <= 1, "again: nothing left");
+	ok(dt_rate_wake(&g, &a, now + 29 * SEC) > 0 &&
+	   dt_rate_wake(&g, &a, now + 30 * SEC + 2) == 0,
+	   "and it has paid after 30 s");
+	ok(dt_rate_group_debt(&g, now + 30 * SEC + 2) == 0, "as have all");
+
+	/* an overdrawn pool, by a member that lagged behind, counts, too */
+	now = 100 * SEC;
+	dt_rate_init(&g, 100 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, 100 * MB, now, 0);
+	dt_rate_wake(&g, &a, now + 500 * MS);
+	dt_rate_charge(&g, &b, 9 * MB, now + 500 * MS, 0);
+	now += 500 * MS;
+	debt = dt_rate_group_debt(&g, now);
+	ok(debt == 57 * MB, "48 MB and an overdraft of 9 MB are owed");
+	forgiven = dt_rate_bound_debts(&g, 200 * MS, now);
+	ok(forgiven >= 37 * MB - 1 && forgiven <= 37 * MB &&
+	   dt_rate_debt(&g, &a, now) / 100 == 11 * MB / 100,
+	   "the overdraft stays, of the 48 MB 11 (%lld)", (long long) forgiven);
+	forgiven += dt_rate_bound_debts(&g, 0, now);
+	ok(forgiven == 48 * MB && dt_rate_debt(&g, &a, now) == 0 &&
+	   dt_rate_group_debt(&g, now) == 9 * MB, "bound 0: but for the overdraft");
+	ok(g.debtor_weight == 0, "nobody is a debtor then");
+	ok_intact(&g, "all forgiven");
+
+	/* beyond all measure */
+	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
+	dt_rate_join(&g, &a, INT32_MAX, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, INT64_MAX, now, 0);
+	dt_rate_charge(&g, &b, INT64_MAX, now, 0);
+	forgiven = dt_rate_bound_debts(&g, INT64_MAX, now);
+	ok(forgiven == 0, "bounded to for ever");
+	debt = dt_rate_group_debt(&g, now);
+	dt_rate_set(&g, 1, now);
+	forgiven = dt_rate_bound_debts(&g, 30 * SEC, now);
+	ok(forgiven >= debt - 32 && forgiven <= debt &&
+	   dt_rate_group_debt(&g, now) <= 32,
+	   "all that can be owed, bounded to 30 bytes");
+	ok_intact(&g, "boundless debts bounded");
+	ok(dt_rate_bound_debts(&g, -1, now) <= 32 &&
+	   dt_rate_group_debt(&g, now) == 0, "a negative bound counts as 0");
 }
 
 static void
@@ -1218,6 +1308,7 @@ test_wrap(void)
 	dt_rate_join(&g, &m[0], 1, now);
 	dt_rate_charge(&g, &m[0], DT_RATE_MAX / 50, now, 0);	/* the burst */
 	begin = now;
+
 	good = true;
 	while (now < begin + 20 * 60 * SEC)
 	{
@@ -1356,6 +1447,21 @@ test_random(uint64_t seed, int steps)
 				before = least(before, pool_cap(&g, g.rate));
 			if (books(&g) != before)
 				failed = "a changed burst changes the books";
+		}
+		else if (rng() % 400 == 0)
+		{
+			int64_t		us = rng_log(30);
+			int64_t		forgiven = dt_rate_bound_debts(&g, us, now);
+			int128		bound = (int128) g.rate * us;
+
+			if (bound < -g.pool)
+				bound = -g.pool;	/* the overdraft stays */
+			after = books(&g);
+			if (after < before + (int128) forgiven * TOKENS ||
+				after >= before + (int128) (forgiven + 1) * TOKENS)
+				failed = "what was forgiven is not in the books";
+			if (dt_rate_group_debt(&g, now) > bound / TOKENS + 14)
+				failed = "more is owed than the bound";
 		}
 		else if (who->next == NULL)
 		{
@@ -1803,6 +1909,7 @@ test_fairness(void)
 	for (k = 0; k < 8; k++)
 		sim_add(sim, 1, 1, k == 0 ? 20 * MB / 80 : 0);
 	begin = sim->now;
+
 	sim_run(sim, 300 * SEC);
 	ok_range(sim->s[0].total / (20.0 * MB / 80) /
 			 ((double) (sim->now - begin) / SEC), 0.999, 1.001,
@@ -2050,6 +2157,7 @@ test_manual(void)
 		dt_rate_charge(&sim->g, &sim->s[0].m, MB, sim->now, 0);
 		dt_rate_charge(&sim->g, &sim->s[n - 1].m, MB, sim->now, 0);
 		begin = sim->now + 10 * SEC;
+
 		sim_run(sim, 30 * SEC);
 		for (k = 0; k < n; k++)
 			sum += 10000.0 * BLOCK / (sim->s[k].ended - begin) * SEC;
@@ -2128,6 +2236,7 @@ test_changing_limits(void)
 	sim->s[0].batch = BLOCK;
 	sim_set_rate(sim, 50 * MB);
 	begin = sim->now;
+
 	sim->s[0].limit = sim->s[0].total + BLOCK;
 	sim_run(sim, 10 * SEC);
 	ok_range((double) (sim->s[0].ended - begin) / SEC, 0.25, 0.33,
@@ -2199,6 +2308,7 @@ main(void)
 	test_sweeps();
 	test_lag();
 	test_rate_changes();
+	test_bound_debts();
 	test_ghost();
 	test_move();
 	test_clock();

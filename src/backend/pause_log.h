@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * pause_log.h
+ *		A message in the server log about a transaction that has paused.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PAUSE_LOG_H
+#define DT_PAUSE_LOG_H
+
+/* Parameter; -1 = off. */
+extern int	dt_log_min_pause_ms;
+
+/* The pauses before the transaction's first statement are over. */
+extern void dt_pause_log_note_begin(void);
+
+/*
+ * The transaction has ended.  "begun": its first statement had begun.  Reads
+ * the parameter, as the end of the transaction may be about to undo a SET
+ * LOCAL.  Has it paused so long that there is something to be logged?
+ */
+extern bool dt_pause_log_note_end(bool begun);
+
+/*
+ * After the pause that follows the transaction, if there is one: log its
+ * pauses if they took so long, and forget them.  To be called where nothing is
+ * held; interrupts are not served, and an ERROR is not thrown.
+ */
+extern void dt_pause_log_report(void);
+extern void dt_pause_log_forget(void);
+
+#endif							/* DT_PAUSE_LOG_H */

@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * checkpoint.c
+ *		Signal checkpoint: how much WAL is left until one is forced.
+ *
+ * A checkpoint is forced when a segment is full that is CheckPointSegments
+ * after the one in which the last checkpoint has begun (its redo point);
+ * CheckPointSegments follows from max_wal_size and
+ * checkpoint_completion_target.  Another one comes checkpoint_timeout after
+ * the last one has begun.  The checkpointer does not tell when that was, so
+ * this is the time at which the redo point was seen to move.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
+#include "miscadmin.h"
+#include "postmaster/bgwriter.h"
+#include "pressure/signals.h"
+
+#include "compat.h"
+
+#define SECOND	INT64CONST(1000000)
+#define LATE	(5 * SECOND)
+
+/*
+ * How long ago, us, the checkpoint with this redo point has begun, for the
+ * first look: as the control file says, when it is that one; otherwise it is
+ * still running, so it has begun less than checkpoint_timeout ago.
+ */
+static int64
+begun_ago(XLogRecPtr redo)
+{
+	bool		crc_ok;
+	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
+	int64		ago = 0;
+
+	if (crc_ok && control->checkPointCopy.redo == redo)
+		ago = (int64) time(NULL) - (int64) control->checkPointCopy.time;
+	pfree(control);
+	return Max(ago, 0) * SECOND;
+}
+
+void
+dt_look_checkpoint(DtCheckpointSeen *seen, int64 now, int64 *bytes_left,
+				   int64 *time_left)
+{
+	XLogRecPtr	redo = GetRedoRecPtr();
+	int64		timeout = CheckPointTimeout * SECOND;
+	int64		age;
+	XLogSegNo	segment;
+	XLogRecPtr	end;
+
+	if (seen->redo == InvalidXLogRecPtr)
+		seen->begun_at = now - begun_ago(redo);
+	else if (seen->redo != redo)
+		seen->begun_at = now;
+	seen->redo = redo;
+
+	XLByteToSeg(redo, segment, wal_segment_size);
+	XLogSegNoOffsetToRecPtr(segment + CheckPointSegments, 0, wal_segment_size,
+							end);
+	*bytes_left = (int64) (end - GetXLogInsertRecPtr());
+
+	/*
+	 * The checkpointer counts in whole seconds, and may be late by a little.
+	 * When it is later than that, nothing had to be done (the server was
+	 * idle), and the time began anew; or the last checkpoint takes longer
+	 * than this, and nobody knows when the next one begins.
+	 */
+	age = now - seen->begun_at;
+	if (age > timeout + Max(LATE, timeout / 10))
+		age %= timeout;
+	*time_left = Max(timeout - age, 0) + SECOND;
+}

@@ -1,0 +1,179 @@
+/*-------------------------------------------------------------------------
+ *
+ * kernel.c
+ *		Signals kernel_dirty and io_pressure, from files of the Linux kernel.
+ *
+ * Writes go to the kernel's page cache, which writes them to the disk later.
+ * /proc/meminfo has how much of it is dirty or being written; /proc/vmstat has
+ * the limit, which the kernel works out from vm.dirty_ratio or vm.dirty_bytes
+ * and the memory there is.
+ *
+ * /proc/pressure/io counts the time in which some process waits for I/O
+ * (pressure stall information).  Where only the cgroup's own is to be had,
+ * that is read.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "pressure/signals.h"
+
+#define MEMINFO		"/proc/meminfo"
+#define VMSTAT		"/proc/vmstat"
+#define PRESSURE	"/proc/pressure/io"
+#define CGROUP		"/proc/self/cgroup"
+
+/*
+ * Read a file into a buffer, as a string.  False: *errno_p says why.  The
+ * kernel makes these files up in memory, so this does not wait for a disk.
+ */
+static bool
+read_file(const char *path, char *buffer, size_t size)
+{
+	int			fd = open(path, O_RDONLY | O_CLOEXEC, 0);
+	size_t		length = 0;
+	ssize_t		n = -1;
+	int			save_errno;
+
+	if (fd < 0)
+		return false;
+	while (length < size - 1 &&
+		   (n = read(fd, buffer + length, size - 1 - length)) > 0)
+		length += n;
+	save_errno = errno;
+	close(fd);
+	errno = save_errno;
+	buffer[length] = '\0';
+	return n >= 0;
+}
+
+/* The same, with the reason when it fails. */
+static bool
+read_or_explain(const char *path, char *buffer, size_t size, char *reason)
+{
+	if (read_file(path, buffer, size))
+		return true;
+	snprintf(reason, DT_REASON_SIZE, _("File \"%s\" cannot be read: %m."), path);
+	return false;
+}
+
+/* The number after a word, which is all that is before it on its line. */
+static bool
+find_number(const char *content, const char *word, int64 *number)
+{
+	size_t		length = strlen(word);
+	const char *line;
+
+	for (line = content; line != NULL; line = strchr(line, '\n'))
+	{
+		line += (*line == '\n');
+		if (strncmp(line, word, length) == 0 &&
+			(line[length] == ' ' || line[length] == ':'))
+			return sscanf(line + length + 1, INT64_FORMAT, number) == 1;
+	}
+	return false;
+}
+
+static DtLook
+explain_missing(const char *path, const char *word, char *reason)
+{
+	snprintf(reason, DT_REASON_SIZE, _("File \"%s\" has no number \"%s\"."),
+			 path, word);
+	return DT_LOOK_FAILED;
+}
+
+DtLook
+dt_look_kernel_dirty(int64 *bytes, char *reason)
+{
+	char		content[8192];
+	int64		dirty;
+	int64		writeback;
+
+	if (!read_or_explain(MEMINFO, content, sizeof(content), reason))
+		return DT_LOOK_FAILED;
+	if (!find_number(content, "Dirty", &dirty))
+		return explain_missing(MEMINFO, "Dirty", reason);
+	if (!find_number(content, "Writeback", &writeback))
+		return explain_missing(MEMINFO, "Writeback", reason);
+	*bytes = (dirty + writeback) * 1024;
+	return DT_LOOK_MEASURED;
+}
+
+/* A number of pages that the kernel has worked out, in bytes. */
+static DtLook
+look_at_vmstat(const char *word, int64 *bytes, char *reason)
+{
+	char		content[16384];
+	int64		pages;
+
+	if (!read_or_explain(VMSTAT, content, sizeof(content), reason))
+		return DT_LOOK_FAILED;
+	if (!find_number(content, word, &pages))
+		return explain_missing(VMSTAT, word, reason);
+	*bytes = pages * sysconf(_SC_PAGESIZE);
+	return DT_LOOK_MEASURED;
+}
+
+DtLook
+dt_look_kernel_limit(int64 *bytes, char *reason)
+{
+	return look_at_vmstat("nr_dirty_threshold", bytes, reason);
+}
+
+DtLook
+dt_look_kernel_background(int64 *bytes, char *reason)
+{
+	return look_at_vmstat("nr_dirty_background_threshold", bytes, reason);
+}
+
+/*
+ * The path of the cgroup's file, of version 2 of cgroups; false: there is
+ * none.
+ */
+static bool
+find_cgroup_file(char *path, size_t size)
+{
+	static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	char		content[4096];
+	char	   *line;
+	int			i;
+
+	if (!read_file(CGROUP, content, sizeof(content)))
+		return false;
+	line = strstr(content, "0::/");
+	if (line == NULL)
+		return false;
+	line += strlen("0::");
+	line[strcspn(line, "\n")] = '\0';
+	if (strcmp(line, "/") == 0)
+		line[0] = '\0';
+	for (i = 0; i < lengthof(roots); i++)
+	{
+		snprintf(path, size, "%s%s/io.pressure", roots[i], line);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+DtLook
+dt_look_io_stall(int64 *us, char *reason)
+{
+	char		content[512];
+	char		path[MAXPGPATH];
+	const char *total;
+
+	if (!read_or_explain(PRESSURE, content, sizeof(content), reason) &&
+		!(find_cgroup_file(path, sizeof(path)) &&
+		  read_or_explain(path, content, sizeof(content), reason)))
+		return DT_LOOK_FAILED;
+	/* the first line is "some", in which the last word is the counter */
+	total = strstr(content, "total=");
+	if (strncmp(content, "some ", 5) != 0 || total == NULL ||
+		sscanf(total, "total=" INT64_FORMAT, us) != 1)
+		return explain_missing(PRESSURE, "some ... total", reason);
+	return DT_LOOK_MEASURED;
+}

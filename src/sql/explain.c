@@ -1,0 +1,150 @@
+/*-------------------------------------------------------------------------
+ *
+ * explain.c
+ *		The option THROTTLE of EXPLAIN.
+ *
+ * EXPLAIN (ANALYZE, THROTTLE) shows how often and for how long the statement
+ * has paused: the session and its parallel workers, in flight.  What follows
+ * the transaction is not known yet.  The counters of the transaction are noted
+ * when the options are read, before the statement is planned and run.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "sql/explain.h"
+
+#include "compat.h"
+
+#ifdef DT_HAS_EXPLAIN_OPTIONS
+
+#include "backend/session.h"
+#include "commands/defrem.h"
+#include "commands/explain.h"
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#include "utils/guc.h"
+
+/* What this EXPLAIN knows. */
+typedef struct ThrottleOption
+{
+	bool		is_on;
+	int64		pauses;			/* of the transaction, before the statement */
+	int64		paused_us;
+} ThrottleOption;
+
+static int	extension_id;
+static explain_validate_options_hook_type prev_explain_validate_options = NULL;
+static explain_per_plan_hook_type prev_explain_per_plan = NULL;
+
+static void
+note_pauses(ThrottleOption *option)
+{
+	option->pauses = dt_session_slot->xact.pauses;
+	option->paused_us = dt_member_xact_paused_us(dt_session_slot);
+}
+
+static void
+read_option(ExplainState *es, DefElem *opt, ParseState *pstate)
+{
+	ThrottleOption *option = GetExplainExtensionState(es, extension_id);
+
+	if (option == NULL)
+	{
+		option = palloc0(sizeof(ThrottleOption));
+		SetExplainExtensionState(es, extension_id, option);
+	}
+	option->is_on = defGetBoolean(opt);
+	note_pauses(option);
+}
+
+/*
+ * auto_explain reads its options when the statement has run.  That is too late
+ * for this one.
+ */
+pg_attribute_unused() static bool
+check_parameter(const char *name, const char *value, NodeTag node)
+{
+	GUC_check_errmsg("EXPLAIN option %s cannot be set by a parameter",
+					 "THROTTLE");
+	return false;
+}
+
+static ThrottleOption *
+get_option(ExplainState *es)
+{
+	ThrottleOption *option = GetExplainExtensionState(es, extension_id);
+
+	return option != NULL && option->is_on ? option : NULL;
+}
+
+static void
+dt_explain_validate_options(ExplainState *es, List *options,
+							ParseState *pstate)
+{
+	if (prev_explain_validate_options)
+		prev_explain_validate_options(es, options, pstate);
+	if (get_option(es) != NULL && !es->analyze)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("EXPLAIN option %s requires ANALYZE", "THROTTLE")));
+}
+
+/*
+ * A statement can have several plans, because of rules.  Each is shown with
+ * its own pauses.
+ */
+static void
+dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
+					ExplainState *es, const char *queryString,
+					ParamListInfo params, QueryEnvironment *queryEnv)
+{
+	ThrottleOption *option = get_option(es);
+	ThrottleOption before;
+	int64		pauses;
+	double		ms;
+
+	if (prev_explain_per_plan)
+		prev_explain_per_plan(plannedstmt, into, es, queryString, params,
+							  queryEnv);
+	if (option == NULL)
+		return;
+	before = *option;
+	note_pauses(option);
+	pauses = option->pauses - before.pauses;
+	ms = (option->paused_us - before.paused_us) / 1000.0;
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainIndentText(es);
+		appendStringInfo(es->str,
+						 "Throttle: pauses=" INT64_FORMAT " time=%.3f ms\n",
+						 pauses, ms);
+		return;
+	}
+	ExplainOpenGroup("Throttle", "Throttle", true, es);
+	ExplainPropertyInteger("Pauses", NULL, pauses, es);
+	ExplainPropertyFloat("Pause Time", "ms", ms, 3, es);
+	ExplainCloseGroup("Throttle", "Throttle", true, es);
+}
+
+void
+dt_explain_init(void)
+{
+	extension_id = GetExplainExtensionId("dirty_throttle");
+	RegisterExtensionExplainOption("throttle",
+								   DT_EXPLAIN_HANDLERS(read_option,
+													   check_parameter));
+	prev_explain_validate_options = explain_validate_options_hook;
+	explain_validate_options_hook = dt_explain_validate_options;
+	prev_explain_per_plan = explain_per_plan_hook;
+	explain_per_plan_hook = dt_explain_per_plan;
+}
+
+#else
+
+void
+dt_explain_init(void)
+{
+}
+
+#endif

@@ -1,0 +1,144 @@
+/*-------------------------------------------------------------------------
+ *
+ * other_extension.c
+ *		Another extension, for test/t/059_other_extensions.pl.
+ *
+ * With other_extension.runs_commands = on it runs some commands itself, without
+ * the hooks of the libraries that were loaded before it, as TimescaleDB does,
+ * whose background workers do the same to a C function as launch_work().  And
+ * it tells what the core has counted in this process.
+ *
+ *	blocks_dirtied()	what the core has counted, so far
+ *	work()				as if 2500 shared buffers had been dirtied
+ *	launch_work(oid)	a worker that evaluates this function, no statement
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dlfcn.h>
+
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "postmaster/bgworker.h"
+#include "tcop/pquery.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(blocks_dirtied);
+PG_FUNCTION_INFO_V1(work);
+PG_FUNCTION_INFO_V1(launch_work);
+extern PGDLLEXPORT void other_worker_main(Datum function);
+void		_PG_init(void);
+
+static ProcessUtility_hook_type next = NULL;
+static bool runs_commands = false;
+
+static void
+run_utility(PlannedStmt *pstmt, const char *query, bool read_only,
+			ProcessUtilityContext context, ParamListInfo params,
+			QueryEnvironment *environment, DestReceiver *dest,
+			QueryCompletion *completion)
+{
+	Node	   *command = pstmt->utilityStmt;
+	bool		mine = runs_commands && (IsA(command, VacuumStmt) ||
+										 IsA(command, CopyStmt) ||
+										 IsA(command, IndexStmt));
+
+	(mine || next == NULL ? standard_ProcessUtility : next)
+		(pstmt, query, read_only, context, params, environment, dest, completion);
+}
+
+Datum
+blocks_dirtied(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(pgBufferUsage.shared_blks_dirtied);
+}
+
+Datum
+work(PG_FUNCTION_ARGS)
+{
+	int			i;
+
+	for (i = 0; i < 2500; i++)
+	{
+		pgBufferUsage.shared_blks_dirtied++;
+		pg_usleep(20);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_RETURN_VOID();
+}
+
+void
+other_worker_main(Datum function)
+{
+	Oid			database;
+	EState	   *estate;
+	ExprState  *call;
+	Portal		portal;
+	bool		is_null;
+
+	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(database));
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	portal = ActivePortal = CreatePortal("", true, true);
+	portal->resowner = CurrentResourceOwner;
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	estate = CreateExecutorState();
+	call = ExecPrepareExpr((Expr *) makeFuncExpr(DatumGetObjectId(function),
+												 VOIDOID, NIL, InvalidOid,
+												 InvalidOid,
+												 COERCE_EXPLICIT_CALL),
+						   estate);
+	(void) ExecEvalExpr(call, GetPerTupleExprContext(estate), &is_null);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	ActivePortal = NULL;
+	PortalDrop(portal, false);
+}
+
+Datum
+launch_work(PG_FUNCTION_ARGS)
+{
+	BackgroundWorker worker = {
+		.bgw_name = "other extension",
+		.bgw_type = "other extension",
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_function_name = "other_worker_main",
+		.bgw_main_arg = PG_GETARG_DATUM(0),
+		.bgw_notify_pid = MyProcPid
+	};
+	BackgroundWorkerHandle *handle;
+	Dl_info		library;
+
+	dladdr(other_worker_main, &library);
+	strlcpy(worker.bgw_library_name, library.dli_fname,
+			sizeof(worker.bgw_library_name));
+	memcpy(worker.bgw_extra, &MyDatabaseId, sizeof(MyDatabaseId));
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
+		WaitForBackgroundWorkerShutdown(handle) != BGWH_STOPPED)
+		elog(ERROR, "the worker has not run");
+	PG_RETURN_VOID();
+}
+
+void
+_PG_init(void)
+{
+	DefineCustomBoolVariable("other_extension.runs_commands",
+							 "Runs some commands itself.",
+							 NULL, &runs_commands, false, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	next = ProcessUtility_hook;
+	ProcessUtility_hook = run_utility;
+}

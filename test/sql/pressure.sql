@@ -1,0 +1,146 @@
+--
+-- Pressure: which signals groups follow, with which thresholds, and every way
+-- in which that can go wrong.  What comes of it is in test/t/058_pressure*.pl.
+--
+\set SHOW_CONTEXT never
+\pset format unaligned
+\pset tuples_only on
+CREATE EXTENSION dirty_throttle;
+
+-- Run a command; what comes of it, as one line.
+CREATE FUNCTION try(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE command;
+	RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE,
+		message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+		hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(' | ', state, message, nullif(detail, ''),
+					 nullif(hint, ''));
+END $$;
+
+SELECT create_resource_group('batch');
+SELECT floor, effective_dirty_limit, effective_wal_limit, pressure,
+       pressure_signal, pressure_forgiven_kb
+FROM dirty_throttle_groups;
+TABLE dirty_throttle_thresholds;
+
+-- The signals.  What depends on the machine is not shown here.
+SELECT signal, groups, unit, state, stale_since,
+       CASE WHEN signal !~ '^(kernel|io)_' THEN available::text END,
+       CASE WHEN signal !~ '^(kernel|io)_' THEN reason END
+FROM dirty_throttle_pressure;
+
+--
+-- What is right, and how it is shown.
+--
+CREATE TEMP TABLE good (signal text, threshold text);
+INSERT INTO good VALUES
+	('replica_lag', '100ms'), ('replica_lag', '2s'), ('replica_lag', ' 2 s '),
+	('replica_lag', '1500'), ('replica_lag', '0.5 min'), ('replica_lag', '1d'),
+	('replica_lag', '123456us'), ('replica_lag', '0.25h'),
+	('slot_lag', '1MB'), ('slot_lag', '1024TB'), ('slot_lag', '1536MB'),
+	('slot_lag', '10485760'), ('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
+	('checkpoint', NULL),
+	('dirty_buffers', '30%'), ('dirty_buffers', '30 % '), ('dirty_buffers', '30'),
+	('dirty_buffers', '0.0001%'), ('dirty_buffers', '100%');
+DO $$
+DECLARE
+	g record;
+	t record;
+BEGIN
+	FOR g IN TABLE good LOOP
+		PERFORM set_group_pressure('batch', g.signal, g.threshold);
+		SELECT * INTO t FROM dirty_throttle_thresholds
+		WHERE signal = g.signal;
+		RAISE INFO '% "%": % (% %)', g.signal, g.threshold, t.threshold,
+			t.threshold_value, t.unit;
+	END LOOP;
+END $$;
+SELECT set_group_pressure('batch', 'replica_lag', '3s', 2);
+SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1);
+TABLE dirty_throttle_thresholds;
+SELECT signal, groups FROM dirty_throttle_pressure
+WHERE signal !~ '^(kernel|io)_';
+SELECT dirty_throttle_ddl();
+SELECT reset_group_pressure('batch', 'replica_lag');
+SELECT reset_group_pressure('batch', 'replica_lag');
+SELECT rename_resource_group('batch', 'renamed');
+SELECT rename_resource_group('renamed', 'batch');
+TABLE dirty_throttle_thresholds;
+
+-- The floor
+\set show 'SELECT floor FROM dirty_throttle_groups;'
+SELECT set_group_floor('batch', 512); :show
+SELECT set_group_floor('batch', 1); :show
+SELECT set_group_floor('batch', 1.0005); :show
+SELECT set_group_floor('batch', 16777216); :show
+
+-- Not transactional, like all definitions
+BEGIN;
+SELECT set_group_floor('batch', 100);
+SELECT set_group_pressure('batch', 'slot_lag', '7GB');
+SELECT reset_group_pressure('batch', 'checkpoint');
+ROLLBACK;
+TABLE dirty_throttle_thresholds;
+:show
+
+--
+-- What is wrong.  Nothing has changed after all of this.
+--
+CREATE TABLE before AS SELECT * FROM dirty_throttle_ddl() AS sql;
+CREATE TEMP TABLE bad (signal text, threshold text);
+INSERT INTO bad VALUES
+	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
+	('replica_lag', '2 seconds'), ('replica_lag', '99ms'),
+	('replica_lag', '2MB'), ('replica_lag', '-2s'), ('replica_lag', 'NaN'),
+	('replica_lag', '86401s'), ('replica_lag', '1e400s'), ('replica_lag', '2%'),
+	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '1023kB'),
+	('slot_lag', '1025TB'), ('slot_lag', '5gb'), ('slot_lag', '10%'),
+	('checkpoint', '10%'), ('checkpoint', ''),
+	('dirty_buffers', NULL), ('dirty_buffers', '0'), ('dirty_buffers', '101%'),
+	('dirty_buffers', '1GB'), ('dirty_buffers', '10%%'),
+	('dirty_buffers', '10% x'), ('dirty_buffers', '%'),
+	('dirty_buffers', '0.00001%'),
+	('kernel_dirty', NULL), ('kernel_dirty', '500'), ('kernel_dirty', '101%'),
+	('kernel_dirty', '500M'),
+	('io_pressure', NULL), ('io_pressure', '1s'), ('io_pressure', '0%'),
+	('', '2s'), ('lag', '2s'), ('REPLICA_LAG', '2s');
+SELECT signal, threshold,
+       try(format('SELECT set_group_pressure(''batch'', %L, %L)', signal,
+                  threshold))
+FROM bad;
+SELECT call, try('SELECT ' || call)
+FROM unnest(ARRAY[
+	$$set_group_pressure('nobody', 'checkpoint')$$,
+	$$set_group_pressure('', 'checkpoint')$$,
+	$$set_group_pressure(NULL, 'checkpoint')$$,
+	$$set_group_pressure('batch', NULL)$$,
+	$$set_group_pressure('batch', 'checkpoint', NULL, NULL)$$,
+	$$set_group_pressure('batch', 'replica_lag', '2s', -1)$$,
+	$$set_group_pressure('batch', 'slot_lag', '2GB', 1)$$,
+	$$reset_group_pressure('nobody', 'checkpoint')$$,
+	$$reset_group_pressure(NULL, 'checkpoint')$$,
+	$$reset_group_pressure('batch', 'lag')$$,
+	$$reset_group_pressure('batch', NULL)$$,
+	$$set_group_floor('nobody', 64)$$,
+	$$set_group_floor('batch', 0)$$,
+	$$set_group_floor('batch', 0.999)$$,
+	$$set_group_floor('batch', -1)$$,
+	$$set_group_floor('batch', 16777217)$$,
+	$$set_group_floor('batch', 'NaN')$$,
+	$$set_group_floor('batch', NULL)$$]) AS call;
+SELECT count(*) FROM (TABLE before EXCEPT SELECT dirty_throttle_ddl()) AS changed;
+
+SELECT drop_resource_group('batch');
+TABLE dirty_throttle_thresholds;
+SELECT signal, groups FROM dirty_throttle_pressure WHERE groups > 0;
+DROP TABLE before;
+DROP FUNCTION try;
+DROP EXTENSION dirty_throttle;

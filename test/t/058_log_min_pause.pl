@@ -1,0 +1,431 @@
+# dirty_throttle.log_min_pause: one message in the server log about each
+# transaction that has paused so long, wherever it has, whatever for, and
+# however it ends; and none about any other one.  Its times are those of the
+# views, to the microsecond.
+#
+# takes-about: 40 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/log_hook.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/log_hook.so',
+	"-I '$include'");
+
+my $dt = DirtyThrottle::Life->new(
+	'log_min_pause',
+	conf => q{
+dirty_throttle.log_min_pause = 100ms
+max_worker_processes = 16
+max_parallel_workers = 8
+parallel_setup_cost = 0
+parallel_tuple_cost = 0
+min_parallel_table_scan_size = 0
+}
+	  . ($library ? "shared_preload_libraries = 'dirty_throttle, $library'" : ''));
+my $limit = 1000;    # KB/s: 8 ms a block
+my $columns = '(id int, filler text) WITH (fillfactor = 10)';
+$dt->limit(grp_a => $limit);
+$dt->limit(grp_b => 0);
+$dt->sql("CREATE TABLE t $columns; CREATE TABLE hot AS SELECT 1 AS id, 0 AS n");
+
+# So many rows, each in a block.
+sub rows
+{
+	my ($n) = @_;
+	return "SELECT i, repeat('x', 800) FROM generate_series(1, $n) i";
+}
+
+my $big = 'INSERT INTO t ' . rows(60);    # pays in flight, half a second
+
+# What small transactions owe is less than the grace, which is raised for them;
+# this one's is four times the threshold and more.
+my $grace = 'dirty_throttle.transaction_grace';
+my $small = 'INSERT INTO t ' . rows(70);
+
+# The messages about a process, or a list of them, from there on in the log.
+my $times = qr/Before the transaction: ([\d.]+) ms, in flight: ([\d.]+) ms, after it: ([\d.]+) ms\./;
+
+sub messages
+{
+	my ($mark, @pids) = @_;
+	my $log = $dt->log_since($mark);
+	my @messages;
+	my $known = 0;
+
+	while ($log =~
+		/LOG:  process (\d+) paused for ([\d.]+) ms in (?:resource group "(\w+)"|a resource group that was dropped)\n[^\n]*DETAIL:  Causes: ([^.]+(?:\.\d+[^.]*)+)\. $times(?: Releases: (\d+), the last one for process (\d+)\.)?\n/g)
+	{
+		$known++;
+		my %message = (pid => $1, ms => $2, group => $3, causes => $4,
+			before => $5, in_flight => $6, after => $7,
+			releases => $8 // 0, released_for => $9);
+		push @messages, \%message if grep { $_ == $message{pid} } @pids;
+	}
+	# none is of another form
+	my $any = () = $log =~ /paused for/g;
+	$any -= () = $log =~ /STATEMENT: .*paused for/g;
+	fail("a message of another form:\n$log") if $any != $known;
+	return @messages;
+}
+
+# What a session owes after a statement is not in the next one's way.
+sub fresh
+{
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => $limit);
+}
+
+my $s = $dt->session(group => 'grp_a');
+my $pid = $s->pid;
+my $outsider = $dt->session;
+
+# Run SQL, or code, in the session that is a member: its messages.  Of each the
+# parts add up, and all of them together are the time that the view has.
+sub logged
+{
+	my ($name, $sql) = @_;
+	my $mark = $dt->log_mark;
+	my $before = $dt->session_row($s)->{paused_time};
+
+	ref $sql ? $sql->() : $s->query($sql);
+	my $paused = $dt->session_row($s)->{paused_time} - $before;
+	my @messages = messages($mark, $pid);
+	my $sum = 0;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $message (@messages)
+	{
+		my $parts = 0;
+
+		$sum += $message->{ms};
+		$parts += $_ foreach @$message{qw(before in_flight after)};
+		ok(abs($parts - $message->{ms}) < 0.003, "$name: the places add up");
+		$parts = 0;
+		$parts += $_ foreach $message->{causes} =~ /([\d.]+) ms/g;
+		ok(abs($parts - $message->{ms}) < 0.003, "$name: the causes add up");
+	}
+	ok(abs($sum - $paused) < 0.01, "$name: $sum ms, as in the view")
+	  if @messages;
+	note "$name: paused $paused ms, " . scalar(@messages) . ' messages';
+	return wantarray ? @messages : $messages[0];
+}
+
+# There is one, about the group, for the cause, with most of the pause there.
+sub check_one
+{
+	my ($name, $where, $cause, @messages) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(scalar(@messages), 1, "$name: one message") or return;
+	my $m = $messages[0];
+
+	is($m->{group}, 'grp_a', "$name: the group");
+	like($m->{causes}, qr/^$cause [\d.]+ ms$/, "$name: the cause");
+	foreach my $place (qw(before in_flight after))
+	{
+		ok(($m->{$place} > 50) == ($where =~ /$place/),
+			"$name: $place: $m->{$place} ms");
+	}
+	is($m->{releases}, 0, "$name: not released");
+}
+
+# ------------------------------------------------------- where, what for, how
+
+check_one('in flight', 'in_flight', 'dirty', logged('in flight', $big));
+fresh();
+check_one('a block', 'in_flight', 'dirty',
+	logged('a block', "BEGIN;\n$big;\nSELECT 1;\nCOMMIT"));
+fresh();
+check_one('ROLLBACK', 'in_flight', 'dirty',
+	logged('ROLLBACK', "BEGIN;\n$big;\nROLLBACK"));
+fresh();
+my @messages = logged('COPY', "COPY t (id) FROM PROGRAM 'seq 1 3000'");
+is(scalar(@messages), 1, 'COPY: one message');
+cmp_ok($messages[0]{in_flight}, '>', 50, 'COPY: in flight');
+fresh();
+
+$dt->set_conf($grace, '2s', $s);
+check_one('after a transaction', 'after', 'dirty',
+	logged('after a transaction', $small));
+check_one('after a block', 'after', 'dirty',
+	logged('after a block', "BEGIN;\n$small;\nCOMMIT"));
+check_one('after a rollback', 'after', 'dirty',
+	logged('after a rollback', "BEGIN;\n$small;\nROLLBACK"));
+$s->query('SET dirty_throttle.max_commit_pause = 0');
+fresh();
+is(scalar(my @none = logged('not after it', $small)),
+	0, 'max_commit_pause = 0: no message');
+check_one('before the next one', 'before', 'dirty',
+	logged('before', 'SELECT 1'));
+
+# 130 ms may be spent after it, the rest before the next one
+$s->query("SET dirty_throttle.max_commit_pause = '130ms'");
+fresh();
+check_one('the first part', 'after', 'dirty',
+	logged('the first part', $small));
+check_one('the rest', 'before', 'dirty', logged('the rest', 'SELECT 1'));
+fresh();
+$s->query($small);
+check_one('before it and after it', 'before, after', 'dirty',
+	logged('before and after', $small));
+$s->query('SELECT 1; RESET dirty_throttle.max_commit_pause');
+$dt->set_conf($grace, '50ms', $s);
+
+# for the WAL
+$dt->limit(grp_a => 0);
+$dt->sql(q{SELECT set_group_wal_limit('grp_a', 200)});
+check_one('for the WAL', 'in_flight', 'wal', logged('for the WAL', $big));
+$dt->sql(q{SELECT reset_group_wal_limit('grp_a')});
+fresh();
+
+# Several transactions: a command that commits in between is one of them, a
+# procedure that does so is not.
+$dt->sql("TRUNCATE t; INSERT INTO t " . rows(150) . ';
+	DELETE FROM t WHERE id % 2 = 0; CHECKPOINT');
+check_one('VACUUM', 'in_flight', 'dirty', logged('VACUUM', 'VACUUM t'));
+$dt->sql('TRUNCATE t');
+fresh();
+$dt->sql("CREATE PROCEDURE twice() LANGUAGE plpgsql AS \$\$ BEGIN
+	$big; COMMIT; PERFORM 1; COMMIT; $big; END \$\$");
+@messages = logged('a procedure', 'CALL twice()');
+is(scalar(@messages), 2, 'a procedure: a message for each transaction');
+
+# Parallel workers: their pauses are the session's.
+$dt->sql("CREATE TABLE fresh $columns; INSERT INTO fresh " . rows(200) . ';
+	ALTER TABLE fresh SET (parallel_workers = 3); CHECKPOINT');
+$s->query('SET max_parallel_workers_per_gather = 3;
+	SET parallel_leader_participation = off');
+fresh();
+check_one('parallel workers', 'in_flight', 'dirty',
+	logged('parallel workers', 'SELECT count(*) FROM fresh'));
+$s->query('RESET max_parallel_workers_per_gather;
+	RESET parallel_leader_participation');
+
+# ----------------------------------------------------------------- suspended
+
+# Suspended for a time, by another session; with a limit in force or not.
+sub suspended
+{
+	my ($sql, $hard, $where) = @_;
+	return sub {
+		if ($hard)
+		{
+			$s->send($sql);
+			ok($dt->wait_paused($s, $where), "$sql: it pauses");
+		}
+		$dt->sql("SELECT suspend_group('grp_a', '$hard')");
+		$s->send($sql) unless $hard;
+		ok($dt->wait_paused($s, $where), "$sql: it is suspended");
+		sleep 0.3;
+		$dt->sql("SELECT resume_group('grp_a')");
+		is($s->wait->{sqlstate}, undef, "$sql: it goes on");
+	};
+}
+
+check_one('suspended', 'after', 'suspend_group',
+	logged('suspended', suspended('SELECT 1', 0, 'after transaction')));
+fresh();
+@messages = logged('suspended hard', suspended($big, 1, 'in flight'));
+is(scalar(@messages), 1, 'suspended hard: one message');
+like($messages[0]{causes}, qr/^dirty [\d.]+ ms, suspend_group [\d.]+ ms$/,
+	'suspended hard: two causes');
+my ($suspended) = $messages[0]{causes} =~ /suspend_group ([\d.]+)/;
+between($suspended, 290, 5000, 'suspended hard: for so long, ms');
+ok($messages[0]{in_flight} > 290, 'suspended hard: in flight');
+
+# ------------------------------------------------------------------- released
+
+fresh();
+@messages = logged('released', sub {
+	$s->send("BEGIN;\nUPDATE hot SET n = n + 1;\n$big;\nCOMMIT");
+	ok($dt->wait_paused($s, 'in flight'), 'it pauses with a lock');
+	$outsider->query('UPDATE hot SET n = n + 1');
+	is($s->wait->{sqlstate}, undef, 'somebody waits, it goes on');
+});
+is(scalar(@messages), 1, 'released: one message');
+is($messages[0]{releases}, 1, 'released: once');
+is($messages[0]{released_for}, $outsider->pid, 'released: for whom');
+cmp_ok($messages[0]{after}, '>', 50, 'released: it has paid after it');
+fresh();
+check_one('the next one', 'in_flight', 'dirty', logged('the next one', $big));
+
+# ---------------------------------------------------- cancelled, terminated ...
+
+# Cancelled after a while: the pause up to then counts.
+sub cancelled
+{
+	my ($sql, $where) = @_;
+	return sub {
+		$s->send($sql);
+		ok($dt->wait_paused($s, $where), "$sql: it pauses");
+		sleep 0.2;
+		$dt->sql("SELECT pg_cancel_backend($pid)");
+		$s->wait;
+	};
+}
+
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => 20);
+check_one('cancelled in flight', 'in_flight', 'dirty',
+	logged('cancelled in flight', cancelled($big, 'in flight')));
+fresh();
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => 20);
+@messages = logged('cancelled in a block', cancelled("BEGIN;\n$big", 'in flight'));
+is(scalar(@messages), 0, 'cancelled in a block: not before it ends');
+check_one('cancelled in a block', 'in_flight', 'dirty', do {
+	my $mark = $dt->log_mark;
+	$s->query('ROLLBACK');
+	messages($mark, $pid);
+});
+$dt->set_conf($grace, '100s', $outsider);
+poll_until(sub { $s->query("SHOW $grace") eq '100s' });
+fresh();
+$dt->limit(grp_a => 20);
+check_one('cancelled after it', 'after', 'dirty',
+	logged('cancelled after it', cancelled($small, 'after transaction')));
+check_one('cancelled before it', 'before', 'dirty',
+	logged('cancelled before it', cancelled('SELECT 1', 'in flight')));
+fresh();
+$dt->set_conf($grace, '50ms', $outsider, $s);
+
+# The error is caught, and the transaction goes on and pauses more.
+$dt->sql("CREATE FUNCTION catches() RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN
+	BEGIN $big; EXCEPTION WHEN query_canceled THEN END; $big; END \$\$");
+fresh();
+check_one('a cancel that is caught', 'in_flight', 'dirty',
+	logged('caught', cancelled('SELECT catches()', 'in flight')));
+
+# The session is terminated, taken out of the group, or the group is dropped.
+fresh();
+my $victim = $dt->session(group => 'grp_a');
+my $mark = $dt->log_mark;
+$victim->send($big);
+ok($dt->wait_paused($victim, 'in flight'), 'another one pauses');
+sleep 0.2;
+$dt->terminate_ms($victim);
+ok(poll_until(sub { gone($victim->pid) }), 'it has ended');
+check_one('terminated', 'in_flight', 'dirty', messages($mark, $victim->pid));
+
+foreach my $end ('moved', 'dropped')
+{
+	$dt->limit(grp_c => 20);
+	$victim = $dt->session(group => 'grp_c');
+	$mark = $dt->log_mark;
+	$victim->send($big);
+	ok($dt->wait_paused($victim, 'in flight'), "$end: it pauses");
+	sleep 0.2;
+	$dt->sql($end eq 'moved'
+		? 'SELECT set_session_group(' . $victim->pid . ', NULL)'
+		: q{SELECT drop_resource_group('grp_c', force => true)});
+	is($victim->wait->{sqlstate}, undef, "$end: it goes on");
+	@messages = messages($mark, $victim->pid);
+	is(scalar(@messages), 1, "$end: one message");
+	is($messages[0]{group}, $end eq 'moved' ? 'grp_c' : undef, "$end: the group");
+	between($messages[0]{ms}, 190, 5000, "$end: ms");
+	$victim->quit;
+}
+
+# Whoever comes next in its place has not paused.
+$victim = $dt->session;
+$victim->query('SET dirty_throttle.log_min_pause = 0');
+$mark = $dt->log_mark;
+$victim->query($big);
+is(scalar(my @of_nobody = messages($mark, $victim->pid)),
+	0, 'no member, no message');
+$victim->quit;
+
+# ------------------------------------------------------------ the threshold
+
+fresh();
+my $paused = (logged('all', $big))[0]{ms};
+foreach my $case ([ '0', 1 ], [ '20s', 0 ], [ '-1', 0 ], [ '100ms', 1 ])
+{
+	my ($value, $expected) = @$case;
+
+	fresh();
+	$s->query("SET dirty_throttle.log_min_pause = '$value'");
+	is(scalar(my @m = logged($value, $big)), $expected,
+		"log_min_pause = $value: messages");
+}
+$s->query('SET dirty_throttle.log_min_pause = 0');
+is(scalar(my @m = logged('nothing', 'SELECT 1')),
+	0, 'log_min_pause = 0: nothing about who has not paused');
+$s->query('SET dirty_throttle.log_min_pause = -1');
+fresh();
+check_one('SET LOCAL', 'in_flight', 'dirty',
+	logged('SET LOCAL',
+		"BEGIN;\nSET LOCAL dirty_throttle.log_min_pause = 0;\n$big;\nCOMMIT"));
+$s->query('RESET dirty_throttle.log_min_pause');
+
+# per role; who is no superuser cannot set it
+$dt->sql(q{CREATE ROLE batch LOGIN; GRANT ALL ON t TO batch;
+	ALTER ROLE batch SET dirty_throttle."group" = 'grp_a';
+	ALTER ROLE batch SET dirty_throttle.log_min_pause = -1});
+my $batch = $dt->session(user => 'batch');
+is($batch->run('SET dirty_throttle.log_min_pause = 0')->{sqlstate},
+	'42501', 'SET by anybody: the error');
+$mark = $dt->log_mark;
+fresh();
+$batch->query($big);
+is(scalar(@m = messages($mark, $batch->pid)), 0, 'switched off for a role');
+$batch->quit;
+
+# in mode observe
+$dt->sql(q{SELECT set_group_mode('grp_a', 'observe')});
+my $observed = $dt->session_row($s)->{observed_pauses};
+$s->query('SET dirty_throttle.log_min_pause = 0');
+is(scalar(@m = logged('observe', $big)), 0, 'mode observe: no message');
+cmp_ok($dt->session_row($s)->{observed_pauses}, '>', $observed,
+	'mode observe: but pauses are counted');
+$s->query('RESET dirty_throttle.log_min_pause');
+$dt->sql(q{SELECT set_group_mode('grp_a', 'enforce')});
+
+# ---------------------------------------------- it is for the server log only
+
+fresh();
+$s->query('SET client_min_messages = debug5');
+my $r = $s->run($big);
+unlike($r->{err}, qr/paused for/, 'the client does not see it');
+$s->query('RESET client_min_messages');
+fresh();
+$mark = $dt->log_mark;
+$s->query("/* which one */ $big");
+like($dt->log_since($mark), qr/STATEMENT:  .*which one/, 'which statement it was');
+
+# An error there is not the session's, and does no harm after a commit.
+SKIP:
+{
+	skip 'no library that fails', 6 unless $library;
+
+	foreach my $case ([ 'a commit', $big ], [ 'a rollback', "BEGIN; $big; ROLLBACK" ])
+	{
+		my ($name, $sql) = @$case;
+
+		fresh();
+		$s->query('SET log_hook.fails = on');
+		$mark = $dt->log_mark;
+		$r = $s->run($sql);
+		is($r->{sqlstate}, undef, "the log fails after $name: no error");
+		$s->query('SET log_hook.fails = off');
+		is(scalar(@m = messages($mark, $pid)), 0, "the log fails after $name: no message");
+	}
+	fresh();
+	is(scalar(@m = logged('after that', $big)), 1, 'after that: a message');
+	is($s->pid, $s->query('SELECT pg_backend_pid()'), 'by the same session');
+}
+
+$_->quit foreach $s, $outsider;
+$dt->finish;

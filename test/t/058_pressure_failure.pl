@@ -1,0 +1,283 @@
+# What fails does not leave a group stuck: a standby from which nothing is heard
+# any more, a slot that is dropped, a file that cannot be read, a sampler that
+# stands still, or is ended or killed again and again, a clock that is set.  The
+# group is never below its floor, 40 seconds after the last fresh value it is as
+# free as its limit says, the log has one line, and the view tells.
+#
+# expect-in-log: \(PID [0-9]+\) was terminated by signal 9
+# takes-about: 60 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use Errno qw(EACCES);
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pressure;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $tmp = PostgreSQL::Test::Utils::tempdir();
+my $library = compile_library("$FindBin::RealBin/../fault/proc.c", "$tmp/proc.so");
+
+plan skip_all => 'no library for LD_PRELOAD can be compiled here' unless $library;
+
+my @conf = (conf => "shared_buffers = 32MB\nrestart_after_crash = on\n"
+	  . "log_line_prefix = '%m [%p] '\n");
+
+# A server whose kernel says what a file says: at first that 1 GB is dirty.  Its
+# group comes down to its floor.
+sub pressed_server
+{
+	my ($name) = @_;
+
+	mkdir "$tmp/$name";
+	local $ENV{LD_PRELOAD} = $library;
+	local $ENV{DT_PROC} = "$tmp/$name";
+	dirty_mb($name, 1000);
+	my $dt = DirtyThrottle::Pressure->new($name, @conf);
+	$dt->sql(q{SELECT set_group_dirty_limit('batch', 50000), set_group_floor('batch', 100)});
+	$dt->follow('batch', 'kernel_dirty', '100MB');
+	return $dt;
+}
+
+sub dirty_mb
+{
+	my ($name, $mb) = @_;
+	write_file("$tmp/$name/meminfo",
+		'Dirty: ' . $mb * 1024 . " kB\nWriteback: 0 kB\n");
+}
+
+sub limit_of
+{
+	my ($dt) = @_;
+	return $dt->group_row('batch')->{effective_dirty_limit};
+}
+
+my $start;
+my @events;    # [ seconds, code ]
+
+sub after
+{
+	my ($seconds, $code) = @_;
+	push @events, [ $seconds, $code ];
+}
+
+# ------------------------------------------------------ servers under pressure
+
+my $primary = DirtyThrottle::Pressure->new('primary',
+	init => [ allows_streaming => 1 ], @conf, );
+$primary->node->append_conf('postgresql.conf', 'wal_sender_timeout = 10min');
+$primary->node->reload;
+$primary->sql(
+	q{SELECT set_group_wal_limit('batch', 50000), set_group_wal_limit('slot', 50000),
+		set_group_floor('batch', 100);
+	SELECT pg_create_physical_replication_slot('retains', true)});
+$primary->follow('batch', 'replica_lag', '1s');
+$primary->follow('slot', 'slot_lag', '20MB');
+$primary->node->backup('standby');
+my $node = PostgreSQL::Test::Cluster->new('standby');
+$node->init_from_backup($primary->node, 'standby', has_streaming => 1);
+$node->start;
+my $standby = DirtyThrottle::Pressure->over($node);
+poll_until(sub { $primary->signal('replica_lag')->{state} eq 'fresh' });
+$primary->start_job($_) foreach qw(batch slot);
+sleep 1;
+$standby->sql('SELECT pg_wal_replay_pause()');
+
+my %dt = map { $_ => pressed_server($_) } qw(unreadable stopped ended);
+foreach (sort keys %dt)
+{
+	my $dt = $dt{$_};
+
+	# who writes at this rate, in one statement and with pauses
+	$dt->start_job('batch');
+	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} == 100 }),
+		"$_: at the floor");
+}
+ok($primary->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }),
+	'the standby stands still: at the floor');
+ok( $primary->wait_group('slot',
+		sub { $_[0]->{effective_wal_limit} < 1000 && $_[0]->{pressure} > 0.9 }),
+	'a slot retains WAL: a low limit');
+
+# --------------------------------------------------------------------- it fails
+
+$start = time;
+my %mark = map { $_ => $dt{$_}->log_mark } keys %dt;
+$mark{primary} = $primary->log_mark;
+my $receiver = $standby->process('walreceiver');
+my $sampler = $dt{stopped}->sampler;
+
+kill 'STOP', $receiver;
+kill 'STOP', $sampler;
+write_file("$tmp/unreadable/meminfo.errno", EACCES);
+
+# the slot is dropped
+my $slot_mark = $primary->log_mark;
+$primary->sql("SELECT pg_drop_replication_slot('retains')");
+ok( $primary->wait_group('slot', sub { $_[0]->{effective_wal_limit} == 50000 }, 15),
+	'the slot is dropped: the fixed limit');
+between(time - $start, 0, 12, 'seconds that this takes');
+is($primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows nobody down'),
+	1, 'one line in the log');
+is($primary->group_row('slot')->{pressure}, undef, 'no pressure is shown');
+
+# a clock that is set does not matter: nothing is measured by it
+{
+	my $dt = $dt{ended};
+
+	foreach my $seconds (7200, -7200, 0)
+	{
+		write_file("$tmp/ended/clock", $seconds);
+		sleep 1;
+		my $row = $dt->signal('kernel_dirty');
+		my $age = $dt->sql(
+			"SELECT extract(epoch FROM clock_timestamp() - '$row->{measured_at}'::timestamptz)");
+
+		is(limit_of($dt) . " $row->{state}",
+			'100 fresh', "the clock is wrong by $seconds s");
+		between($age, -0.1, 2, 's since the last value, on that clock');
+	}
+	unlink "$tmp/ended/clock";
+}
+
+# the sampler is ended every second, for a while
+{
+	my $dt = $dt{ended};
+	my @limits;
+	my %pids;
+
+	foreach (1 .. 8)
+	{
+		my $pid = $dt->sampler;
+
+		if ($pid)
+		{
+			$pids{$pid} = 1;
+			kill 'TERM', $pid;
+		}
+		foreach (1 .. 4)
+		{
+			push @limits, limit_of($dt);
+			sleep 0.25;
+		}
+	}
+	@limits = sort { $a <=> $b } @limits;
+	cmp_ok(scalar keys %pids, '>=', 4, 'the sampler was ended ' . keys(%pids) . ' times');
+	is("$limits[0] $limits[-1]", '100 100', 'all the time the group is at its floor');
+}
+
+# --------------------------------------------------- 10 s and 30 s after the failure
+
+sub at_second
+{
+	my ($second) = @_;
+	my $left = $start + $second - time;
+
+	cmp_ok($left, '>', -5, "second $second");
+	sleep $left if $left > 0;
+}
+
+sub states
+{
+	return join ' ', $primary->signal('replica_lag')->{state},
+	  map { $dt{$_}->signal('kernel_dirty')->{state} } qw(unreadable stopped);
+}
+
+at_second(24);
+is(states(), 'stale stale stale', 'the values are stale');
+foreach ([ $primary, 'replica_lag' ], map { [ $dt{$_}, 'kernel_dirty' ] } qw(unreadable stopped))
+{
+	my ($dt, $signal) = @$_;
+	my $age = $dt->sql("SELECT extract(epoch FROM clock_timestamp() - stale_since)
+		FROM dirty_throttle_pressure WHERE signal = '$signal'");
+
+	between($age, 10, 20, $dt->node->name . ': s that it is stale');
+}
+is( join(' ', $primary->group_row('batch')->{effective_wal_limit},
+		map { limit_of($dt{$_}) } qw(unreadable stopped)),
+	'100 100 100', 'and count as they were');
+is($dt{unreadable}->signal('kernel_dirty')->{reason},
+	'File "/proc/meminfo" cannot be read: Permission denied.',
+	'the view says why');
+is( $dt{unreadable}->log_lines(
+		$mark{unreadable}, 'LOG:  could not measure signal "kernel_dirty"'),
+	1, 'so does the log, once');
+
+# ------------------------------------------------ the sampler's server is killed
+
+{
+	my $dt = $dt{ended};
+
+	$dt->disconnect;
+	foreach my $job (@{ $dt->{jobs} }) { $job->quit }
+	$dt->{jobs} = [];
+	foreach (1 .. 3)
+	{
+		my $pid;
+
+		poll_until(sub { $pid = $dt->sampler });
+		kill 'KILL', $pid;
+		poll_until(sub { ($dt->sampler // $pid) != $pid });
+	}
+	ok( poll_until(
+			sub {
+				my $session = eval { $dt->session };
+				my $up = $session && $session->alive;
+
+				$session->quit if $session;
+				return $up;
+			}),
+		'the sampler was killed three times: the server is up');
+	ok( poll_until(sub { $dt->signal('kernel_dirty')->{state} eq 'fresh' }),
+		'and measures the signal');
+	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} < 50000 }),
+		'the group is limited again');
+	dirty_mb('ended', 0);
+	$dt->start_job('batch');
+	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} == 50000 }, 60),
+		'until there is no pressure any more');
+}
+
+# -------------------------------------------------------------- 40 s after that
+
+at_second(42);
+is(states(), 'absent absent absent', 'the values are too old');
+is( join(' ', $primary->group_row('batch')->{effective_wal_limit},
+		map { limit_of($dt{$_}) } qw(unreadable stopped)),
+	'50000 50000 50000', 'the groups have their fixed limits');
+is($primary->log_lines($mark{primary}, 'LOG:  signal "replica_lag" slows nobody down'),
+	1, 'the standby: one line in the log');
+is( $dt{unreadable}->log_lines(
+		$mark{unreadable}, 'LOG:  (could not measure )?signal "kernel_dirty"'),
+	1, 'the file: there is no other line');
+cmp_ok($dt{stopped}->group_row('batch')->{dirty_rate},
+	'>', 500, 'members go faster without the sampler');
+
+# ----------------------------------------------------------------- all goes on
+
+kill 'CONT', $receiver;
+kill 'CONT', $sampler;
+unlink "$tmp/unreadable/meminfo.errno";
+ok( poll_until(sub { states() eq 'fresh fresh fresh' }),
+	'all goes on: the values are fresh');
+ok($dt{$_}->wait_group('batch', sub { $_[0]->{effective_dirty_limit} == 100 }),
+	"$_: and slow the group down")
+  foreach qw(unreadable stopped);
+is( $dt{unreadable}->log_lines(
+		$mark{unreadable}, 'LOG:  signal "kernel_dirty" is measured again'),
+	1, 'one line in the log');
+
+$standby->sql('SELECT pg_wal_replay_resume()');
+foreach ($primary, @dt{qw(unreadable stopped ended)})
+{
+	$_->stop_jobs;
+	$_->stop;
+}
+$standby->disconnect;
+is($_->crashes, '', 'no crash') foreach $primary, @dt{qw(unreadable stopped)};
+done_testing();

@@ -1,0 +1,196 @@
+# Signal replica_lag, with a real standby whose replay is paused and goes on:
+# members go as fast as they like while the standby keeps up, are slowed down to
+# their floor while it stands still, and recover.  Others are left alone.  A
+# standby that has gone is no pressure.
+#
+# takes-about: 55 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Pressure;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $dt = DirtyThrottle::Pressure->new('primary',
+	init => [ allows_streaming => 1 ]);
+my $mark = $dt->log_mark;
+my @all = qw(batch limited observed ignoring debtor);
+
+$dt->sql("SELECT create_resource_group('$_')") foreach @all;
+$dt->follow($_, 'replica_lag', '2s') foreach qw(batch limited observed);
+$dt->follow('ignoring', 'replica_lag', '2s', 1);
+$dt->sql(
+	q{SELECT set_group_wal_limit('limited', 50000), set_group_floor('limited', 200),
+	         set_group_wal_limit('debtor', 5000), set_group_mode('observed', 'observe');
+	CREATE TABLE rewritten AS
+		SELECT i, repeat('x', 500) FROM generate_series(1, 40000) i});
+
+# The limit in force, and what decides it.
+sub limit_of
+{
+	my ($group) = @_;
+	return $dt->group_row($group)->{effective_wal_limit};
+}
+
+# --------------------------------------------------------------------- no standby
+
+my $row;
+ok( poll_until(
+		sub { ($dt->signal('replica_lag')->{reason} // '') eq 'No standby is streaming.' }),
+	'without a standby the view says so');
+$row = $dt->signal('replica_lag');
+is(join(' ', map { $_ // 'NULL' } @$row{qw(available groups value state)}),
+	'true 4 NULL absent', 'the signal is available and absent');
+is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
+	1, 'one line in the log');
+
+# a client that only receives WAL replays nothing
+$dt->node->backup('standby');
+mkdir $dt->node->data_dir . '/../received' or die;
+my $receiver = fork;
+if ($receiver == 0)
+{
+	open STDOUT, '>', '/dev/null';
+	open STDERR, '>', '/dev/null';
+	exec 'pg_receivewal', '-D', $dt->node->data_dir . '/../received', '-d',
+	  $dt->node->connstr('postgres');
+	exit 1;
+}
+ok( poll_until(
+		sub { $dt->sql(q{SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'}) }
+	),
+	'pg_receivewal is streaming');
+sleep 0.5;
+is($dt->signal('replica_lag')->{state}, 'absent', 'which is no standby');
+kill 'TERM', $receiver;
+waitpid $receiver, 0;
+
+# ------------------------------------------------------- a standby that keeps up
+
+my $node = PostgreSQL::Test::Cluster->new('standby');
+$node->init_from_backup($dt->node, 'standby', has_streaming => 1);
+$node->start;
+my $standby = DirtyThrottle::Life->over($node);
+ok( poll_until(sub { $dt->signal('replica_lag')->{state} eq 'fresh' }),
+	'a standby is streaming: the signal has a value');
+between($dt->signal('replica_lag')->{value}, 0, 1000,
+	'idle: ms that the standby is behind');
+is($dt->log_lines($mark, 'LOG:  signal "replica_lag" is measured again'),
+	1, 'one line in the log');
+is(join(' ', map { limit_of($_) } @all), '0 50000 0 0 5000',
+	'the limits in force are the fixed ones');
+is($dt->group_row('batch')->{pressure_signal}, 'replica_lag', 'what decides');
+is($dt->group_row('debtor')->{pressure}, undef, 'a group that follows nothing');
+
+my %job = map { $_ => $dt->start_job($_) } qw(batch limited observed ignoring);
+sleep 2;
+
+# ---------------------------------------------------------- it replays nothing
+
+# who owes much at his limit
+my $debtor = $dt->session(group => 'debtor');
+$debtor->run('SET log_min_messages = fatal');
+$debtor->send('ALTER TABLE rewritten ALTER i TYPE bigint');
+ok($dt->wait_paused($debtor, 'after transaction'), 'a member pays afterwards');
+cmp_ok($dt->group_row('debtor')->{wal_debt_kb},
+	'>', 10000, 'its debt is more than 10 MB');
+
+$standby->sql('SELECT pg_wal_replay_pause()');
+my $paused = time;
+$dt->follow('debtor', 'replica_lag', '1s');
+
+$row = $dt->wait_group('batch',
+	sub { $_[0]->{effective_wal_limit} > 0 && $_[0]->{pressure} > 1 });
+cmp_ok($row->{effective_wal_limit}, '>', 0, 'the standby stops: there is a limit');
+ok($dt->wait_group('limited', sub { $_[0]->{effective_wal_limit} == 200 }),
+	'a group with a limit comes down to its floor');
+ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
+	'one without a limit, too');
+between(time - $paused, 0, 20, 'seconds that this takes');
+$row = $dt->group_row('batch');
+cmp_ok($row->{pressure}, '>', 1, "it shows the pressure, $row->{pressure}");
+is($row->{pressure_signal}, 'replica_lag', 'and by what');
+is($row->{effective_dirty_limit}, 0, 'only WAL is limited');
+ok( poll_until(sub { $dt->signal('replica_lag')->{value} > 10000 }),
+	'the view shows how far the standby is behind');
+is(limit_of('ignoring'), 0, 'who ignores one standby is not limited');
+is($dt->group_row('ignoring')->{pressure}, undef, 'and under no pressure');
+
+$row = $dt->group_row('debtor');
+cmp_ok($row->{pressure_forgiven_kb}, '>', 5000,
+	"what was owed is bounded: $row->{pressure_forgiven_kb} KB forgiven");
+cmp_ok($row->{wal_debt_kb}, '<=', 30 * $row->{effective_wal_limit} + 1,
+	'to 30 s at the limit');
+
+# at the floor they still go on
+my $kb = $dt->wal_kb('limited', 3);
+between($kb, 150, 260, 'KB/s of a group whose floor is 200');
+cmp_ok($dt->wal_kb('ignoring', 1), '>', 2000, 'KB/s of the group that ignores it');
+
+# a lower fixed limit, and another floor, count at once
+$dt->sql("SELECT set_group_wal_limit('limited', 20)");
+is(limit_of('limited'), 20, 'a limit below the floor stays in force');
+$dt->sql("SELECT set_group_wal_limit('limited', 50000)");
+is(limit_of('limited'), 200, 'a high one is lowered by pressure at once');
+$dt->sql("SELECT set_group_floor('limited', 400)");
+is(limit_of('limited'), 400, 'and so is it to a new floor');
+
+# observed: all is computed, and nobody is slowed down
+$row = $dt->group_row('observed');
+cmp_ok($row->{effective_wal_limit}, '<', 1000,
+	"mode observe: a limit is computed, $row->{effective_wal_limit}");
+my $observed = $dt->group_row('observed');
+sleep 1;
+$row = $dt->group_row('observed');
+cmp_ok($row->{observed_pauses}, '>', $observed->{observed_pauses},
+	'pauses are counted');
+is($row->{pauses}, 0, 'and none is made');
+
+ok( poll_until(
+		sub { $dt->log_lines($mark, 'LOG:  resource group "batch" is slowed down to its floor') },
+		20),
+	'the log says who is at the floor');
+
+# --------------------------------------------------------------- it goes on
+
+# who does not follow the signal any more is free at once
+$dt->sql("SELECT reset_group_pressure('limited', 'replica_lag')");
+is(limit_of('limited'), 50000, 'reset_group_pressure(): the fixed limit');
+is($dt->group_row('limited')->{pressure}, undef, 'and no pressure');
+$dt->follow('limited', 'replica_lag', '2s');
+
+# leave the standby to those who follow the signal
+$dt->cancel_ms($job{$_}) foreach qw(observed ignoring);
+$standby->sql('SELECT pg_wal_replay_resume()');
+ok($dt->wait_group('batch',
+		sub { $_[0]->{effective_wal_limit} == 0 || $_[0]->{effective_wal_limit} > 5000 }),
+	'the standby goes on: a high limit, or none');
+ok( poll_until(sub { limit_of('limited') > 5000 }),
+	'with a fixed limit, too');
+$debtor->wait;
+$debtor->quit;
+is( $dt->log_lines($mark, 'resource group "batch" is slowed down to its floor'),
+	1, 'the log has said it once');
+
+# ------------------------------------------------- it stops, and then it goes away
+
+$standby->sql('SELECT pg_wal_replay_pause()');
+ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
+	'at the floor again');
+$mark = $dt->log_mark;
+$standby->disconnect;
+$node->stop('immediate');
+ok( poll_until(sub { limit_of('batch') == 0 && limit_of('limited') == 50000 }, 20),
+	'a standby that is gone is no pressure');
+is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
+	1, 'one line in the log');
+is($dt->group_row('batch')->{pressure}, undef, 'nor is any shown');
+
+$dt->stop_jobs;
+is($dt->crashes, '', 'no crash');
+$dt->finish;

@@ -1,0 +1,326 @@
+# The values of signals against the real thing: slot_lag and real slots,
+# checkpoint and the WAL after which one is really forced, dirty_buffers and
+# pg_buffercache, kernel_dirty and /proc/meminfo, io_pressure and what the kernel
+# counts.  And where a signal is not to be had: the reason.
+#
+# takes-about: 30 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use Errno qw(EACCES ENOENT EOPNOTSUPP);
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pressure;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $MB = 1024 * 1024;
+my $dt = DirtyThrottle::Pressure->new('signals',
+	init => [ allows_streaming => 'logical' ],
+	conf => q{
+max_wal_size = 96MB
+min_wal_size = 64MB
+full_page_writes = off
+wal_level = logical
+});
+$dt->sql(q{SELECT create_resource_group('batch'); CREATE TABLE t (id int, pad text)});
+
+# Write so much WAL, within a few percent.
+sub write_wal
+{
+	my ($mb) = @_;
+	$dt->sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 100000)))
+		FROM generate_series(1, $mb * 10)");
+}
+
+# A signal's value is the same whether a group follows it or not.
+sub followed_and_not
+{
+	my ($signal, $threshold, $code) = @_;
+
+	$code->("$signal, nobody follows it");
+	$dt->follow('batch', $signal, defined $threshold ? $threshold : ());
+	poll_until(sub { $dt->signal($signal)->{groups} == 1 });
+	sleep 0.5;
+	$code->("$signal, followed");
+	$dt->sql("SELECT reset_group_pressure('batch', '$signal')");
+}
+
+# ------------------------------------------------------------------------ slot_lag
+
+sub check_slot_lag
+{
+	my ($what, $slot) = @_;
+	my ($value, $real);
+
+	# both grow; asked at nearly the same time
+	poll_until(
+		sub {
+			$value = $dt->signal('slot_lag')->{value} // 'NULL';
+			$real = $dt->sql("SELECT pg_current_wal_insert_lsn() - restart_lsn
+				FROM pg_replication_slots WHERE slot_name = '$slot'");
+			return $value ne 'NULL' && abs($value - $real) < 100000;
+		},
+		5);
+	between($value, $real - 100000, $real + 100000, "$what: bytes");
+}
+
+my $row = $dt->signal('slot_lag');
+is(($row->{value} // 'NULL') . ': ' . $row->{reason},
+	'NULL: There is no replication slot that retains WAL.', 'no slot');
+$dt->sql("SELECT pg_create_physical_replication_slot('not_yet')");
+is($dt->signal('slot_lag')->{value},
+	undef, 'a slot that was never used retains nothing');
+$dt->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
+write_wal(5);
+followed_and_not('slot_lag', '1GB', sub { check_slot_lag($_[0], 'physical') });
+
+# a logical slot, older than the other one
+$dt->sql(q{SELECT pg_create_logical_replication_slot('logical', 'pgoutput');});
+write_wal(5);
+$dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
+write_wal(1);
+followed_and_not('slot_lag', '1GB',
+	sub { check_slot_lag("$_[0], logical", 'logical') });
+$dt->sql("SELECT pg_drop_replication_slot('logical')");
+followed_and_not('slot_lag', '1GB',
+	sub { check_slot_lag("$_[0], the logical one is dropped", 'physical') });
+
+# a slot that has lost its WAL retains none
+$dt->set_conf('max_slot_wal_keep_size', '1MB');
+write_wal(40);
+$dt->sql('SELECT pg_switch_wal(); CHECKPOINT');
+is( $dt->sql(
+		"SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'physical'"),
+	'lost', 'a slot is invalidated');
+is($dt->signal('slot_lag')->{value}, undef, 'and retains nothing');
+$dt->follow('batch', 'slot_lag', '1GB');
+sleep 0.5;
+is($dt->signal('slot_lag')->{state}, 'absent', 'nor when it is followed');
+$dt->sql(q{SELECT reset_group_pressure('batch', 'slot_lag');
+	SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots});
+
+# ---------------------------------------------------------------------- checkpoint
+
+# How many checkpoints were forced.
+sub forced
+{
+	return $dt->sql(
+		$dt->sql('SHOW server_version_num') < 170000
+		? 'SELECT checkpoints_req FROM pg_stat_bgwriter'
+		: 'SELECT num_requested FROM pg_stat_checkpointer');
+}
+
+$dt->sql('CHECKPOINT');
+followed_and_not('checkpoint', undef, sub {
+	my ($what) = @_;
+	my $before = $dt->signal('checkpoint')->{value};
+
+	write_wal(3);
+	sleep 0.3;
+	between($before - $dt->signal('checkpoint')->{value},
+		3e6, 3.4e6, "$what: 3 MB less");
+});
+
+# that much WAL it takes
+my $left = $dt->signal('checkpoint')->{value};
+my $forced = forced();
+between($left / $MB, 16, 64, 'MB until a checkpoint is forced');
+write_wal(1) while $dt->signal('checkpoint')->{value} > 3e6;
+sleep 0.5;
+is(forced() - $forced, 0, '3 MB are left: none was forced');
+write_wal(1) foreach 1 .. 4;
+ok(poll_until(sub { forced() > $forced }, 10), '4 MB more: one is forced');
+ok(poll_until(sub { $dt->signal('checkpoint')->{value} > 16 * $MB }, 10),
+	'then there is room again');
+
+# ------------------------------------------------------------------- dirty_buffers
+
+SKIP:
+{
+	skip 'there is no pg_buffercache', 9
+	  unless $dt->sql(
+		q{SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_buffercache'});
+	$dt->set_conf('max_wal_size', '4GB');
+	$dt->sql('CREATE EXTENSION pg_buffercache; CHECKPOINT');
+	my $buffers = $dt->sql('SELECT count(*) FROM pg_buffercache');
+
+	foreach my $percent (0, 10, 40, 75)
+	{
+		# 900 bytes leave room for 8 rows on a page
+		$dt->sql("INSERT INTO t SELECT i, repeat('x', 900)
+			FROM generate_series(1, 8 * $buffers / 100 * $percent -
+				8 * (SELECT count(*) FROM pg_buffercache WHERE isdirty)) i")
+		  if $percent;
+		followed_and_not('dirty_buffers', '100%', sub {
+			my ($what) = @_;
+			my $real = 100 / $buffers *
+			  $dt->sql('SELECT count(*) FROM pg_buffercache WHERE isdirty');
+
+			# the sampler's is a mean
+			poll_until(
+				sub {
+					abs($dt->signal('dirty_buffers')->{value} - $real) < 1.5;
+				},
+				10);
+			between($dt->signal('dirty_buffers')->{value},
+				$real - 2, $real + 2, "$what, $percent %: percent");
+		});
+	}
+	$dt->sql('CHECKPOINT');
+	between($dt->signal('dirty_buffers')->{value}, 0, 2, 'after a checkpoint');
+}
+
+# -------------------------------------------------------------- the kernel's files
+
+SKIP:
+{
+	skip 'this is no Linux', 3
+	  if $^O ne 'linux';
+	is($dt->signal('kernel_dirty')->{available}, 'true', 'kernel_dirty: available');
+
+	my $real = sub {
+		my $meminfo = slurp_file('/proc/meminfo');
+		my ($dirty) = $meminfo =~ /^Dirty:\s*(\d+) kB/m;
+		my ($writeback) = $meminfo =~ /^Writeback:\s*(\d+) kB/m;
+
+		return ($dirty + $writeback) * 1024;
+	};
+	followed_and_not('kernel_dirty', '80%', sub {
+		my ($what) = @_;
+		my ($before, $value, $after);
+
+		# other programs write at the same time
+		poll_until(
+			sub {
+				$before = $real->();
+				sleep 0.25 if $what =~ /, followed/;
+				$value = $dt->signal('kernel_dirty')->{value};
+				$after = $real->();
+				return abs($after - $before) < $MB;
+			},
+			10);
+		($before, $after) = sort { $a <=> $b } $before, $after;
+		between($value, 0.95 * $before - 4 * $MB, 1.05 * $after + 4 * $MB,
+			"$what: bytes");
+	});
+}
+
+# Now with files that say what we want.
+$dt->stop;
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $library = compile_library("$FindBin::RealBin/../fault/proc.c", "$dir/proc.so");
+
+SKIP:
+{
+	skip 'no library for LD_PRELOAD can be compiled here', 1 unless $library;
+	local $ENV{LD_PRELOAD} = $library;
+	local $ENV{DT_PROC} = $dir;
+
+	write_file("$dir/meminfo",
+		"MemTotal: 100 kB\nWritebackTmp: 5 kB\nDirty:   204800 kB\nWriteback: 1024 kB\n");
+	write_file("$dir/vmstat",
+		"nr_dirty 7\nnr_dirty_threshold 100000\nnr_dirty_background_threshold 25600\n");
+	write_file("$dir/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=77\n");
+	$dt->node->start;
+	is($dt->signal('kernel_dirty')->{value},
+		201 * $MB, 'kernel_dirty: Dirty and Writeback');
+	$dt->follow('batch', 'kernel_dirty', '30%');
+	is( $dt->sql(
+			q{SELECT threshold_value / current_setting('block_size')::int
+			  FROM dirty_throttle_thresholds}),
+		100000 * 0.3 * `getconf PAGESIZE` / $dt->sql('SHOW block_size'),
+		'a threshold in percent is a share of the limit of the kernel');
+	$row = $dt->wait_group('batch', sub { defined $_[0]->{pressure} && $_[0]->{pressure} > 0 });
+	between($row->{pressure}, 1.70, 1.73, 'its pressure is 201 MB / 117 MB');
+	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty')});
+
+	# the kernel begins to write at 100 MB
+	my $pages_mb = `getconf PAGESIZE` / 4096 * 100;
+	foreach my $case ([ '200MB', 0 ], [ '99MB', 1 ], [ '30%', 0 ], [ '20%', 1 ])
+	{
+		my ($threshold, $notice) = @$case;
+		my $err = $dt->session->run(
+			"SELECT set_group_pressure('batch', 'kernel_dirty', '$threshold')")->{err};
+
+		is($err =~ /NOTICE: .*the threshold is lower than .*\nDETAIL:  The kernel begins at $pages_mb MB,/ ? 1 : 0,
+			$notice, "$threshold: a notice: $notice");
+	}
+	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty')});
+
+	# a quarter of the time
+	$dt->follow('batch', 'io_pressure', '90%');
+	my $start = time;
+	while (time - $start < 6)
+	{
+		write_file("$dir/io",
+			sprintf("some avg10=0 avg60=0 avg300=0 total=%d\n", 1e6 + 250000 * (time - $start)));
+		sleep 0.02;
+	}
+	between($dt->signal('io_pressure')->{value}, 20, 30, 'io_pressure: percent');
+	$dt->sql(q{SELECT reset_group_pressure('batch', 'io_pressure')});
+
+	# what is not there, or not allowed
+	foreach my $case (
+		[ 'kernel_dirty', '500MB', 'meminfo', EACCES, '/proc/meminfo', 'Permission denied' ],
+		[ 'kernel_dirty', '50%', 'vmstat', ENOENT, '/proc/vmstat', 'No such file or directory' ],
+		[ 'io_pressure', '20%', 'io', EOPNOTSUPP, '/proc/pressure/io', 'Operation not supported' ])
+	{
+		my ($signal, $threshold, $name, $errno, $path, $message) = @$case;
+		my $reason = qq{File "$path" cannot be read: $message.};
+
+		write_file("$dir/$name.errno", $errno);
+		my $session = $dt->session;
+		my $result = $session->run("SELECT set_group_pressure('batch', '$signal', '$threshold')");
+
+		SKIP:
+		{
+			skip 'this machine has the file in the cgroup', 2
+			  if $name eq 'io' && !defined $result->{sqlstate};
+			is($result->{sqlstate}, '0A000', "$name cannot be read: $signal, $threshold");
+			like($result->{err}, qr/DETAIL:  \Q$reason\E/, 'with the reason');
+		}
+		$row = $dt->signal($signal);
+		is($row->{reason}, $reason, 'which the view has, too')
+		  if $name eq 'meminfo';
+		is($row->{available}, 'false', 'it is not available') if $name eq 'meminfo';
+		unlink "$dir/$name.errno";
+		$session->quit;
+	}
+	write_file("$dir/meminfo", "Dirty: 5 kB\n");
+	like($dt->session->run(q{SELECT set_group_pressure('batch', 'kernel_dirty', '500MB')})->{err},
+		qr/DETAIL:  File "\/proc\/meminfo" has no number "Writeback"\./,
+		'a file of another kind');
+	$dt->stop;
+}
+
+# ------------------------------------------------------ where nothing can replicate
+
+$dt->node->append_conf('postgresql.conf',
+	"wal_level = minimal\nmax_wal_senders = 0\nmax_replication_slots = 0\n");
+$dt->node->start;
+my $session = $dt->session;
+foreach my $case (
+	[ "'replica_lag', '2s'", 'No standby can connect, since max_wal_senders is 0.' ],
+	[
+		"'slot_lag', '2GB'",
+		'There cannot be a replication slot, since max_replication_slots is 0.'
+	])
+{
+	my ($arguments, $reason) = @$case;
+	my $result = $session->run("SELECT set_group_pressure('batch', $arguments)");
+
+	is($result->{sqlstate}, '0A000', "not to be had: $arguments");
+	like($result->{err}, qr/DETAIL:  \Q$reason\E/, 'with the reason');
+}
+is( $dt->sql(q{SELECT string_agg(signal || ' ' || available, ', ') FROM dirty_throttle_pressure
+		WHERE signal ~ '_lag|check|buffers'}),
+	'replica_lag false, slot_lag false, checkpoint true, dirty_buffers true',
+	'the view tells which signals there are');
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;

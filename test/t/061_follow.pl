@@ -1,0 +1,314 @@
+# The definitions of a standby, and of a standby of a standby, follow those of
+# the primary.
+#
+# takes-about: 60 s
+#
+# expect-in-log: WARNING:  resource group "announced" does not exist
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Standby;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $first = DirtyThrottle::Standby->primary('first');
+$first->limit(before => 1000);
+$first->table('t');
+$first->sql(
+	q{CREATE ROLE nobody LOGIN; CREATE ROLE repl LOGIN REPLICATION;
+	  CREATE ROLE etl LOGIN; CREATE ROLE app LOGIN;
+	  CREATE ROLE dba LOGIN IN ROLE pg_read_all_stats});
+my $second = $first->standby('second');
+my $third = $second->standby('third');
+my @standbys = ($second, $third);
+
+is($_->wait_status('following'), 'following', $_->node->name . ' follows')
+  foreach @standbys;
+is($_->stamp, $first->stamp, $_->node->name . ' has the same definitions')
+  foreach @standbys;
+is($first->following->{status}, 'not a standby', 'a primary does not follow');
+is( $first->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ 'follower'"),
+	0, 'and has no process for it');
+
+# ------------------------------------------------------------- the parameter
+
+my $line = $first->sql('SHOW dirty_throttle.definitions');
+my $system = $first->sql('SELECT system_identifier FROM pg_control_system()');
+like(
+	$line,
+	qr/^dirty_throttle 1\.\d+ system=$system timeline=1 change=\d+ complete=1 groups=1 grants=0 group=before id=\d+ dirty_rate=1000000 checksum=[0-9A-F]{8}$/,
+	'SHOW dirty_throttle.definitions');
+{
+	my $nobody = $first->session(user => 'nobody');
+
+	is($nobody->query('SHOW dirty_throttle.definitions'),
+		$line, 'for everybody');
+	is($nobody->run("SET dirty_throttle.definitions = ''")->{sqlstate},
+		'55P02', 'it cannot be set');
+	$nobody->query('BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY');
+	is($nobody->query("SELECT current_setting('dirty_throttle.definitions')"),
+		$line, 'in any transaction');
+	$nobody->quit;
+}
+is($first->sql("SELECT count(*) FROM pg_settings WHERE name = 'dirty_throttle.definitions'"),
+	0, 'it is not in pg_settings, which programs read all of');
+foreach my $dt ($first, @standbys)
+{
+	my ($ret, $out, $err) = $dt->node->psql(
+		'postgres', 'SHOW dirty_throttle.definitions',
+		connstr => $dt->node->connstr . ' replication=true user=repl');
+	is($out, $line,
+		'over physical replication, with no right but REPLICATION: '
+		  . $dt->node->name);
+}
+
+# ------------------------------------------------------- everything arrives
+
+# Do this on the primary: seconds until both have it.
+my @took;
+
+sub arrives
+{
+	my ($sql, $what) = @_;
+	my $start;
+
+	$first->sql($sql);
+	$start = time;
+	foreach my $standby (@standbys)
+	{
+		my $took = $standby->arrival($first);
+
+		ok(defined $took, "$what: arrives at " . $standby->node->name)
+		  or diag $first->ddl . "\n" . $standby->ddl;
+	}
+	push @took, time - $start;
+}
+
+arrives(q{SELECT create_resource_group('batch', 12288.5)}, 'create');
+arrives(q{SELECT set_group_dirty_limit('batch', 20000.125)}, 'alter');
+arrives(q{SELECT set_group_dirty_limit('new', 0)}, 'create by setting a limit');
+arrives(q{SELECT reset_group_dirty_limit('batch')}, 'no limit');
+arrives(q{SELECT set_group_wal_limit('batch', 16777216)}, 'WAL limit');
+arrives(q{SELECT reset_group_wal_limit('batch')}, 'no WAL limit');
+arrives(q{SELECT set_group_burst('batch', 1500.5)}, 'burst');
+arrives(q{SELECT set_group_mode('batch', 'observe')}, 'mode');
+arrives(q{SELECT set_group_mode('batch', 'enforce')}, 'mode again');
+arrives(q{SELECT grant_group_use('batch', 'etl'), grant_group_use('batch', 'app')},
+	'grants');
+arrives(q{SELECT revoke_group_use('batch', 'etl')}, 'revoke');
+arrives(q{SELECT rename_resource_group('new', 'newer')}, 'rename');
+arrives(q{SELECT rename_resource_group('batch', 'tmp'),
+		rename_resource_group('newer', 'batch'),
+		rename_resource_group('tmp', 'newer')}, 'names swapped');
+arrives(q{SELECT create_resource_group('Grüße "%=' || chr(10) || '''', 3),
+		create_resource_group(repeat('ä', 31), 4)}, 'names of any bytes');
+arrives(q{SELECT set_group_pressure('newer', 'replica_lag', '2s', 1),
+		set_group_pressure('newer', 'dirty_buffers', '30%'),
+		set_group_floor('newer', 500)}, 'pressure');
+arrives(q{SELECT drop_resource_group('batch')}, 'drop');
+arrives('DROP ROLE app', 'a role is dropped, and its grant');
+is($second->sql('SELECT count(*) FROM dirty_throttle_grants()'),
+	0, 'no grant is left');
+
+# A machine that is busy with other tests may need longer for some.
+@took = sort { $a <=> $b } @took;
+note sprintf('seconds until both standbys had it: median %.2f, worst %.2f',
+	median(@took), $took[-1]);
+cmp_ok(median(@took), '<', 2, 'within two seconds');
+
+# Nobody has asked for long: the change is announced.
+foreach my $standby (@standbys)
+{
+	my $before = $standby->following->{questions};
+
+	ok( poll_until(
+			sub {
+				sleep 5;
+				my $questions = $standby->following->{questions};
+				my $quiet = $questions == $before;
+				$before = $questions;
+				return $quiet;
+			},
+			60),
+		$standby->node->name . ' asks less and less often');
+}
+{
+	# the first one has asked a moment ago, and does not again for seconds
+	$first->limit(announced => 5);
+	my $took = $second->arrival($first);
+	cmp_ok($took // 99, '<', 2, 'a change arrives all the same');
+	cmp_ok($third->arrival($first) // 99, '<', 2, 'at the other one, too');
+}
+
+# ---------------------------------------------- members, on a hot standby
+
+my $member = $second->session(group => 'newer');
+my $other = $second->session(group => 'announced');
+is($member->query('SHOW dirty_throttle."group"'), 'newer', 'a member of a standby');
+my $reset = $second->group_row('newer')->{stats_reset};
+arrives(q{SELECT rename_resource_group('newer', 'newest')}, 'rename with a member');
+is($second->group_row('newest')->{stats_reset}, $reset,
+	'it is the same group, with its counters');
+is($member->query('SHOW dirty_throttle."group"'),
+	'newest', 'the member stays in the group that was renamed');
+is($second->group_row('newest')->{active_processes}, 1, 'the view agrees');
+arrives(q{SELECT drop_resource_group('announced', force => true)},
+	'drop by force, with a member');
+is($other->query('SHOW dirty_throttle."group"'),
+	'', 'its member goes on, in no group');
+$_->quit foreach $member, $other;
+
+# ------------------------------------------------------------- no own changes
+
+my $port = $first->node->port;
+my $s = $second->session;
+my $before = $second->ddl;
+foreach my $sql (
+	q{SELECT set_group_dirty_limit('before', 8192)},
+	q{SELECT set_group_dirty_limit('own', 4)},
+	q{SELECT create_resource_group('own', 9)},
+	q{SELECT reset_group_dirty_limit('before')},
+	q{SELECT set_group_wal_limit('before', 5)},
+	q{SELECT reset_group_wal_limit('before')},
+	q{SELECT set_group_burst('before', 5)},
+	q{SELECT set_group_mode('before', 'observe')},
+	q{SELECT set_group_pressure('before', 'replica_lag', '1s')},
+	q{SELECT set_group_floor('before', 1)},
+	q{SELECT grant_group_use('before', 'nobody')},
+	q{SELECT revoke_group_use('before', 'nobody')},
+	q{SELECT rename_resource_group('before', 'own')},
+	q{SELECT drop_resource_group('before')},
+	q{SELECT drop_resource_group('before', force => true)})
+{
+	my $r = $s->run($sql);
+
+	is($r->{sqlstate}, '25006', "on a standby: $sql");
+	like($r->{err}, qr/HINT:  .*host ".+", port $port\. .*follow_primary = off/,
+		'the hint says where to change it, and how to do so here');
+}
+is($second->ddl, $before, 'nothing has changed');
+foreach my $sql (
+	q{SELECT suspend_group('before')},
+	q{SELECT resume_group('before')},
+	q{SELECT set_session_group(pg_backend_pid(), 'before')},
+	q{SELECT set_session_group(pg_backend_pid(), '')},
+	q{SELECT dirty_throttle_reset()})
+{
+	is($s->run($sql)->{sqlstate}, undef, "not a definition: $sql");
+}
+
+# A standby that differs on purpose
+$second->sql('ALTER SYSTEM SET dirty_throttle.follow_primary = off');
+$second->sql('SELECT pg_reload_conf()');
+is($second->wait_status('off'), 'off', 'an island');
+$second->sql(q{SELECT set_group_dirty_limit('before', 7), create_resource_group('own')});
+my $own = $second->ddl;
+$first->limit(before => 8);
+sleep 2;
+is($second->ddl, $own, 'an island has definitions of its own');
+$second->node->restart;
+$second->disconnect;
+is($second->ddl, $own, 'also after a restart');
+is($third->wait_status('failing'), 'failing', 'its standby is told so');
+like($third->following->{last_error},
+	qr/a standby that has definitions of its own/, 'in words');
+$second->sql('ALTER SYSTEM RESET dirty_throttle.follow_primary');
+$second->sql('SELECT pg_reload_conf()');
+ok(defined $second->arrival($first), 'it follows again, although it was changed later');
+ok(defined $third->arrival($first, 60), 'and so does its standby');
+
+# -------------------------------------- a role that comes after its grant
+
+$second->sql('SELECT pg_wal_replay_pause()');
+poll_until(sub { $second->sql('SELECT pg_get_wal_replay_pause_state()') eq 'paused' });
+$first->sql(q{CREATE ROLE late LOGIN; SELECT grant_group_use('before', 'late')});
+my $expected = $first->stamp;
+ok(poll_until(sub { $second->stamp eq $expected }, 40),
+	'a grant arrives before its role, while replay is paused');
+is($second->sql('SELECT count(*) FROM dirty_throttle_grants'),
+	0, 'the view does not show it');
+$first->sql('ALTER ROLE late RENAME TO later');
+is($second->session->run("SELECT create_resource_group('own')")->{sqlstate},
+	'25006', 'a change that fails does not remove it');
+$second->sql('SELECT pg_wal_replay_resume()');
+ok( poll_until(sub { $second->sql('SELECT role_name FROM dirty_throttle_grants') eq 'later' }),
+	'it does when the role is there, also if that was renamed');
+$s = $second->session(user => 'later');
+is($s->run("SELECT join_group('before')")->{sqlstate}, undef, 'and it counts');
+$s->quit;
+
+# ------------------------------------------------------------------ the view
+
+{
+	my $row = $second->following;
+
+	is($row->{status}, 'following', 'status');
+	is($row->{source_port}, $port, 'port');
+	is($row->{source_host}, $first->node->host, 'host');
+	is($row->{failing_since}, undef, 'not failing');
+	isnt($row->{last_success}, undef, 'last success');
+	cmp_ok($row->{questions}, '>', 0, 'questions');
+	is( $second->sql("SELECT backend_type FROM pg_stat_activity WHERE pid = $row->{pid}"),
+		'dirty_throttle follower', 'its process');
+	foreach my $of ([ nobody => '||' ], [ dba => $first->node->host . "|$port|" ])
+	{
+		my ($user, $sees) = @$of;
+		my $session = $second->session(user => $user);
+
+		is( $session->query('SELECT source_host, source_port, last_error FROM dirty_throttle_following'),
+			$sees, "what $user sees");
+		$session->quit;
+	}
+}
+
+# -------------------------------------------- who restarts, and who is gone
+
+{
+	my $pid = $second->following->{pid};
+
+	$second->sql("SELECT pg_cancel_backend($pid), pg_terminate_backend($pid)");
+	is($second->wait_status('no process'), 'no process', 'the process is terminated');
+	is($second->wait_status('following'), 'following', 'and is started again');
+	isnt($second->following->{pid}, $pid, 'as another one');
+}
+
+$third->node->restart;
+$third->disconnect;
+is($third->ddl, $first->ddl, 'a standby that was restarted has them at once');
+$second->node->stop;
+is($third->wait_status('failing'), 'failing', 'the server that was asked is gone');
+my $since = $third->following->{failing_since};
+my $mark = $third->log_mark;
+sleep 6;
+is($third->following->{failing_since}, $since, 'failing since');
+is(() = $third->log_since($mark) =~ /resource groups do not follow/g,
+	0, 'that was logged once, and not again');
+is($third->ddl, $first->ddl, 'nothing is lost');
+$first->limit(meanwhile => 9);
+$second->node->start;
+$second->disconnect;
+ok(defined $second->arrival($first), 'it is back, and has what has changed meanwhile');
+ok(defined $third->arrival($first, 60), 'and so has its standby');
+like($third->log_since($mark), qr/resource groups follow the primary again/, 'the log says so');
+
+# ------------------------------------------------- it never holds up anything
+
+is(() = $second->log_since(0) =~ /ERROR:.*background worker/g, 0, 'no error of the worker');
+foreach my $standby (reverse @standbys)
+{
+	my $ms;
+
+	# 15 with assertions does not like a walsender that is a moment old
+	poll_until(sub { $standby->sql('SELECT count(*) FROM pg_stat_replication') == 0 });
+	$standby->disconnect;
+	$ms = elapsed_ms(sub { $standby->node->stop('fast') });
+	cmp_ok($ms, '<', 5000, $standby->node->name . ' stops');
+	is($standby->crashes, '', 'no crash');
+}
+$first->finish;

@@ -1,0 +1,286 @@
+/*-------------------------------------------------------------------------
+ *
+ * pressure_fuzz.c
+ *		Fuzzer for the laws of pressure.
+ *
+ * The input is a sequence of readings, settings and steps of the clock; after
+ * each step all results must be in range.  At the end the signals are gone for
+ * a minute, and then no group may be limited by anything but its fixed limit.
+ * With libFuzzer:
+ *
+ *	clang -DDT_LIBFUZZER -fsanitize=fuzzer,address,undefined -Isrc \
+ *		test/unit/pressure_fuzz.c src/engine/[a-z]*.c
+ *
+ * Without, main() makes up pseudo-random inputs: pressure_fuzz [SEED [COUNT]].
+ * A failure aborts, so that any fuzzer and sanitizer sees it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/pressure.h"
+#include "engine/rate.h"
+
+#define GROUPS		3
+#define DRAINS		3
+#define SECOND		INT64_C(1000000)
+
+typedef struct Input
+{
+	const uint8_t *data;
+	size_t		size;
+} Input;
+
+typedef struct World
+{
+	DtPressure	p;
+	DtPressureGroup groups[GROUPS];
+	DtDrain		drains[DRAINS];
+} World;
+
+extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint8_t
+next_byte(Input *in)
+{
+	if (in->size == 0)
+		return 0;
+	in->size--;
+	return *in->data++;
+}
+
+/* A number of any magnitude; sometimes a limit of the type. */
+static int64_t
+next_number(Input *in)
+{
+	uint64_t	mantissa = next_byte(in);
+	unsigned int shift = next_byte(in);
+	int64_t		offset = (int8_t) next_byte(in);
+
+	if (shift >= 0xF0)
+		return shift & 1 ? INT64_MIN : INT64_MAX;
+	return (int64_t) (mantissa << (shift % 56)) + offset;
+}
+
+/* A position or time, and so many steps; it wraps around. */
+static int64_t
+later(int64_t position, int steps)
+{
+	return (int64_t) ((uint64_t) position + (uint64_t) steps * 100000);
+}
+
+static void
+fail(const char *problem)
+{
+	printf("not ok 1 - %s\n1..1\n", problem);
+	fflush(stdout);
+	abort();
+}
+
+/* A fixed limit as it can be defined. */
+static int64_t
+next_limit(Input *in)
+{
+	int64_t		limit = next_number(in);
+
+	return limit < 0 ? 0 : limit > DT_RATE_MAX ? DT_RATE_MAX : limit;
+}
+
+static void
+check_drain(const DtDrain *d)
+{
+	int64_t		lag = dt_drain_lag_us(d);
+
+	if (dt_drain_backlog(d) < 0 || lag < 0 || lag > 3600 * SECOND)
+		fail("a lag is out of range");
+	if (d->capacity < 0 || d->capacity > DT_RATE_MAX ||
+		d->speed < 0 || d->speed > DT_RATE_MAX ||
+		d->arrival < 0 || d->arrival > DT_RATE_MAX)
+		fail("a speed is out of range");
+}
+
+static void
+check(const World *w)
+{
+	int			i;
+	int			r;
+
+	for (i = 0; i < GROUPS; i++)
+	{
+		const DtPressureGroup *g = &w->groups[i];
+
+		for (r = 0; r < DT_RESOURCES; r++)
+		{
+			int64_t		limit = g->limit[r];
+			int64_t		floor = g->floor;
+
+			if (limit > 0 && floor > limit)
+				floor = limit;
+			if (g->rate[r] < 0 || g->rate[r] > DT_RATE_MAX)
+				fail("a rate is out of range");
+			if (g->rate[r] > 0 && g->rate[r] < floor)
+				fail("a rate is below its floor");
+			if (limit > 0 && (g->rate[r] == 0 || g->rate[r] > limit))
+				fail("a rate is above its limit");
+			if (g->use_rate[r] < 0 || g->use_rate[r] > DT_RATE_MAX)
+				fail("the use is out of range");
+		}
+		if (g->pressure < 0 || g->pressure > DT_PRESSURE_MAX)
+			fail("a pressure is out of range");
+		if (g->signal < -1 || g->signal >= DT_SIGNALS ||
+			(g->signal >= 0 &&
+			 (g->threshold[g->signal] <= 0 ||
+			  w->p.signal[g->signal].state == DT_SIGNAL_ABSENT)))
+			fail("a signal decides that cannot");
+	}
+	for (i = 0; i < DRAINS; i++)
+		check_drain(&w->drains[i]);
+	for (i = 0; i < DT_SIGNALS; i++)
+	{
+		check_drain(&w->p.signal[i].drain);
+		if (w->p.signal[i].value < 0)
+			fail("a value is negative");
+	}
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static World w;
+	Input		in = {data, size};
+	int64_t		now = next_number(&in);
+	int64_t		wal = next_number(&in);
+	int			i;
+
+	memset(&w, 0, sizeof(w));
+	dt_pressure_init(&w.p);
+
+	while (in.size > 0)
+	{
+		uint8_t		op = next_byte(&in);
+		DtPressureGroup *g = &w.groups[next_byte(&in) % GROUPS];
+		DtDrain    *d = &w.drains[op % DRAINS];
+		DtSignal	signal = op / 16 % DT_SIGNALS;
+		DtResource	resource = op / 16 % DT_RESOURCES;
+
+		switch (op % 16)
+		{
+			case 0:
+				now = next_number(&in);
+				break;
+			case 1:
+				wal = next_number(&in);
+				break;
+			case 2:
+				g->limit[resource] = next_limit(&in);
+				break;
+			case 3:
+				g->floor = next_limit(&in);
+				g->observe = (op & 0x10) != 0;
+				break;
+			case 4:
+				g->threshold[signal] = next_number(&in);
+				break;
+			case 5:
+				g->used[resource] = next_number(&in);
+				break;
+			case 6:
+				dt_drain_sample(d, next_number(&in), next_number(&in), now);
+				break;
+			case 7:
+				dt_drain_sample(d, later(d->written, next_byte(&in) % 8),
+								later(d->drained, next_byte(&in) % 8), now);
+				break;
+			case 8:
+				g->ignore = op / 32 % 4;
+				dt_pressure_read_drains(&w.p, w.drains,
+										op & 0x10 ? DRAINS : 1, now);
+				break;
+			case 9:
+				dt_pressure_read_budget(&w.p, next_number(&in),
+										next_number(&in), now);
+				break;
+			case 10:
+				dt_pressure_read_stall(&w.p, next_number(&in), now);
+				break;
+			case 11:
+				if (signal == DT_SLOT_LAG || signal == DT_DIRTY_BUFFERS ||
+					signal == DT_KERNEL_DIRTY)
+					dt_pressure_read(&w.p, signal, next_number(&in), now);
+				else if (op & 0x80)
+					dt_pressure_absent(&w.p, signal);
+				break;
+			case 12:
+				{
+					int64_t		rate[DT_RESOURCES] = {next_limit(&in), 0};
+
+					dt_pressure_group_init(g, rate, g->used);
+					break;
+				}
+			default:
+				/* time passes, and something is used */
+				now = later(now, next_byte(&in) % 8);
+				wal = later(wal, next_byte(&in));
+				g->used[resource] = later(g->used[resource], next_byte(&in));
+				dt_pressure_step(&w.p, w.groups, GROUPS, wal, now);
+				check(&w);
+		}
+	}
+
+	/* no signal is fresh any more; the clock may have been anywhere */
+	if (now < 0 || now > INT64_MAX / 2)
+		now = 0;
+	for (i = 0; i < 400; i++)
+	{
+		now += SECOND / 5;
+		dt_pressure_step(&w.p, w.groups, GROUPS, wal, now);
+		check(&w);
+		if (i > 50 * 5)
+		{
+			int			k;
+
+			for (k = 0; k < GROUPS * DT_RESOURCES; k++)
+				if (w.groups[k / 2].rate[k % 2] != w.groups[k / 2].limit[k % 2])
+					fail("a group is stuck");
+		}
+	}
+	return 0;
+}
+
+#ifndef DT_LIBFUZZER
+
+int
+main(int argc, char **argv)
+{
+	uint64_t	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+	uint64_t	count = argc > 2 ? strtoull(argv[2], NULL, 0) : 10000;
+	uint64_t	state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+	uint64_t	i;
+	uint8_t		data[1024];
+	size_t		k;
+
+	printf("# seed %" PRIu64 ", %" PRIu64 " inputs\n", seed, count);
+	fflush(stdout);
+	for (i = 0; i < count; i++)
+	{
+		for (k = 0; k < sizeof(data); k++)
+		{
+			state ^= state >> 12;
+			state ^= state << 25;
+			state ^= state >> 27;
+			data[k] = (uint8_t) (state * UINT64_C(0x2545F4914F6CDD1D) >> 56);
+
+			/* most of the time the clock just goes on */
+			if (data[k] % 16 == 0 && i % 2 == 0)
+				data[k] |= 15;
+		}
+		LLVMFuzzerTestOneInput(data, sizeof(data));
+	}
+	printf("ok 1 - whatever is read, all rates are in range\n1..1\n");
+	return EXIT_SUCCESS;
+}
+
+#endif							/* DT_LIBFUZZER */

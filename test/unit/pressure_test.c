@@ -1,0 +1,788 @@
+/*-------------------------------------------------------------------------
+ *
+ * pressure_test.c
+ *		Unit test of the laws of pressure, step by step.
+ *
+ * What they do in the long run is in pressure_sim.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <string.h>
+
+#include "engine/pressure.h"
+#include "engine/rate.h"
+#include "tap.h"
+
+#define KB			INT64_C(1000)
+#define MB			INT64_C(1000000)
+#define GB			INT64_C(1000000000)
+#define MS			INT64_C(1000)
+#define SEC			INT64_C(1000000)
+#define HOUR		(3600 * SEC)
+#define CYCLE		(200 * MS)
+#define NONE		(-1)
+
+static void
+ok_range(double value, double low, double high, const char *name)
+{
+	ok(value >= low && value <= high, "%s: %.0f (%.0f .. %.0f)", name, value,
+	   low, high);
+}
+
+/*-------------------------------------------------------------------------
+ * Drains
+ *-------------------------------------------------------------------------
+ */
+
+/* Run d for some seconds: so much is written, so much can drain. */
+static void
+run_drain(DtDrain *d, int64_t *now, double seconds, int64_t in, int64_t out)
+{
+	int64_t		written = d->written;
+	int64_t		drained = d->drained;
+	int			i;
+
+	for (i = 0; i < seconds * 5; i++)
+	{
+		*now += CYCLE;
+		written += in / 5;
+		drained += out / 5 < written - drained ? out / 5 : written - drained;
+		dt_drain_sample(d, written, drained, *now);
+	}
+}
+
+static void
+test_drain(void)
+{
+	DtDrain		d;
+	DtDrain		before;
+	int64_t		now = HOUR;
+
+	dt_drain_init(&d);
+	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0, "nothing known: no lag");
+	dt_drain_sample(&d, 5 * GB, 5 * GB, now);
+	run_drain(&d, &now, 10, MB, 20 * MB);
+	ok(!dt_drain_knows(&d) && dt_drain_backlog(&d) == 0,
+	   "without a queue nothing is learned");
+
+	run_drain(&d, &now, 0.4, 100 * MB, 20 * MB);
+	ok_range(d.capacity, 18 * MB, 20 * MB, "a queue: learned at once");
+	ok_range(dt_drain_lag_us(&d), 1.5 * SEC, 1.8 * SEC,
+			 "the lag is the time in which it drains");
+	run_drain(&d, &now, 10, 0, 20 * MB);
+	ok(dt_drain_backlog(&d) == 0 && dt_drain_lag_us(&d) == 0, "drained");
+	run_drain(&d, &now, 3600, 10 * KB, 20 * MB);
+	ok_range(d.capacity, 18 * MB, 20 * MB, "an idle hour: it is still known");
+
+	/* what comes back late is no queue, as nothing is known of it */
+	dt_drain_sample(&d, d.written + 16 * KB, d.drained, now += CYCLE);
+	dt_drain_sample(&d, d.written, d.drained, now += 9 * SEC);
+	ok_range(d.capacity, 18 * MB, 20 * MB, "nor do a few late bytes tell");
+
+	/* slower, and faster again */
+	run_drain(&d, &now, 8, 30 * MB, 5 * MB);
+	ok_range(d.capacity, 4.9 * MB, 5.2 * MB, "slower: learned while it grows");
+	run_drain(&d, &now, 5, 5 * MB, 50 * MB);
+	ok_range(d.capacity, 30 * MB, 50 * MB, "faster: as soon as it is seen");
+
+	d.drained = d.written;
+	run_drain(&d, &now, 3, 100 * MB, 100 * MB);
+	ok_range(d.capacity, 90 * MB, 100 * MB, "also without a queue");
+
+	/* it stands still */
+	run_drain(&d, &now, 12, 30 * MB, 0);
+	ok(d.capacity < 50 * KB, "standing still: %lld", (long long) d.capacity);
+	ok(dt_drain_lag_us(&d) == HOUR, "a lag for ever is an hour");
+
+	/* the capacity was overestimated: as much drains as arrives */
+	dt_drain_init(&d);
+	dt_drain_sample(&d, GB, GB, now);
+	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
+	d.drained = d.written - 10 * MB;
+	run_drain(&d, &now, 30, 15 * MB, 15 * MB);
+	ok_range(d.capacity, 15 * MB, 15.1 * MB, "it is lowered in the end");
+	dt_drain_init(&d);
+	dt_drain_sample(&d, GB, GB, now);
+	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
+	d.drained = d.written;
+	run_drain(&d, &now, 5, 2 * MB, 20 * MB);
+	d.drained = d.written - 3 * MB;
+	run_drain(&d, &now, 60, 2 * MB, 2 * MB);
+	ok_range(d.capacity, 9.5 * MB, 10.1 * MB,
+			 "but not below a half, as it may be on its way");
+	run_drain(&d, &now, 1, 0, 0);
+	d.drained = d.written - 8 * MB;
+	run_drain(&d, &now, 20, 2 * MB, 2 * MB);
+	ok_range(d.capacity, 1.9 * MB, 2.1 * MB,
+			 "unless it is older than any way takes");
+
+	/* clocks and positions that are set back */
+	before = d;
+	dt_drain_sample(&d, d.written + GB, d.drained + GB, now);
+	ok(memcmp(&d, &before, sizeof(d)) == 0, "no time has passed: no sample");
+	dt_drain_sample(&d, d.written, d.drained, now - HOUR);
+	ok(d.seen_at == now - HOUR && d.capacity == before.capacity,
+	   "the clock is set back: only the time is taken over");
+	now -= HOUR;
+	dt_drain_sample(&d, 0, 0, now += CYCLE);
+	ok(dt_drain_backlog(&d) == 0 && d.speed >= 0,
+	   "the positions are set back");
+	dt_drain_sample(&d, 5, 10, now += CYCLE);
+	ok(dt_drain_backlog(&d) == 0, "more drained than written: no backlog");
+}
+
+static void
+test_worst(void)
+{
+	DtDrain		d[5];
+	int64_t		now = HOUR;
+	int			i;
+
+	for (i = 0; i < 5; i++)
+		dt_drain_init(&d[i]);
+	ok(dt_drain_worst(d, 5, 0, now) == NULL, "no standby, none is worst");
+	ok(dt_drain_worst(d, 0, 0, now) == NULL, "no slot, none is worst");
+	for (i = 0; i < 4; i++)
+	{
+		static const int64_t backlogs[] = {10 * MB, 30 * MB, 30 * MB, 20 * MB};
+
+		d[i].seen_at = now;
+		d[i].written = backlogs[i];
+		d[i].capacity = MB;
+		d[i].learned_us = 1;
+	}
+	ok(dt_drain_worst(d, 5, 0, now) == &d[1], "the worst, the first of two");
+	ok(dt_drain_worst(d, 5, 1, now) == &d[2], "ignoring one: the second");
+	ok(dt_drain_worst(d, 5, 2, now) == &d[3], "two");
+	ok(dt_drain_worst(d, 5, 3, now) == &d[0], "three");
+	ok(dt_drain_worst(d, 5, 4, now) == NULL, "all");
+	d[2].capacity = MB / 10;
+	ok(dt_drain_worst(d, 5, 0, now) == &d[2], "by time, not by bytes");
+	d[2].seen_at = now - 40 * SEC;
+	ok(dt_drain_worst(d, 5, 0, now) == &d[2], "not seen for 40 s: counts");
+	d[2].seen_at--;
+	ok(dt_drain_worst(d, 5, 0, now) == &d[1], "longer: does not");
+	d[1].seen_at = now + 1;
+	ok(dt_drain_worst(d, 5, 0, now) == &d[3], "nor does one of the future");
+}
+
+/*-------------------------------------------------------------------------
+ * Laws
+ *-------------------------------------------------------------------------
+ */
+
+static int64_t
+zones(DtLaw *law, int64_t capacity, int64_t backlog, int64_t target)
+{
+	DtDrain		d;
+
+	dt_drain_init(&d);
+	d.written = backlog;
+	d.capacity = d.arrival = capacity;
+	return dt_law_zones(law, &d, target, CYCLE);
+}
+
+static void
+test_zones(void)
+{
+	DtLaw		law = {0};
+	DtLaw		second = {0};
+	int64_t		rate;
+	int64_t		last;
+	int			i;
+
+	ok(zones(&law, 10 * MB, 0, 50 * MB) == DT_FREE &&
+	   zones(&law, 10 * MB, 25 * MB, 50 * MB) == DT_FREE,
+	   "up to half of the target: free");
+	ok_range(zones(&law, 10 * MB, 25 * MB + 10, 50 * MB), 14.9 * MB, 15 * MB,
+			 "above half: more than the capacity");
+	ok(zones(&law, 10 * MB, 50 * MB, 50 * MB) == 10 * MB,
+	   "at the target: the capacity");
+	ok_range(zones(&law, 10 * MB, 60 * MB, 50 * MB), 6.7 * MB, 7 * MB,
+			 "above it: less");
+	ok(zones(&law, 10 * MB, 500 * MB, 50 * MB) == 10 * MB / 8,
+	   "far above it: an eighth");
+	ok(zones(&law, 0, 500 * MB, 50 * MB) == 1, "nothing drains: nothing");
+	ok(zones(&law, 0, 35 * MB, 50 * MB) == MB / 2,
+	   "below the target: in half a minute up to it");
+	ok(zones(&second, 10 * MB, 2 * MB, MB) < 10 * MB &&
+	   zones(&second, 10 * MB, 2 * MB, MB) > 7 * MB,
+	   "a small target: not so fast");
+
+	/* rising */
+	law.rate = 64 * KB;
+	for (i = 0, last = 64 * KB; last != DT_FREE && i < 1000; i++, last = rate)
+	{
+		rate = zones(&law, MB / 4, 0, 4 * MB);
+		if (rate != DT_FREE && last > MB && rate > last + last / 10)
+			break;
+	}
+	ok(last == DT_FREE && law.rate == 0 && i >= 15 && i <= 20,
+	   "no backlog: it rises by a half in a second, then it is free (%d steps)",
+	   i);
+
+	/* out of all bounds */
+	law.rate = 0;
+	ok(zones(&law, DT_RATE_MAX, INT64_MAX, 0) == DT_RATE_MAX / 8,
+	   "the largest backlog");
+	ok(zones(&law, DT_RATE_MAX, INT64_MAX, 1) == DT_RATE_MAX / 8, "again");
+	ok(zones(&law, DT_RATE_MAX, 0, INT64_MAX) >= DT_RATE_MAX,
+	   "the largest target");
+	ok(zones(&law, 0, INT64_MAX, INT64_MAX) >= 1, "both");
+}
+
+static void
+test_budget(void)
+{
+	ok(dt_law_budget(100 * MB, 8 * SEC) == 10 * MB,
+	   "budget: with two seconds in reserve");
+	ok(dt_law_budget(100 * MB, 0) == 50 * MB, "at the end, too");
+	ok(dt_law_budget(0, SEC) == 0 && dt_law_budget(-5, SEC) == 0,
+	   "nothing left");
+	ok(dt_law_budget(INT64_MAX, INT64_MIN) > GB &&
+	   dt_law_budget(INT64_MAX, INT64_MAX) >= 1000000, "out of all bounds");
+}
+
+static void
+test_brake(void)
+{
+	DtLaw		law = {0};
+	int64_t		rate;
+	int			i;
+
+	ok(dt_law_brake(&law, 1000, 1000, 1000, MB, CYCLE) == DT_FREE,
+	   "brake: at the threshold free");
+	ok(dt_law_brake(&law, 999, 5000, 1000, MB, CYCLE) == DT_FREE,
+	   "both readings have to be over it");
+	rate = dt_law_brake(&law, 5000, 6000, 1000, MB, CYCLE);
+	ok_range(rate, 1.12 * MB, 1.13 * MB, "over it: what is used, slower");
+	for (i = 0; i < 4; i++)
+		rate = dt_law_brake(&law, 5000, 6000, 1000, rate, CYCLE);
+	ok_range(rate, 0.59 * MB, 0.75 * MB, "at most halved in a second");
+	ok(dt_law_brake(&law, 950, 950, 1000, rate, SEC) == rate,
+	   "just below: stays");
+	ok(dt_law_brake(&law, 800, 950, 1000, rate, 5 * SEC) == rate,
+	   "both have to be below");
+	ok(dt_law_brake(&law, 1001, 1001, 1000, rate, CYCLE) <= rate,
+	   "a little over: a little slower");
+	rate = law.rate;
+	for (i = 0; i < 14; i++)
+		ok(dt_law_brake(&law, 800, 800, 1000, rate, CYCLE) == rate,
+		   "below: not before three seconds");
+	ok(dt_law_brake(&law, 800, 800, 1000, rate, CYCLE) > rate,
+	   "then it rises");
+	rate = law.rate;
+	dt_law_brake(&law, 800, 800, 1000, rate, SEC);
+	ok_range(law.rate * 1000 / rate, 1050, 1090, "by a twentieth in a second");
+	rate = law.rate;
+	dt_law_brake(&law, 0, 0, 1000, rate, SEC);
+	ok_range(law.rate * 1000 / rate, 1290, 1310, "by more far below");
+	rate = law.rate;
+	for (i = 0; i < 29; i++)
+		dt_law_brake(&law, 0, 0, 1000, rate / 2, SEC);
+	ok(law.rate == rate, "not while it is not used");
+	ok(dt_law_brake(&law, 950, 950, 1000, rate / 2, SEC) == rate,
+	   "it stays near the threshold");
+	ok(dt_law_brake(&law, 0, 0, 1000, rate / 2, SEC) == DT_FREE,
+	   "not used for half a minute: free");
+	law.rate = 100 * MB;
+	ok(dt_law_brake(&law, 1001, 1001, 1000, MB, CYCLE) <= 1250 * KB,
+	   "over it, what is allowed but not used does not count");
+	ok(dt_law_brake(&law, INT64_MAX, INT64_MAX, 1, DT_RATE_MAX, SEC) > 0 &&
+	   dt_law_brake(&law, INT64_MAX, INT64_MAX, INT64_MAX / 2, 0, SEC) > 0,
+	   "out of all bounds");
+}
+
+/*-------------------------------------------------------------------------
+ * Groups
+ *-------------------------------------------------------------------------
+ */
+
+typedef struct World
+{
+	DtPressure	p;
+	DtPressureGroup g[3];
+	int64_t		now;
+	int64_t		wal;
+	int64_t		value[DT_SIGNALS];	/* read in each cycle; NONE: not */
+	int64_t		use[3][DT_RESOURCES];	/* of the groups, bytes/s */
+	int64_t		other;			/* WAL of others, bytes/s */
+} World;
+
+static void
+new_world(World *w)
+{
+	int64_t		zeros[DT_RESOURCES] = {0};
+	int			i;
+
+	memset(w, 0, sizeof(*w));
+	w->now = 100 * HOUR;
+	dt_pressure_init(&w->p);
+	for (i = 0; i < 3; i++)
+		dt_pressure_group_init(&w->g[i], zeros, zeros);
+	for (i = 0; i < DT_SIGNALS; i++)
+		w->value[i] = NONE;
+}
+
+static void
+run_world(World *w, double seconds)
+{
+	int			i;
+	int			k;
+
+	for (i = 0; i < seconds * 5; i++)
+	{
+		w->now += CYCLE;
+		w->wal += w->other / 5;
+		for (k = 0; k < 3; k++)
+		{
+			w->g[k].used[DT_DIRTY] += w->use[k][DT_DIRTY] / 5;
+			w->g[k].used[DT_WAL] += w->use[k][DT_WAL] / 5;
+			w->wal += w->use[k][DT_WAL] / 5;
+		}
+		for (k = 0; k < DT_SIGNALS; k++)
+			if (w->value[k] == NONE)
+				 /* cannot be read */ ;
+			else if (k == DT_CHECKPOINT)
+				dt_pressure_read_budget(&w->p, w->value[k], 98 * SEC, w->now);
+			else if (k == DT_IO_PRESSURE)
+				dt_pressure_read_stall(&w->p, w->now / 1000 * w->value[k] / 1000,
+									   w->now);
+			else if (k != DT_REPLICA_LAG)
+				dt_pressure_read(&w->p, k, w->value[k], w->now);
+		dt_pressure_step(&w->p, w->g, 3, w->wal, w->now);
+	}
+}
+
+static void
+test_free(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].limit[DT_DIRTY] = 5 * MB;
+	w.g[0].limit[DT_WAL] = DT_RATE_MAX;
+	w.value[DT_CHECKPOINT] = w.value[DT_KERNEL_DIRTY] = 0;
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_DIRTY] == 5 * MB && w.g[0].rate[DT_WAL] == DT_RATE_MAX,
+	   "no threshold: the fixed limits");
+	ok(w.g[1].rate[DT_DIRTY] == 0 && w.g[1].rate[DT_WAL] == 0, "or none");
+	ok(w.g[0].signal == -1 && w.g[0].pressure == 0, "and no pressure");
+
+	memset(&w.g[1], 0, sizeof(w.g[1]));
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.value[DT_KERNEL_DIRTY] = 40 * MB;
+	w.use[0][DT_DIRTY] = 5 * MB;
+	run_world(&w, 10);
+	ok(w.g[0].rate[DT_DIRTY] == 5 * MB, "nothing presses: the fixed limit");
+	ok(w.g[0].signal == DT_KERNEL_DIRTY && w.g[0].pressure == 400,
+	   "the pressure is told, in thousandths");
+	ok(w.g[1].rate[DT_DIRTY] == 0 && w.g[2].rate[DT_DIRTY] == 0,
+	   "others are not concerned");
+	w.g[0].limit[DT_DIRTY] = 100 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] == 100 * MB, "raised: at once");
+}
+
+/* Floor, ceiling, and who decides. */
+static void
+test_decision(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.g[0].limit[DT_WAL] = 20 * MB;
+	w.use[0][DT_WAL] = w.use[0][DT_DIRTY] = 2 * MB;
+	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
+	w.value[DT_KERNEL_DIRTY] = 10 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 10 * MB, "the budget");
+	ok(w.g[0].rate[DT_DIRTY] == 0, "does not limit dirtying");
+	ok(w.g[0].signal == DT_CHECKPOINT && w.g[0].pressure == 200,
+	   "a fifth of it is used");
+	w.value[DT_KERNEL_DIRTY] = 90 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] > 0 && w.g[0].rate[DT_WAL] == 10 * MB,
+	   "each resource has its signals");
+	ok(w.g[0].signal == DT_KERNEL_DIRTY && w.g[0].pressure == 900,
+	   "the worst one is told");
+	w.value[DT_KERNEL_DIRTY] = INT64_MAX;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].pressure == DT_PRESSURE_MAX, "up to a limit");
+
+	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 20 * MB, "the fixed limit is the ceiling");
+	w.value[DT_CHECKPOINT] = 0;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR, "the floor");
+	ok_range(w.g[0].rate[DT_DIRTY], 200 * KB, 255 * KB,
+			 "an eighth of what goes, as the level does not rise");
+	w.g[0].floor = 500 * KB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 500 * KB, "another floor");
+	w.g[0].limit[DT_WAL] = 10 * KB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10 * KB, "a fixed limit below the floor");
+	w.g[0].floor = INT64_MIN;
+	w.g[0].limit[DT_WAL] = 0;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 1, "never zero, which is none");
+
+	w.g[0].threshold[DT_CHECKPOINT] = w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	run_world(&w, 15);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].rate[DT_DIRTY] == 0 &&
+	   w.g[0].signal == -1, "thresholds taken away: free");
+}
+
+/* A small change is not worth waking everybody. */
+static void
+test_changes(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
+	run_world(&w, 1);
+	w.value[DT_CHECKPOINT] = 1010 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10 * MB, "a change of a hundredth: none");
+	w.value[DT_CHECKPOINT] = 1020 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10200 * KB, "of a fiftieth: done");
+	w.g[0].limit[DT_WAL] = 10190 * KB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10190 * KB, "of the fixed limit: any");
+}
+
+/* What others write is not there for the groups. */
+static void
+test_others(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
+	w.use[0][DT_WAL] = 5 * MB;
+	w.other = 4 * MB;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 5.9 * MB, 6.1 * MB, "less what others write");
+	ok_range(w.g[0].pressure, 899, 900, "which counts for the pressure");
+	w.use[1][DT_WAL] = MB;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 4.9 * MB, 5.1 * MB,
+			 "groups without this signal are others");
+	w.g[1].threshold[DT_CHECKPOINT] = 1;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 4.65 * MB, 4.85 * MB,
+			 "one with it has a share, as far as it uses it");
+	ok_range(w.g[1].rate[DT_WAL], 2.9 * MB, 3.1 * MB, "and may use it all");
+	w.g[1].observe = true;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 4.9 * MB, 5.1 * MB,
+			 "one that is only observed obeys nobody");
+	ok_range(w.g[1].rate[DT_WAL], 2.9 * MB, 3.1 * MB,
+			 "but is told what it might use");
+	w.other = 100 * MB;
+	run_world(&w, 10);
+	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR, "nothing is left");
+
+	/* what one leaves lets another one have all it wants */
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = w.g[1].threshold[DT_CHECKPOINT] =
+		w.g[2].threshold[DT_CHECKPOINT] = 1;
+	w.value[DT_CHECKPOINT] = 100 * 30 * MB;
+	w.use[0][DT_WAL] = 10 * MB;
+	w.use[1][DT_WAL] = 8800 * KB;
+	w.use[2][DT_WAL] = 800 * KB;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 17.9 * MB, 18.1 * MB,
+			 "30 for all, two want 1 and 11");
+}
+
+/* Levels: what goes into them is what the groups write that use the signal. */
+static void
+test_levels(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.value[DT_KERNEL_DIRTY] = 100 * MB;
+	w.use[0][DT_DIRTY] = 2 * MB;
+	w.use[1][DT_DIRTY] = 10 * MB;
+	run_world(&w, 30);
+	ok_range(w.g[0].rate[DT_DIRTY], 1.98 * MB, 2.02 * MB,
+			 "a level that stays: what is written drains");
+	w.g[1].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	run_world(&w, 30);
+	ok_range(w.g[0].rate[DT_DIRTY], 5.9 * MB, 6.1 * MB, "of both");
+	w.g[1].observe = true;
+	run_world(&w, 30);
+	ok_range(w.g[0].rate[DT_DIRTY], 1.98 * MB, 2.02 * MB,
+			 "of one, if the other obeys nobody");
+	ok_range(w.g[1].rate[DT_DIRTY], 9.4 * MB, 9.6 * MB,
+			 "who is told his share beside one that wants little");
+}
+
+static void
+test_staleness(void)
+{
+	World		w;
+	int64_t		rate;
+
+	new_world(&w);
+	w.g[0].threshold[DT_SLOT_LAG] = 100 * MB;
+	w.use[0][DT_WAL] = 2 * MB;
+	run_world(&w, 5);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	   w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "never read: absent");
+	w.value[DT_SLOT_LAG] = 150 * MB;
+	run_world(&w, 5);
+	rate = w.g[0].rate[DT_WAL];
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH && rate > 0 &&
+	   w.p.signal[DT_SLOT_LAG].value == 150 * MB &&
+	   w.p.signal[DT_SLOT_LAG].read_at == w.now, "fresh: it presses");
+	w.value[DT_SLOT_LAG] = NONE;
+	run_world(&w, 10);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH, "after 10 s: fresh");
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_STALE &&
+	   w.g[0].rate[DT_WAL] == rate && w.g[0].pressure == 1500,
+	   "then: stale, and counts");
+	run_world(&w, 29.6);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_STALE &&
+	   w.g[0].rate[DT_WAL] == rate, "for 30 s");
+	run_world(&w, 2 * CYCLE * 1e-6);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	   w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == -1,
+	   "then it does not, at once");
+	w.value[DT_SLOT_LAG] = 20 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH &&
+	   w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
+	   "it is back: a new beginning");
+	w.value[DT_SLOT_LAG] = 150 * MB;
+	run_world(&w, 5);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH &&
+	   w.g[0].rate[DT_WAL] > 0, "as is the pressure");
+	rate = w.g[0].rate[DT_WAL];
+	w.value[DT_SLOT_LAG] = NONE;
+	dt_pressure_absent(&w.p, DT_SLOT_LAG);
+	w.use[0][DT_WAL] = 100 * MB;
+	run_world(&w, 1);
+	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	   w.g[0].signal == -1, "gone: absent");
+	ok_range((double) w.g[0].rate[DT_WAL] * 10 / rate, 17, 23,
+			 "the rate doubles in a second, in tenths");
+	run_world(&w, 9.4);
+	ok(w.g[0].rate[DT_WAL] == 0, "free after 10 s");
+}
+
+/* Clocks that jump leave nobody stuck. */
+static void
+test_clock(void)
+{
+	static const int64_t jumps[] = {-HOUR, -5 * SEC, 5 * SEC, HOUR,
+	1000000 * HOUR, -SEC / 10};
+	int			i;
+
+	for (i = 0; i < 6; i++)
+	{
+		World		w;
+
+		new_world(&w);
+		w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+		w.value[DT_KERNEL_DIRTY] = 150 * MB;
+		w.use[0][DT_DIRTY] = 10 * MB;
+		run_world(&w, 20);
+		w.now += jumps[i];
+		run_world(&w, 5);
+		ok(w.g[0].rate[DT_DIRTY] > 0 &&
+		   w.g[0].rate[DT_DIRTY] <= 10 * MB &&
+		   w.p.signal[DT_KERNEL_DIRTY].state == DT_SIGNAL_FRESH,
+		   "the clock jumps by %lld s: pressed",
+		   (long long) (jumps[i] / SEC));
+		w.value[DT_KERNEL_DIRTY] = 0;
+		run_world(&w, 60);
+		ok(w.g[0].rate[DT_DIRTY] == 0, "... and free again");
+
+		w.value[DT_KERNEL_DIRTY] = 150 * MB;
+		run_world(&w, 20);
+		w.value[DT_KERNEL_DIRTY] = NONE;
+		w.now += jumps[i];
+		run_world(&w, 41);
+		ok(w.g[0].rate[DT_DIRTY] == 0, "... without a reading, too");
+	}
+
+	/* a standby whose last news are of the future */
+	{
+		World		w;
+		DtDrain		d;
+
+		new_world(&w);
+		w.g[0].threshold[DT_REPLICA_LAG] = SEC;
+		dt_drain_init(&d);
+		dt_drain_sample(&d, GB, 0, w.now + HOUR);
+		dt_pressure_read_drains(&w.p, &d, 1, w.now);
+		run_world(&w, 1);
+		ok(w.p.signal[DT_REPLICA_LAG].state == DT_SIGNAL_ABSENT,
+		   "news of the future are none");
+	}
+}
+
+static void
+test_replica(void)
+{
+	World		w;
+	DtDrain		d;
+	int64_t		rate;
+
+	new_world(&w);
+	w.g[0].threshold[DT_REPLICA_LAG] = 2 * SEC;
+	dt_pressure_read_drains(&w.p, NULL, 0, w.now);
+	run_world(&w, 1);
+	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "no standby");
+
+	dt_drain_init(&d);
+	d.seen_at = w.now;
+	d.written = 20 * MB;
+	d.capacity = d.arrival = d.speed = 10 * MB;
+	d.learned_us = SEC;
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].signal == DT_REPLICA_LAG &&
+	   w.g[0].pressure == 1000 && w.p.signal[DT_REPLICA_LAG].value == 2 * SEC,
+	   "at its threshold: its capacity");
+	rate = w.g[0].rate[DT_WAL];
+	w.g[1].threshold[DT_REPLICA_LAG] = 4 * SEC;
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == rate && w.g[1].rate[DT_WAL] == 0,
+	   "nothing new: unchanged");
+	d.seen_at = w.now;
+	d.written = 21 * MB;
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] < rate, "a new value: slower");
+	ok(w.g[1].rate[DT_WAL] > 10 * MB && w.g[1].pressure == 525,
+	   "another threshold, another rate");
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, 39.6);
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].signal == DT_REPLICA_LAG, "old: counts");
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, 1);
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "too old: does not");
+}
+
+/* Nothing is written and nothing is heard: the backlog drains all the same. */
+static void
+test_assume(void)
+{
+	DtDrain		d;
+
+	dt_drain_init(&d);
+	dt_drain_assume(&d, 5 * SEC);
+	ok(d.seen_at == 0, "nothing is assumed before the first sample");
+	d.seen_at = SEC;
+	d.written = 20 * MB;
+	d.capacity = 10 * MB;
+	d.learned_us = SEC;
+	dt_drain_assume(&d, 2 * SEC);
+	ok(dt_drain_backlog(&d) == 10 * MB && dt_drain_lag_us(&d) == SEC,
+	   "after a second: what its capacity drains");
+	dt_drain_assume(&d, 2 * SEC);
+	ok(dt_drain_backlog(&d) == 10 * MB, "at the same time: no more");
+	dt_drain_assume(&d, 9 * SEC);
+	ok(dt_drain_backlog(&d) == 0 && d.capacity == 10 * MB,
+	   "in the end nothing is left, and nothing was learned");
+	d.drained = 0;
+	d.capacity = 0;
+	dt_drain_assume(&d, 10 * SEC);
+	ok(dt_drain_backlog(&d) == 20 * MB, "what stands still drains nothing");
+}
+
+/* A new controller goes on from the rates in force. */
+static void
+test_restart(void)
+{
+	World		w;
+	int64_t		rates[DT_RESOURCES];
+	int64_t		used[DT_RESOURCES] = {GB, GB};
+
+	new_world(&w);
+	rates[DT_DIRTY] = MB;
+	rates[DT_WAL] = 2 * MB;
+	dt_pressure_group_init(&w.g[0], rates, used);
+	ok(w.g[0].rate[DT_WAL] == 2 * MB && w.g[0].rate[DT_DIRTY] == MB,
+	   "a new group has the rates in force");
+	w.g[0].threshold[DT_IO_PRESSURE] = 100000;
+	w.value[DT_IO_PRESSURE] = 95000;
+	w.use[0][DT_DIRTY] = MB;
+	w.use[0][DT_WAL] = 10 * MB;
+	run_world(&w, 1);
+	ok_range(w.g[0].rate[DT_WAL], 3 * MB, 4.5 * MB, "let go slowly");
+	ok(w.g[0].rate[DT_DIRTY] == MB, "the brake goes on from there");
+	run_world(&w, 4);
+	ok_range(w.p.signal[DT_IO_PRESSURE].value, 94000, 96000, "io_pressure");
+	ok(w.g[0].pressure >= 940 && w.g[0].pressure <= 960, "and its pressure");
+	w.value[DT_IO_PRESSURE] += 300000;
+	w.p.signal[DT_IO_PRESSURE].stalled = w.now / 1000 *
+		w.value[DT_IO_PRESSURE] / 1000;
+	run_world(&w, 1);
+	w.value[DT_IO_PRESSURE] = 0;
+	w.p.signal[DT_IO_PRESSURE].stalled = 0;
+	run_world(&w, 5);
+	ok(w.g[0].pressure < 500 &&
+	   w.p.signal[DT_IO_PRESSURE].value > 60000,
+	   "the pressure is that of the window with less");
+
+	/* two groups: the brake begins with what both may use */
+	new_world(&w);
+	dt_pressure_group_init(&w.g[0], rates, used);
+	dt_pressure_group_init(&w.g[1], rates, used);
+	w.g[0].threshold[DT_IO_PRESSURE] = w.g[1].threshold[DT_IO_PRESSURE] =
+		100000;
+	w.value[DT_IO_PRESSURE] = 95000;
+	w.use[0][DT_DIRTY] = w.use[1][DT_DIRTY] = MB;
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_DIRTY] == MB && w.g[1].rate[DT_DIRTY] == MB,
+	   "two groups go on as before");
+	dt_pressure_absent(&w.p, DT_IO_PRESSURE);
+	w.value[DT_IO_PRESSURE] = NONE;
+	run_world(&w, 11);
+	w.value[DT_IO_PRESSURE] = 95000;
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_DIRTY] == 0 && w.g[0].pressure > 900,
+	   "gone, and back: a new beginning");
+}
+
+int
+main(void)
+{
+	test_drain();
+	test_worst();
+	test_zones();
+	test_budget();
+	test_brake();
+	test_free();
+	test_decision();
+	test_changes();
+	test_others();
+	test_levels();
+	test_staleness();
+	test_clock();
+	test_replica();
+	test_assume();
+	test_restart();
+
+	return done_testing();
+}
