@@ -397,7 +397,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for y
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or suspend_group; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';

@@ -250,12 +250,18 @@ sb_install()
 
 # ------------------------------------------------------------ the directory
 
-# Nothing of the caller's environment may matter: PGHOST, CFLAGS, MAKEFLAGS.
+# Nothing of the caller's environment may matter: PGHOST, CFLAGS, MAKEFLAGS; but
+# for what tests ask for: DT_SECONDS, DT_SEED.
 sb_user()
 {
+	local name tests=()
+
+	for name in $(compgen -e DT_); do
+		tests+=("$name=${!name}")
+	done
 	"${SB_AS[@]}" env -i PATH="${SB_BINDIR:+$SB_BINDIR:}/usr/local/bin:/usr/bin:/bin" \
 		HOME="$SB_DIR" TMPDIR="$SB_DIR/tmp" LANG="$SB_LOCALE" \
-		${DT_TEST_DISABLED:+DT_TEST_DISABLED="$DT_TEST_DISABLED"} "$@"
+		"${tests[@]}" "$@"
 }
 
 # Copy files from one place to another; the ordinary user may be unable to

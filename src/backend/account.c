@@ -5,8 +5,8 @@
  *
  * The core counts in pgBufferUsage.shared_blks_dirtied each shared buffer that
  * this process turns dirty, and in pgWalUsage.wal_bytes the WAL that it
- * writes.  The difference to "billed" is what has not been charged yet.  A
- * charge passes it to the group's rate engines, one for each resource, which
+ * writes.  The difference to "charged_up_to" is what has not been charged yet.
+ * A charge passes it to the group's rate engines, one for each resource, which
  * tell what is owed and how long to pause; transaction.c decides whether and
  * where.
  *
@@ -43,14 +43,6 @@ int64		dt_account_next_wal = PG_INT64_MAX;
 
 DtAccount	dt_account;
 
-int64
-dt_account_counter(DtResource resource)
-{
-	return resource == DT_DIRTY ?
-		pgBufferUsage.shared_blks_dirtied * BLCKSZ :
-		(int64) pgWalUsage.wal_bytes;
-}
-
 void
 dt_account_charge_at_next_safe_point(void)
 {
@@ -62,7 +54,7 @@ static void
 forget_account(void)
 {
 	my->group = NULL;
-	my->owes = false;
+	my->pause_is_due = false;
 	my->asleep = false;
 	dt_account_next_dirty = dt_account_next_wal = PG_INT64_MAX;
 }
@@ -83,7 +75,7 @@ static void
 follow_locked(DtGroup *g)
 {
 	bool		is_new = my->group == NULL ||
-		my->slot->times_released != my->times_released;
+		my->slot->times_left != my->times_left;
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -93,16 +85,16 @@ follow_locked(DtGroup *g)
 			/* not charged, but the leader's counter will include it */
 			if (my->worker_runs)
 				my->usage[r].worker_used += dt_account_counter(r) -
-					my->usage[r].billed;
-			my->usage[r].billed = dt_account_counter(r);
+					my->usage[r].charged_up_to;
+			my->usage[r].charged_up_to = dt_account_counter(r);
 		}
 		my->usage[r].was_throttled = true;
-		my->usage[r].owes = false;
+		my->usage[r].pause_is_due = false;
 	}
 	my->group = g;
 	my->times_joined = my->slot->times_joined;
-	my->times_released = my->slot->times_released;
-	my->owes = false;
+	my->times_left = my->slot->times_left;
+	my->pause_is_due = false;
 	my->asleep = false;
 	my->generation = pg_atomic_read_u32(&g->generation) - 1;
 	dt_account_charge_at_next_safe_point();
@@ -144,7 +136,7 @@ dt_account_lock(DtDebt *debt, int64 *now)
 	/* while a session is moved, it is in no group for a moment */
 	if (my->group == NULL)
 		dt_account_next_dirty = dt_account_next_wal = PG_INT64_MAX;
-	else if (my->slot->times_released != my->times_released)
+	else if (my->slot->times_left != my->times_left)
 		forget_account();
 	else
 		dt_account_charge_at_next_safe_point();
@@ -217,7 +209,7 @@ dt_account_has_used(void)
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
-		if (dt_account_counter(r) != my->usage[r].billed)
+		if (dt_account_counter(r) != my->usage[r].charged_up_to)
 			return true;
 	return !is_known();
 }
@@ -229,9 +221,9 @@ dt_account_xact_has_used(void)
 }
 
 bool
-dt_account_owes(void)
+dt_account_pause_is_due(void)
 {
-	return my->owes;
+	return my->pause_is_due;
 }
 
 bool
@@ -241,7 +233,29 @@ dt_account_is_settled(void)
 		return false;
 	if (my->slot == NULL || my->slot->group == NULL)
 		return true;
-	return !my->owes && !dt_account_has_used();
+	return !my->pause_is_due && !dt_account_has_used();
+}
+
+bool
+dt_account_is_current(void)
+{
+	return is_known() &&
+		pg_atomic_read_u32(&my->group->generation) == my->generation;
+}
+
+bool
+dt_account_is_quiet(void)
+{
+	int			r;
+
+	if (my->pause_is_due || dt_debt_any || !dt_account_is_current() ||
+		my->group->suspended_since != 0)
+		return false;
+	for (r = 0; r < DT_RESOURCES; r++)
+		if (dt_account_counter(r) != my->usage[r].charged_up_to ||
+			my->slot->usage[r].charged_by_workers != 0)
+			return false;
+	return true;
 }
 
 /*
@@ -255,7 +269,7 @@ mark_paused_locked(DtGroup *g, int64 now, TimestampTz wall_clock)
 	if (my->asleep && my->slot->paused_in != NULL)
 		return;
 	my->asleep = true;
-	dt_member_pause(my->slot, g, now, wall_clock);
+	dt_member_falls_asleep(my->slot, g, now, wall_clock);
 }
 
 static void
@@ -264,7 +278,7 @@ mark_running_locked(DtGroup *g, int64 now)
 	if (!my->asleep)
 		return;
 	my->asleep = false;
-	dt_member_resume(my->slot, g, now);
+	dt_member_wakes_up(my->slot, g, now);
 }
 
 /*
@@ -272,21 +286,21 @@ mark_running_locked(DtGroup *g, int64 now)
  * have charged.  Counts it for the views.
  */
 static int64
-take_unbilled_locked(int resource, int64 now)
+take_uncharged_locked(int resource, int64 now)
 {
 	DtGroupUsage *group_usage = &my->group->usage[resource];
 	DtMemberUsage *my_usage = &my->slot->usage[resource];
 	DtUsage    *usage = &my->usage[resource];
 	int64		used = dt_account_counter(resource);
-	int64		bytes = used - usage->billed;
+	int64		bytes = used - usage->charged_up_to;
 
-	usage->billed = used;
-	if (my_usage->prepaid > 0 && !IsParallelWorker())
+	usage->charged_up_to = used;
+	if (my_usage->charged_by_workers > 0 && !IsParallelWorker())
 	{
-		int64		prepaid = Min(my_usage->prepaid, bytes);
+		int64		theirs = Min(my_usage->charged_by_workers, bytes);
 
-		my_usage->prepaid -= prepaid;
-		bytes -= prepaid;
+		my_usage->charged_by_workers -= theirs;
+		bytes -= theirs;
 	}
 	if (bytes == 0)
 		return 0;
@@ -331,7 +345,7 @@ forgive_locked(int64 now)
 static bool
 lock_and_leave(bool keep_debt)
 {
-	int64		unbilled[DT_RESOURCES];
+	int64		uncharged[DT_RESOURCES];
 	bool		left = true;
 	DtGroup    *g;
 	int64		now;
@@ -342,20 +356,20 @@ lock_and_leave(bool keep_debt)
 	mark_running_locked(g, now);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		unbilled[r] = take_unbilled_locked(r, now);
-		my->xact_used += unbilled[r];
+		uncharged[r] = take_uncharged_locked(r, now);
+		my->xact_used += uncharged[r];
 		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
 			g->observe)
-			unbilled[r] = 0;
+			uncharged[r] = 0;
 	}
 	if (g->observe)
 		forgive_locked(now);
 	if (keep_debt)
-		left = dt_member_leave_owing(my->slot, unbilled, now);
+		left = dt_member_leave_owing(my->slot, uncharged, now);
 	else
-		dt_member_leave(my->slot, unbilled, now);
+		dt_member_leave(my->slot, uncharged, now);
 	if (left)
-		my->slot->times_released++;
+		my->slot->times_left++;
 	dt_account_unlock(g);
 	if (left)
 		forget_account();
@@ -384,7 +398,7 @@ dt_account_lock_and_close(void)
 {
 	(void) lock_and_leave(false);
 	if (my->slot != NULL)
-		dt_member_leave_debts(my->slot);
+		dt_member_hand_over_debts(my->slot);
 }
 
 /*
@@ -405,7 +419,7 @@ charge_locked(int64 now, double jitter, bool in_flight)
 		DtRateGroup *rate = &my->group->usage[r].rate;
 		DtRateMember *account = &my->slot->usage[r].rate;
 		DtUsage    *usage = &my->usage[r];
-		int64		bytes = take_unbilled_locked(r, now);
+		int64		bytes = take_uncharged_locked(r, now);
 		int64		threshold = UNLIMITED_CHARGE;
 		int64		due = 0;
 		bool		throttled = rate->rate > 0 &&
@@ -421,13 +435,13 @@ charge_locked(int64 now, double jitter, bool in_flight)
 		}
 		my->xact_used += bytes;
 		usage->was_throttled = throttled;
-		usage->owes = due > 0;
+		usage->pause_is_due = due > 0;
 		usage->threshold = threshold;
-		next_charge[r] = usage->billed + threshold;
+		next_charge[r] = usage->charged_up_to + threshold;
 		if (due > pause)
 		{
 			pause = due;
-			my->cause = (DtPauseCause) r;
+			my->cause = dt_group_pause_cause(my->group, r);
 		}
 	}
 	if (dt_group_is_suspended(my->group, in_flight))
@@ -435,7 +449,7 @@ charge_locked(int64 now, double jitter, bool in_flight)
 		pause = SUSPEND_SLICE_US;
 		my->cause = DT_BY_SUSPEND;
 	}
-	my->owes = pause > 0;
+	my->pause_is_due = pause > 0;
 	dt_account_next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	dt_account_next_wal = next_charge[DT_WAL];
 	return pause;
@@ -466,7 +480,7 @@ owed_time_locked(int64 now)
 	{
 		DtRateGroup *rate = &my->group->usage[r].rate;
 
-		if (my->usage[r].owes)
+		if (my->usage[r].pause_is_due)
 		{
 			int64		bytes = dt_rate_debt(rate, &my->slot->usage[r].rate,
 											 now);
@@ -489,7 +503,7 @@ dt_account_lock_and_charge(bool in_flight, int64 *owed_us)
 	*owed_us = debts.owed_us;
 	if ((g = dt_account_lock(NULL, &now)) == NULL)
 	{
-		my->owes = debts.pause_us > 0;
+		my->pause_is_due = debts.pause_us > 0;
 		my->cause = debts.cause;
 		return debts.pause_us;
 	}
@@ -501,7 +515,7 @@ dt_account_lock_and_charge(bool in_flight, int64 *owed_us)
 		pause = debts.pause_us;
 		my->cause = debts.cause;
 	}
-	my->owes = pause > 0;
+	my->pause_is_due = pause > 0;
 	dt_account_unlock(g);
 	return pause;
 }
@@ -582,7 +596,7 @@ left_to_pay_locked(int64 pause, int64 now)
 		if (left > pause)
 		{
 			pause = left;
-			my->cause = (DtPauseCause) r;
+			my->cause = dt_group_pause_cause(my->group, r);
 		}
 	}
 	return pause;
@@ -592,7 +606,7 @@ static void
 count_pause_locked(DtPauseStats *stats)
 {
 	stats->pauses++;
-	if (my->cause == DT_BY_WAL)
+	if (dt_pause_is_by_wal(my->cause))
 		stats->wal_pauses++;
 }
 
@@ -621,8 +635,8 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 			my->cause = DT_BY_SUSPEND;
 		}
 	}
-	my->owes = (g != NULL && pause > 0);
-	if (!my->owes)
+	my->pause_is_due = (g != NULL && pause > 0);
+	if (!my->pause_is_due)
 		pause = 0;
 	else if (!*suspended)
 		pause = Min(pause, longest);

@@ -73,7 +73,14 @@ extern bool dt_account_is_suspended(bool in_flight);
  * used since the last one, or if this process does not know its present
  * membership.  These may be called in a signal handler.
  */
-extern int64 dt_account_counter(DtResource resource);
+static inline int64
+dt_account_counter(DtResource resource)
+{
+	return resource == DT_DIRTY ?
+		pgBufferUsage.shared_blks_dirtied * BLCKSZ :
+		(int64) pgWalUsage.wal_bytes;
+}
+
 extern int64 dt_account_rate(DtResource resource);
 extern int64 dt_account_threshold(DtResource resource);
 extern bool dt_account_has_used(void);
@@ -126,12 +133,23 @@ extern void dt_account_lock_and_end_pause(void);
 extern void dt_account_lock_and_count_release(int pid);
 
 /*
- * dt_account_owes(): did the last charge or slice find that a pause is due?
- * (A member may owe a little without that.)  dt_account_is_settled(): it did
- * not, nothing is left to be charged, and there is no debt to another group.
+ * dt_account_pause_is_due(): did the last charge or slice find that a pause is
+ * due?  (A member may owe a little without that.)  dt_account_is_settled(): it
+ * did not, nothing is left to be charged, and there is no debt to another
+ * group.
  */
-extern bool dt_account_owes(void);
+extern bool dt_account_pause_is_due(void);
 extern bool dt_account_is_settled(void);
+
+/*
+ * dt_account_is_current(): the process is in a group, and has charged since
+ * the last change of the membership, the limits and the suspension.
+ * dt_account_is_quiet(): besides, it is settled, parallel workers included,
+ * and the group is not suspended, so that the end of a transaction has nothing
+ * to do.
+ */
+extern bool dt_account_is_current(void);
+extern bool dt_account_is_quiet(void);
 
 /* The transaction is over: what is used from now on is the next one's. */
 extern void dt_account_end_transaction(void);

@@ -15,9 +15,9 @@
 /* What this process knows of its use of one resource; bytes. */
 typedef struct DtUsage
 {
-	int64		billed;			/* counter value at the last charge */
+	int64		charged_up_to;	/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	bool		owes;			/* a pause was due at the last charge */
+	bool		pause_is_due;	/* a pause was due at the last charge */
 	int64		threshold;		/* bytes, as of the last charge */
 	int64		worker_used;	/* by this parallel worker: what the leader
 								 * must not charge again */
@@ -30,8 +30,8 @@ typedef struct DtAccount
 	DtUsage		usage[DT_RESOURCES];
 	uint32		generation;		/* group->generation at the last charge */
 	uint32		times_joined;	/* slot->times_joined at the last look */
-	uint32		times_released; /* the same of slot->times_released */
-	bool		owes;			/* the last charge or slice found a pause to
+	uint32		times_left;		/* the same of slot->times_left */
+	bool		pause_is_due;	/* the last charge or slice found a pause to
 								 * make */
 	DtPauseCause cause;			/* of that pause */
 	bool		asleep;			/* counted in slot->sleepers */

@@ -7,8 +7,8 @@
  * its leader's slot, and pauses for what is owed there.  The core later adds
  * what the worker's part of the plan has used to the leader's counters.  The
  * leader must not charge that a second time, so at its end the worker adds what
- * it has charged for that part to "prepaid" in the slot (under the group's
- * lock), and the leader's charges leave that much out.
+ * it has charged for that part to "charged_by_workers" in the slot (under the
+ * lock of the group), and the leader's charges leave that much out.
  *
  * What a worker uses before and after its part of a plan, for example to set
  * hint bits in the catalogs that it reads, is charged as well, but never gets
@@ -31,7 +31,7 @@ begin_run(void)
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		my->usage[r].billed = dt_account_counter(r);
+		my->usage[r].charged_up_to = dt_account_counter(r);
 		my->usage[r].worker_used = 0;
 	}
 	my->worker_runs = true;
@@ -82,7 +82,7 @@ dt_account_worker_event(XactEvent event, void *arg)
 		return;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		my->slot->usage[r].prepaid += my->usage[r].worker_used;
+		my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
 		my->usage[r].worker_used = 0;
 	}
 	dt_account_unlock(g);
@@ -90,15 +90,15 @@ dt_account_worker_event(XactEvent event, void *arg)
 
 /* Is there anything that workers have charged and the leader has not seen? */
 static bool
-has_prepaid(void)
+workers_have_charged(void)
 {
 	return my->group != NULL && !IsParallelWorker() &&
-		(my->slot->usage[DT_DIRTY].prepaid > 0 ||
-		 my->slot->usage[DT_WAL].prepaid > 0);
+		(my->slot->usage[DT_DIRTY].charged_by_workers > 0 ||
+		 my->slot->usage[DT_WAL].charged_by_workers > 0);
 }
 
 static pg_noinline void
-settle_workers(void)
+skip_workers(void)
 {
 	int64		owed_us;
 
@@ -107,10 +107,10 @@ settle_workers(void)
 }
 
 void
-dt_account_lock_and_settle_workers(void)
+dt_account_lock_and_skip_workers(void)
 {
-	if (has_prepaid())
-		settle_workers();
+	if (workers_have_charged())
+		skip_workers();
 }
 
 /*
@@ -126,19 +126,19 @@ forget_workers(void)
 	int64		now;
 	int			r;
 
-	settle_workers();
+	skip_workers();
 
 	/* no worker is left that could write it */
-	if (!has_prepaid() || (g = dt_account_lock(NULL, &now)) == NULL)
+	if (!workers_have_charged() || (g = dt_account_lock(NULL, &now)) == NULL)
 		return;
 	for (r = 0; r < DT_RESOURCES; r++)
-		my->slot->usage[r].prepaid = 0;
+		my->slot->usage[r].charged_by_workers = 0;
 	dt_account_unlock(g);
 }
 
 void
 dt_account_lock_and_forget_workers(void)
 {
-	if (has_prepaid())
+	if (workers_have_charged())
 		forget_workers();
 }

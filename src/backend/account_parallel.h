@@ -35,7 +35,7 @@ extern void dt_account_worker_event(XactEvent event, void *arg);
  * leader's counters now include what its workers have used: leave out what
  * they have charged, before anything else can fail.
  */
-extern void dt_account_lock_and_settle_workers(void);
+extern void dt_account_lock_and_skip_workers(void);
 
 /*
  * When the transaction ends, or a subtransaction is rolled back: forget what

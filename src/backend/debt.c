@@ -59,7 +59,7 @@ dt_debt_lock_and_look(DtMember *member, bool asleep, double jitter)
 			if (pause > result.pause_us)
 			{
 				result.pause_us = pause;
-				result.cause = (DtPauseCause) r;
+				result.cause = dt_group_pause_cause(g, r);
 				result.debt = debt;
 			}
 		}

@@ -44,11 +44,15 @@
 #define AT_ONCE_US			15
 #define SHORTEST_TICK_US	50
 #define USUAL_TICK_US		1000
+#define EXTEND_TICK_US		16000
 #define UNLIMITED_TICK_US	100000
 #define LONGEST_TICK_US		1000000
 
 /* What is used between two pauses, in thresholds; see dt_rate_threshold(). */
 #define QUANTUM				4
+
+/* Nothing uses more than this, in bytes/us. */
+#define HIGHEST_SPEED		2000
 
 /* By which part of the time since the last pause a tick may come late. */
 #define LATE_PART			4
@@ -89,9 +93,10 @@ longest_interval(void)
 {
 	uint32		class = *my_wait_event_info & 0xFF000000;
 
-	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK ||
-		*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
+	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK)
 		return 0;
+	if (*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
+		return EXTEND_TICK_US;
 	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 
@@ -103,6 +108,13 @@ note_start(void)
 	resumed = dt_now_us();
 	for (r = 0; r < DT_RESOURCES; r++)
 		used_then[r] = dt_account_counter(r);
+}
+
+/* No statement uses a quantum of this resource in less time, in us. */
+static int64
+soonest_tick(DtResource resource)
+{
+	return QUANTUM * dt_account_threshold(resource) / HIGHEST_SPEED;
 }
 
 /*
@@ -119,14 +131,15 @@ next_tick(void)
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		used = dt_account_counter(r) - used_then[r];
+		int64		next_r = Min(elapsed / LATE_PART, USUAL_TICK_US);
 
 		if (dt_account_rate(r) == 0)
 			continue;
-		next = Min(next, Min(elapsed / LATE_PART, USUAL_TICK_US));
 		if (used > 0)
-			next = Min(next, (int64) ((double) QUANTUM *
-									  dt_account_threshold(r) *
-									  elapsed / used));
+			next_r = Min(next_r, (int64) ((double) QUANTUM *
+										  dt_account_threshold(r) *
+										  elapsed / used));
+		next = Min(next, Max(next_r, soonest_tick(r)));
 	}
 	if (*my_wait_event_info == WAIT_EVENT_VACUUM_DELAY)
 		next = Max(next, (int64) (vacuum_cost_delay * 1000 * NAPS_PER_TICK));
@@ -193,7 +206,9 @@ dt_live_start(bool soon)
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
 	if (soon)
-		first_us = SHORTEST_TICK_US;
+		first_us = Max(SHORTEST_TICK_US,
+					   Min(first_us, Min(soonest_tick(DT_DIRTY),
+										 soonest_tick(DT_WAL))));
 	if (ticks_within(first_us))
 		return;
 	if (dt_account_rate(DT_DIRTY) == 0 && dt_account_rate(DT_WAL) == 0)
@@ -219,7 +234,7 @@ dt_live_note_row(void)
 }
 
 void
-dt_live_suspend(void)
+dt_live_before_pause(void)
 {
 	dt_interrupt_serve_others();
 	if (!running)
@@ -230,7 +245,7 @@ dt_live_suspend(void)
 }
 
 void
-dt_live_resume(void)
+dt_live_after_pause(void)
 {
 	if (!running)
 		return;
@@ -239,12 +254,12 @@ dt_live_resume(void)
 }
 
 void
-dt_live_resume_at_check(bool at_once)
+dt_live_after_pause_at_check(bool at_once)
 {
 	has_rows = 0;
 	after_check_us = at_once ? AT_ONCE_US : tick_us;
 	tick_us = USUAL_TICK_US;	/* if an error comes before the call below */
-	dt_live_resume();
+	dt_live_after_pause();
 }
 
 void

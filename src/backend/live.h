@@ -37,9 +37,9 @@ extern void dt_live_note_row(void);
  * when interrupt.c can take the next request.  "at_once": then it expires at
  * once, as the pause goes on at the next check.
  */
-extern void dt_live_suspend(void);
-extern void dt_live_resume(void);
-extern void dt_live_resume_at_check(bool at_once);
+extern void dt_live_before_pause(void);
+extern void dt_live_after_pause(void);
+extern void dt_live_after_pause_at_check(bool at_once);
 extern void dt_live_after_check(void);
 
 #endif							/* DT_LIVE_H */

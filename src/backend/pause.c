@@ -102,7 +102,7 @@ next_slice(bool first, bool in_flight, int64 left)
 }
 
 DtPauseEnd
-dt_pause_in_flight(bool first, bool in_transaction, int64 until)
+dt_pause_interruptible(bool first, bool in_flight, int64 until)
 {
 	DtPauseEnd	end;
 	bool		latch_set = false;
@@ -110,7 +110,7 @@ dt_pause_in_flight(bool first, bool in_transaction, int64 until)
 	for (;;)
 	{
 		int64		left = until - dt_now_us();
-		int64		pause = next_slice(first, in_transaction, left);
+		int64		pause = next_slice(first, in_flight, left);
 
 		if (pause <= 0)
 		{
@@ -126,7 +126,7 @@ dt_pause_in_flight(bool first, bool in_transaction, int64 until)
 			end = DT_PAUSE_INTERRUPTED;
 			break;
 		}
-		if (dt_blockers_check_release(in_transaction))
+		if (dt_blockers_check_release(in_flight))
 		{
 			end = DT_PAUSE_RELEASED;
 			break;

@@ -26,8 +26,8 @@ extern void dt_pause_init(void);
  * an earlier pause, which is not counted again.  The pause ends at "until", a
  * time of dt_now_us(), unless the group is suspended.
  */
-extern DtPauseEnd dt_pause_in_flight(bool first, bool in_transaction,
-									 int64 until);
+extern DtPauseEnd dt_pause_interruptible(bool first, bool in_flight,
+										 int64 until);
 
 /*
  * Pause where interrupts are held and an ERROR would be a PANIC.  What the

@@ -48,9 +48,8 @@ dt_pause_log_note_begin(void)
 	before_us = paused_us();
 }
 
-/* Is there anything to be logged, or forgotten? */
-static inline bool
-is_empty(void)
+bool
+dt_pause_log_is_empty(void)
 {
 	return dt_session_slot->xact.pauses == 0 &&
 		dt_session_slot->xact.releases == 0;
@@ -60,7 +59,7 @@ bool
 dt_pause_log_note_end(bool begun)
 {
 	min_pause_ms = dt_log_min_pause_ms;
-	if (is_empty())
+	if (dt_pause_log_is_empty())
 		return false;
 	if (!begun)
 		before_us = paused_us();
@@ -71,7 +70,7 @@ dt_pause_log_note_end(bool begun)
 void
 dt_pause_log_forget(void)
 {
-	if (is_empty())
+	if (dt_pause_log_is_empty())
 		return;
 	memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
 	before_us = in_flight_us = 0;
@@ -82,10 +81,10 @@ report(void)
 {
 	DtXactPauses *pauses = &dt_session_slot->xact;
 	int64		total_us = paused_us();
+	int64		after_us = total_us - before_us - in_flight_us;
 	char		name[NAMEDATALEN];
 	bool		exists = dt_group_lookup_name(pauses->group_id, name);
 	char		causes[DT_PAUSE_CAUSES * 64] = "";
-	char		releases[96] = "";
 	int			cause;
 
 	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
@@ -97,20 +96,20 @@ report(void)
 					 len > 0 ? ", " : "", dt_member_cause_name(cause),
 					 pauses->paused_us[cause] / 1000.0);
 	}
-	if (pauses->releases > 0)
-		snprintf(releases, sizeof(releases),
-				 " Releases: " INT64_FORMAT ", the last one for process %d.",
-				 pauses->releases, pauses->released_for);
 	ereport(LOG_SERVER_ONLY,
 			(exists ?
 			 errmsg("process %d paused for %.3f ms in resource group \"%s\"",
 					MyProcPid, total_us / 1000.0, name) :
 			 errmsg("process %d paused for %.3f ms in a resource group that was dropped",
 					MyProcPid, total_us / 1000.0),
-			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms.%s",
+			 pauses->releases > 0 ?
+			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms. Releases: %lld, the last one for process %d.",
 						   causes, before_us / 1000.0, in_flight_us / 1000.0,
-						   (total_us - before_us - in_flight_us) / 1000.0,
-						   releases)));
+						   after_us / 1000.0, (long long) pauses->releases,
+						   pauses->released_for) :
+			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms.",
+						   causes, before_us / 1000.0, in_flight_us / 1000.0,
+						   after_us / 1000.0)));
 }
 
 void

@@ -11,6 +11,9 @@
 /* Parameter; -1 = off. */
 extern int	dt_log_min_pause_ms;
 
+/* Is there nothing to be logged, or forgotten? */
+extern bool dt_pause_log_is_empty(void);
+
 /* The pauses before the transaction's first statement are over. */
 extern void dt_pause_log_note_begin(void);
 

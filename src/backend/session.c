@@ -50,7 +50,7 @@ typedef struct WantedGroup
 {
 	uint64		id;				/* 0: to be looked up by name when needed */
 	bool		warned;			/* the user knows that it is missing */
-	bool		joined;			/* set by join_group() */
+	bool		by_join_group;	/* set by join_group() */
 	bool		configured;		/* from the configuration file or default */
 	bool		set_now;		/* by SET, and not assigned yet */
 } WantedGroup;
@@ -77,7 +77,7 @@ static bool change_waits = false;	/* the session must pay a debt first */
 static bool joining = false;	/* join_group() is setting the parameter */
 
 const char *
-dt_session_other_background_group(void)
+dt_session_background_group_slow(void)
 {
 	if (MyBackendType == B_AUTOVAC_WORKER)
 		return dt_autovacuum_group;
@@ -165,7 +165,7 @@ dt_session_attach(void)
 bool
 dt_session_has_joined(void)
 {
-	return wanted->joined;
+	return wanted->by_join_group;
 }
 
 /*
@@ -283,7 +283,7 @@ dt_check_group(char **newval, void **extra, GucSource source)
 		return false;
 	new->id = id;
 	new->warned = warned;
-	new->joined = joining;
+	new->by_join_group = joining;
 	new->configured = (source <= PGC_S_FILE);
 	new->set_now = fail;
 	*extra = new;
@@ -314,8 +314,8 @@ dt_assign_group(const char *name, void *newextra)
 	 * recognized by its new extra, as RESET brings back the old one.
 	 */
 	stay = dt_session_slot->moved && extra != NULL &&
-		(extra->joined ||
-		 (wanted->joined ? !extra->set_now :
+		(extra->by_join_group ||
+		 (wanted->by_join_group ? !extra->set_now :
 		  wanted->configured && extra->configured && extra != wanted));
 	if (extra)
 		extra->set_now = false;
@@ -348,7 +348,7 @@ dt_assign_group(const char *name, void *newextra)
 }
 
 void
-dt_session_join_group(const char *name)
+dt_session_set_parameter(const char *name)
 {
 	joining = (name != NULL);
 	PG_TRY();
@@ -386,7 +386,7 @@ dt_session_hold_changes(void)
 }
 
 void
-dt_session_release_changes(void)
+dt_session_allow_changes(void)
 {
 	changes_held = false;
 	/* a move by set_session_group() since then counts more */
@@ -406,6 +406,11 @@ dt_session_begin_statement(void)
 {
 	bool		is_member;
 
+	if (dt_account_is_current() && !change_waits && !changes_held)
+	{
+		note_interrupts();
+		return true;
+	}
 	if (!dt_shmem_available() || changes_held)
 		return dt_account_lock_and_follow();
 	dt_session_attach();

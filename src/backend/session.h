@@ -52,7 +52,7 @@ extern const char *dt_show_group(void);
  * do so; the caller has checked that the user may call the function.  ERROR
  * when there is no such group.
  */
-extern void dt_session_join_group(const char *name);
+extern void dt_session_set_parameter(const char *name);
 
 /* Has join_group() set the parameter? */
 extern bool dt_session_has_joined(void);
@@ -61,13 +61,13 @@ extern bool dt_session_has_joined(void);
  * The group that a parameter names for an autovacuum or logical replication
  * worker, '' for none; NULL in all other processes.
  */
-extern const char *dt_session_other_background_group(void);
+extern const char *dt_session_background_group_slow(void);
 
 static inline const char *
 dt_session_background_group(void)
 {
 	return likely(MyBackendType == B_BACKEND) ?
-		NULL : dt_session_other_background_group();
+		NULL : dt_session_background_group_slow();
 }
 
 /*
@@ -94,9 +94,9 @@ extern bool dt_session_change_waits(void);
 
 /*
  * A pause after a transaction is due: the session stays in its group until
- * dt_session_release_changes(), whatever value the parameter gets meanwhile.
+ * dt_session_allow_changes(), whatever value the parameter gets meanwhile.
  */
 extern void dt_session_hold_changes(void);
-extern void dt_session_release_changes(void);
+extern void dt_session_allow_changes(void);
 
 #endif							/* DT_SESSION_H */

@@ -106,7 +106,7 @@ serve_interrupts(void)
 	}
 	PG_CATCH();
 	{
-		dt_live_resume();
+		dt_live_after_pause();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -127,8 +127,8 @@ pause_at(Place place)
 
 	for (;;)
 	{
-		dt_live_suspend();
-		end = dt_pause_in_flight(first, in_flight, until);
+		dt_live_before_pause();
+		end = dt_pause_interruptible(first, in_flight, until);
 		xact.continues = place == AT_CHECK && end != DT_PAUSE_PAID;
 		if (end != DT_PAUSE_INTERRUPTED)
 			break;
@@ -143,9 +143,9 @@ pause_at(Place place)
 		first = false;
 	}
 	if (place == AT_CHECK)
-		dt_live_resume_at_check(xact.continues);
+		dt_live_after_pause_at_check(xact.continues);
 	else
-		dt_live_resume();
+		dt_live_after_pause();
 }
 
 /*
@@ -305,8 +305,18 @@ dt_transaction_note_error(int code)
 		xact.cancelled = true;
 }
 
-bool
-dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
+static inline void
+forget_transaction(bool command_goes_on)
+{
+	if (!command_goes_on)
+		dt_transaction_begun = false;
+	memset(&xact, 0, sizeof(xact));
+	dt_blockers_end_transaction();
+	dt_account_end_transaction();
+}
+
+static pg_noinline bool
+end_transaction(bool committed, bool command_goes_on, bool client_waits)
 {
 	bool		background = dt_session_background_group() != NULL;
 	bool		has_begun = dt_transaction_begun || background || !client_waits;
@@ -349,11 +359,7 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
 	/* a transaction of SET commands only does not change it */
 	pay_first = pause > 0 || (pay_first && !has_begun);
 
-	if (!command_goes_on)
-		dt_transaction_begun = false;
-	memset(&xact, 0, sizeof(xact));
-	dt_blockers_end_transaction();
-	dt_account_end_transaction();
+	forget_transaction(command_goes_on);
 
 	pause_is_due = pause > 0 && may_pause && !proc_exit_inprogress;
 	if (pause_is_due)
@@ -361,6 +367,15 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
 	else if (!report && !command_goes_on)
 		dt_pause_log_forget();
 	return pause_is_due || report;
+}
+
+bool
+dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
+{
+	if (!dt_account_is_quiet() || pay_first || !dt_pause_log_is_empty())
+		return end_transaction(committed, command_goes_on, client_waits);
+	forget_transaction(command_goes_on);
+	return false;
 }
 
 /*
@@ -395,14 +410,14 @@ pay_after(bool client_waits)
 	bool		feedback;
 	int64		longest_us = longest_pause(client_waits, &feedback);
 
-	dt_live_suspend();
+	dt_live_before_pause();
 	dt_pause_after_transaction(longest_us,
 							   dt_session_background_group() != NULL,
 							   feedback);
 	last_pause_end = dt_now_us();
-	dt_live_resume();
-	pay_first = dt_account_owes();
-	dt_session_release_changes();
+	dt_live_after_pause();
+	pay_first = dt_account_pause_is_due();
+	dt_session_allow_changes();
 }
 
 void

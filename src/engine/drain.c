@@ -6,18 +6,24 @@
  * The capacity is a mean of the speed over some three seconds, and it is
  * learned only from samples that tell something about it:
  *
- * - While there is a queue, the speed is the capacity.  There is one when more
- *   arrives than drains, or when the backlog is older than any delay: a byte
- *   that was written, and of which it is not known that it has drained, may
- *   just be on its way, there or back.
- * - It is not less than the speed, ever.
- * - When as much drains as arrives, and less than the capacity, either that
- *   has fallen a little or there is no queue.  Lowering it slowly tells: if
- *   there is a queue, less arrives from then on, and as much drains as before.
- *   If there is none, this must not go on for ever, so it ends at one half.
+ * - With no backlog to speak of, it is not less than the speed.
+ * - When much more arrives than drains, or the backlog is older than any
+ *   delay, there is a queue for sure, and the speed is the capacity.
+ * - Otherwise there may be one.  A byte that was written, and of which it is
+ *   not known that it has drained, may just be on its way, there or back; then
+ *   the speed is only that at which it was written.  Taking the speed for the
+ *   capacity lowers it until less is written.  If there is a queue, as much
+ *   drains as before, so the backlog gets younger.  If it does not, then most
+ *   of it is on its way, and the capacity stays at five eighths of the one that
+ *   was known for sure.
  *
- * A backlog that drains in a moment is no queue: what trickles through an idle
- * server at night would be taken for its capacity.
+ * In a queue the mean goes up and down alike: the highest of some noisy speeds
+ * is more than the capacity.
+ *
+ * A backlog that drains in a moment, or is small, is no queue: what trickles
+ * through an idle server at night would be taken for its capacity.  Nor does
+ * one of which nothing has drained yet tell anything, as long as it may be on
+ * its way.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,8 +34,7 @@
 #define SECOND_US			INT64_C(1000000)
 #define RATE_WINDOW_US		SECOND_US
 #define CAPACITY_WINDOW_US	(3 * SECOND_US)
-#define FAST_WINDOW_US		(3 * SECOND_US / 2) /* the queue grows fast */
-#define SLOW_WINDOW_US		(5 * SECOND_US) /* perhaps it is no queue */
+#define FAST_WINDOW_US		SECOND_US	/* it has changed by a quarter */
 
 /* The longest window: of a level, which may be noisy, and changes slowly. */
 #define LEARNED_MAX_US		(15 * SECOND_US)
@@ -37,8 +42,9 @@
 /* A backlog that arrived in less time may be on its way. */
 #define DELAY_MAX_US		(3 * SECOND_US)
 
-/* A backlog that drains in less time is no queue. */
+/* A backlog that drains in less time, or has fewer bytes, is no queue. */
 #define QUEUE_MIN_US		(SECOND_US / 8)
+#define QUEUE_MIN			INT64_C(64000)
 
 #define LAG_MAX_US			(3600 * SECOND_US)
 
@@ -62,7 +68,45 @@ learn(DtDrain *d, int64_t speed, int64_t dt, int64_t window)
 						  LEARNED_MAX_US);
 	d->capacity = mean64(d->capacity, speed, dt,
 						 min64(d->learned_us, window));
-	d->proven = d->capacity;
+}
+
+/* Learn from a sample of positions. */
+static void
+learn_positions(DtDrain *d, int64_t speed, int64_t dt, bool is_much)
+{
+	int64_t		backlog = dt_drain_backlog(d);
+	int64_t		age = muldiv64(backlog, SECOND_US, max64(d->arrival, 1));
+	bool		is_old = backlog > muldiv64(max64(d->arrival, d->speed),
+											DELAY_MAX_US, SECOND_US);
+	bool		is_sure = is_much &&
+		(is_old || d->arrival > d->speed + d->speed / 4 ||
+		 d->growing_us > DELAY_MAX_US);
+	int64_t		least = d->proven - d->proven / 8 * 3;
+
+	if (!is_much)
+		d->capacity = max64(d->capacity, d->speed);
+	else if (is_old || d->speed > 0)
+	{
+		bool		is_far = is_sure ||
+			d->speed > d->capacity + d->capacity / 4;
+
+		learn(d, speed, dt, is_far ? FAST_WINDOW_US : CAPACITY_WINDOW_US);
+		if (is_sure)
+			d->proven = d->capacity;
+		if (!is_sure && d->capacity < least)
+		{
+			if (age < d->age - d->age / 4)
+				d->proven = d->capacity;
+			else
+				d->capacity = least;
+		}
+	}
+
+	d->proven = max64(d->proven, d->capacity);
+	if (!is_much || d->capacity > d->proven - d->proven / 8)
+		d->age = age;
+	else
+		d->age = max64(d->age, age);
 }
 
 static void
@@ -88,26 +132,27 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 						  RATE_WINDOW_US);
 	d->arrival = mean64(d->arrival, arrived, dt, d->watched_us);
 	d->speed = mean64(d->speed, speed, dt, d->watched_us);
+	/* what is on its way is full after a while, so more is a queue */
+	d->growing_us = d->arrival > d->speed + d->speed / 32 ?
+		min64(d->growing_us + dt, 2 * DELAY_MAX_US) : 0;
 	backlog = dt_drain_backlog(d);
-	is_much = backlog > muldiv64(d->capacity, QUEUE_MIN_US, SECOND_US);
-
-	if (is_level)
+	is_much = backlog > QUEUE_MIN &&
+		backlog > muldiv64(d->capacity, QUEUE_MIN_US, SECOND_US);
+	if (!is_level)
 	{
-		/* the speed is a difference of two numbers, and no lower bound */
-		if (is_much || speed > d->capacity)
-			learn(d, speed, dt, clamp64(dt_drain_lag_us(d) / 4,
-										CAPACITY_WINDOW_US, LEARNED_MAX_US));
+		learn_positions(d, speed, dt, is_much);
 		return;
 	}
-	if (is_much && (d->arrival > d->speed + d->speed / 32 ||
-					backlog > muldiv64(d->arrival, DELAY_MAX_US, SECOND_US)))
-		learn(d, speed, dt, d->arrival > d->speed + d->speed / 4 ?
-			  FAST_WINDOW_US : CAPACITY_WINDOW_US);
-	else if (is_much)
-		d->capacity = max64(d->proven / 2, mean64(d->capacity, speed, dt,
-												  SLOW_WINDOW_US));
-	d->capacity = max64(d->capacity, d->speed);
-	d->proven = max64(d->proven, d->capacity);
+
+	/*
+	 * The speed is a difference of two numbers, and no lower bound.  When
+	 * hardly anything is written, a level that stays tells nothing.
+	 */
+	if (d->arrival > min64(d->capacity / 16, QUEUE_MIN) ? is_much :
+		speed > d->capacity)
+		learn(d, speed, dt, clamp64(dt_drain_lag_us(d) / 4,
+									CAPACITY_WINDOW_US, LEARNED_MAX_US));
+	d->speed = d->capacity;
 }
 
 void

@@ -39,10 +39,13 @@ typedef struct DtDrain
 	int64_t		written;		/* positions at that time */
 	int64_t		drained;
 	int64_t		arrival;		/* bytes/s, mean of the last second or so */
-	int64_t		speed;			/* the same of what drained */
+	int64_t		speed;			/* the same of what drained; of a level, which
+								 * is noisy, the capacity */
+	int64_t		growing_us;		/* for how long more arrives than drains */
 	int64_t		watched_us;		/* for how long, up to the window */
 	int64_t		capacity;		/* bytes/s; 0: not known, or it stands still */
 	int64_t		proven;			/* what it was when there was a queue */
+	int64_t		age;			/* us, the highest of the backlog since then */
 	int64_t		learned_us;		/* for how long it was learned, up to the
 								 * longest window; 0: never */
 } DtDrain;

@@ -13,65 +13,77 @@
  * Zones.
  *
  * The backlog is an integral: it grows by what is written beyond the capacity
- * C.  So the rate is C, give or take what makes the backlog reach the target
+ * C.  So the rate is C, give or take what makes the backlog reach a target
  * within a time tau: C + (target - backlog) / tau.  It is a real queue that
  * keeps what drains it busy, and that tells its capacity.
  *
- * Which tau?  A reading is late, by anything up to two seconds, and so is the
- * effect of a rate; a loop with the delay d is stable with tau > 2 d / pi and
- * does not overshoot with tau > e d.  So tau is the time that the target
- * takes to drain, but at least TAU_MIN_US, however small the target is.  At
- * most TAU_MAX_US, or nothing could be written any more below the target when
- * C is zero, as it is between two bursts of a drain.
+ * The target is two thirds of the threshold: it is the threshold that is not
+ * to be exceeded, a longer queue does not make anything drain faster, and when
+ * the capacity is halved, the same queue takes twice as long.
  *
- * Far above the target the backlog is to shrink as fast as it can, so there
- * the rate falls with the square of the excess, too; less so when the target
- * is small beside what drains in tau, as then any delay makes it far.  An
- * eighth of C remains, as the backlog may be known late.
+ * Which tau?  A loop with the delay d is stable with tau > 2 d / pi and does
+ * not overshoot with tau > e d.  What is written is known here and now, so the
+ * delay is that with which those who are limited follow, and "late", that of
+ * the reading.  So tau is the time that the target takes to drain, but at
+ * least TAU_MIN_US and twice "late".  At most TAU_MAX_US, or nothing could be
+ * written any more below the target when C is zero, as it is between two
+ * bursts of a drain.
  *
- * Below half of the target there may be no queue, hence nothing may be known
- * about the capacity but that it is not less.  So the rate grows, the faster
- * the emptier the queue is, by at most GROWTH_PERCENT in a second: with
- * a delay of two seconds a queue that forms is seen when the rate is too high
- * by half.  When the rate is far above all that is asked for, it ends.
+ * C is a mean of some seconds.  When it falls, the queue grows, and what
+ * drains now tells more: above the target that counts, the more the farther
+ * above, down to half of C.  An eighth of C remains in any case, as the
+ * backlog may be known late.
+ *
+ * Below half of the threshold a law that limits nobody does not begin to.  One
+ * that does limit lets the rate grow there, as there may be no queue, hence
+ * nothing may be known about the capacity but that it is not less.  It must
+ * not let go at once: what is written until that is seen may be many
+ * thresholds.  The age of the backlog tells how soon a queue would be seen; in
+ * that time the rate grows by up to nine tenths.  When it is twice what is
+ * asked for, and the capacity, it ends.
  */
-#define TAU_MIN_US		INT64_C(4500000)
+#define TAU_MIN_US		INT64_C(2000000)
 #define TAU_MAX_US		INT64_C(30000000)
-#define GROWTH_PERCENT	45
+#define AGE_MAX_US		INT64_C(2000000)
+#define GROWTH_PERCENT	90
 
 int64_t
-dt_law_zones(DtLaw *law, const DtDrain *d, int64_t target, int64_t dt)
+dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t late,
+			 int64_t dt)
 {
-	int64_t		c = d->capacity;
-	int64_t		excess = dt_drain_backlog(d) - target;
-	int64_t		tau;
+	int64_t		capacity = dt_drain_knows(d) ? d->capacity : d->arrival;
+	int64_t		backlog = dt_drain_backlog(d);
+	int64_t		target = threshold / 3 * 2;
+	int64_t		excess = backlog - target;
+	int64_t		room = threshold / 2 - backlog;
+	int64_t		tau = clamp64(muldiv64(target, SECOND_US, max64(capacity, 1)),
+							  TAU_MIN_US + 2 * late, TAU_MAX_US);
 	int64_t		rate;
 
-	if (law->rate == 0 && excess <= -target / 2)
+	if (law->rate == 0 && room >= 0)
 		return DT_FREE;
 
-	tau = clamp64(muldiv64(target, SECOND_US, max64(c, 1)),
-				  TAU_MIN_US, TAU_MAX_US);
-	rate = c - muldiv64(excess, SECOND_US, tau);
+	rate = capacity - muldiv64(excess, SECOND_US, tau);
 	if (excess > 0)
 	{
-		int64_t		drained = max64(muldiv64(c, tau, SECOND_US), 1);
-		int64_t		more = muldiv64(muldiv64(excess, excess, drained),
-									3 * min64(target, drained), drained);
+		int64_t		all = max64(threshold / 3, 1);
 
-		rate = max64(rate, 0) - muldiv64(more, SECOND_US, tau);
+		rate -= muldiv64(clamp64(capacity - d->speed, 0, capacity / 2),
+						 min64(excess, all), all);
 	}
-	rate = max64(rate, c / 8);
+	rate = max64(rate, capacity / 8);
 
-	if (law->rate > 0 && excess < -target / 2)
+	if (law->rate > 0 && room > 0)
 	{
+		int64_t		age = min64(muldiv64(backlog, SECOND_US,
+										 max64(d->arrival, 1)), AGE_MAX_US);
 		int64_t		growth = muldiv64(law->rate, GROWTH_PERCENT * dt,
-									  100 * SECOND_US);
+									  max64(100 * (age + 2 * dt + late), 1));
 
-		/* all of it with no backlog, nothing of it at half of the target */
-		growth = muldiv64(growth, -excess - target / 2, max64(target / 2, 1));
+		/* all of it with no backlog, nothing of it at half of the threshold */
+		growth = muldiv64(growth, room, threshold / 2);
 		rate = max64(rate, law->rate + growth);
-		if (rate / 8 >= max64(c, d->arrival))
+		if (rate / 2 >= max64(capacity, d->arrival))
 		{
 			law->rate = 0;
 			return DT_FREE;

@@ -28,11 +28,12 @@ typedef struct DtLaw
 } DtLaw;
 
 /*
- * Zones, for what drains at a speed of its own: keeps the backlog at "target"
- * bytes.  What others write is part of the result.
+ * Zones, for what drains at a speed of its own: keeps the backlog at two
+ * thirds of "threshold" bytes.  The reading is "late" us old.  What others
+ * write is part of the result.
  */
-extern int64_t dt_law_zones(DtLaw *law, const DtDrain *d, int64_t target,
-							int64_t dt);
+extern int64_t dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold,
+							int64_t late, int64_t dt);
 
 /*
  * Budget, for what has a date: so many bytes may be written until then, in

@@ -66,6 +66,7 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		g->rate[r] = rate[r];
+		g->decides[r] = -1;
 		g->used[r] = g->last_used[r] = used[r];
 		g->ease_us[r] = rate[r] > 0 ? EASE_US : 0;
 	}
@@ -277,80 +278,129 @@ update_queues(DtPressure *p)
 	}
 }
 
-/* The sum of use of the groups that share with "me", and its own. */
+/* A group without a fixed limit counts as much as the largest. */
 static int64_t
-use_of_all(const DtPressureGroup *groups, int n, int me, DtSignal s)
+weight(const DtSignalReading *reading, const DtPressureGroup *g, DtResource r)
 {
+	return g->limit[r] > 0 ? g->limit[r] : reading->largest;
+}
+
+/* What it would use if it were not limited to what it uses now. */
+static int64_t
+wants(const DtPressureGroup *g, DtResource r)
+{
+	return g->use_rate[r] + g->use_rate[r] / 4;
+}
+
+/* What there is to know, in this step, of all groups that use the signal. */
+static void
+sum_up(DtPressure *p, const DtPressureGroup *groups, int n, DtSignal s)
+{
+	DtSignalReading *reading = &p->signal[s];
 	DtResource	r = dt_signal_resource(s);
-	int64_t		sum = 0;
 	int			i;
 
+	reading->used = reading->observed = reading->weights = 0;
+	reading->largest = 1;
+	reading->split = -1;
 	for (i = 0; i < n; i++)
-		if (i == me || takes_part(&groups[i], s))
-			sum += groups[i].use_rate[r];
-	return sum;
+	{
+		if (takes_part(&groups[i], s))
+		{
+			reading->used += groups[i].use_rate[r];
+			reading->largest = max64(reading->largest, groups[i].limit[r]);
+		}
+		else if (groups[i].threshold[s] > 0)
+			reading->observed += groups[i].use_rate[r];
+	}
+	for (i = 0; i < n; i++)
+		if (takes_part(&groups[i], s))
+			reading->weights += weight(reading, &groups[i], r);
+}
+
+/* The use of the groups that share, with g. */
+static int64_t
+use_of_all(const DtPressure *p, const DtPressureGroup *g, DtSignal s)
+{
+	return p->signal[s].used +
+		(takes_part(g, s) ? 0 : g->use_rate[dt_signal_resource(s)]);
 }
 
 /* What is used by those who do not share, of what the law has counted. */
 static int64_t
-use_of_others(const DtPressure *p, const DtPressureGroup *groups, int n,
-			  int me, DtSignal s)
+use_of_others(const DtPressure *p, const DtPressureGroup *g, DtSignal s)
 {
-	int64_t		sum = 0;
-	int			i;
-
 	if (dt_signal_resource(s) == DT_WAL)
-		return max64(p->wal_rate - use_of_all(groups, n, me, s), 0);
-	for (i = 0; i < n; i++)
-		if (i != me && groups[i].threshold[s] > 0 && groups[i].observe)
-			sum += groups[i].use_rate[DT_DIRTY];
-	return sum;
+		return max64(p->wal_rate - use_of_all(p, g, s), 0);
+	return p->signal[s].observed -
+		(takes_part(g, s) ? 0 : g->use_rate[DT_DIRTY]);
 }
 
 /*
- * The share of groups[me] in what all that use signal s may use together: in
- * proportion to the fixed limits; a group without one counts as much as the
- * largest.  Who does not use his share leaves it to the others.
+ * Split what all that use the signal may use together in proportion to the
+ * fixed limits.  Who wants less than his share leaves it to the others.
  */
-static int64_t
-share_of(DtPressureGroup *groups, int n, int me, DtSignal s, int64_t all)
+static void
+split(DtSignalReading *reading, DtPressureGroup *groups, int n, DtSignal s,
+	  int64_t all)
 {
 	DtResource	r = dt_signal_resource(s);
-	int64_t		largest = 1;
-	int64_t		weights = 0;
 	bool		again = true;
 	int			i;
 
+	if (all == reading->split)
+		return;					/* groups with the same threshold */
+	reading->split = reading->left = all;
+	reading->left_weights = reading->weights;
 	for (i = 0; i < n; i++)
-	{
-		groups[i].shares = i == me || takes_part(&groups[i], s);
-		if (groups[i].shares)
-			largest = max64(largest, groups[i].limit[r]);
-	}
-#define WEIGHT(g) ((g)->limit[r] > 0 ? (g)->limit[r] : largest)
-	for (i = 0; i < n; i++)
-		if (groups[i].shares)
-			weights += WEIGHT(&groups[i]);
-
+		groups[i].is_content[s] = false;
 	while (again)
 	{
 		again = false;
-		for (i = 0; i < n; i++)
+		for (i = 0; i < n && reading->left_weights > 0; i++)
 		{
 			DtPressureGroup *g = &groups[i];
-			int64_t		wants = g->use_rate[r] + g->use_rate[r] / 4;
 
-			if (i == me || !g->shares ||
-				wants > muldiv64(all, WEIGHT(g), weights))
+			if (!takes_part(g, s) || g->is_content[s] ||
+				wants(g, r) > muldiv64(reading->left, weight(reading, g, r),
+									   reading->left_weights))
 				continue;
-			all -= wants;
-			weights -= WEIGHT(g);
-			g->shares = false;
+			reading->left -= wants(g, r);
+			reading->left_weights -= weight(reading, g, r);
+			g->is_content[s] = true;
 			again = true;
 		}
 	}
-	return muldiv64(all, WEIGHT(&groups[me]), weights);
-#undef WEIGHT
+}
+
+/* The share of g, if it used all of it. */
+static int64_t
+share_of(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
+		 DtSignal s, int64_t all)
+{
+	DtSignalReading *reading = &p->signal[s];
+	DtResource	r = dt_signal_resource(s);
+	int64_t		mine = weight(reading, g, r);
+
+	split(reading, groups, n, s, all);
+	if (!takes_part(g, s))
+		return muldiv64(reading->left, mine, reading->left_weights + mine);
+	if (g->is_content[s])
+		return muldiv64(reading->left + wants(g, r), mine,
+						reading->left_weights + mine);
+	return muldiv64(reading->left, mine, reading->left_weights);
+}
+
+/*
+ * May a law limit g?  What is written by somebody else is no reason to begin
+ * with a group that writes less than its floor.  One that is limited, or was a
+ * moment ago, may write little for that.
+ */
+static bool
+may_press(const DtPressureGroup *g, DtResource r)
+{
+	return g->use_rate[r] > g->floor ||
+		(g->ease_us[r] > 0 && g->rate[r] != g->limit[r]);
 }
 
 /*
@@ -358,15 +408,14 @@ share_of(DtPressureGroup *groups, int n, int me, DtSignal s, int64_t all)
  * the signal has a value.
  */
 static int64_t
-ask_law(DtPressure *p, DtPressureGroup *groups, int n, int me, DtSignal s,
-		int64_t now)
+ask_law(DtPressure *p, DtPressureGroup *g, DtSignal s, int64_t now)
 {
-	DtPressureGroup *g = &groups[me];
 	const DtSignalReading *reading = &p->signal[s];
 	DtLaw	   *law = &g->law[s];
 	int64_t		threshold = g->threshold[s];
 	int64_t		dt = min64(reading->interval, STEP_MAX_US);
 	int64_t		value = reading->value;
+	bool		ask = reading->is_new && may_press(g, dt_signal_resource(s));
 	const DtDrain *d;
 	int64_t		rate;
 
@@ -380,13 +429,13 @@ ask_law(DtPressure *p, DtPressureGroup *groups, int n, int me, DtSignal s,
 				return DT_FREE;
 			}
 			value = dt_drain_lag_us(d);
-			if (d->seen_at == g->drain_seen_at)
-				break;
 			dt = min64(advanced(g->drain_seen_at, d->seen_at), STEP_MAX_US);
+			ask = d->seen_at != g->drain_seen_at && may_press(g, dt_signal_resource(s));
 			g->drain_seen_at = d->seen_at;
-			dt_law_zones(law, d, dt_drain_knows(d) ?
-						 muldiv64(d->capacity, threshold, SECOND_US) :
-						 INT64_MAX, dt);
+			if (ask)
+				dt_law_zones(law, d, dt_drain_knows(d) ?
+							 muldiv64(d->capacity, threshold, SECOND_US) :
+							 INT64_MAX, 0, dt);
 			break;
 		case DT_CHECKPOINT:
 			rate = dt_law_budget(value, reading->time_left);
@@ -396,14 +445,15 @@ ask_law(DtPressure *p, DtPressureGroup *groups, int n, int me, DtSignal s,
 			return rate;
 		case DT_IO_PRESSURE:
 			value = min64(reading->means[0], reading->means[1]);
-			if (reading->is_new)
+			if (ask)
 				dt_law_brake(law, value,
 							 max64(reading->means[0], reading->means[1]),
-							 threshold, use_of_all(groups, n, me, s), dt);
+							 threshold, use_of_all(p, g, s), dt);
 			break;
 		default:
-			if (reading->is_new)
-				dt_law_zones(law, &reading->drain, threshold, dt);
+			if (ask)
+				dt_law_zones(law, &reading->drain, threshold,
+							 sample_window(s, reading), dt);
 	}
 	g->pressures[s] = clamp64(muldiv64(value, 1000, threshold),
 							  0, DT_PRESSURE_MAX);
@@ -441,12 +491,11 @@ set_rate(DtPressureGroup *g, DtResource r, int64_t rate, int64_t easing,
 	g->rate[r] = rate < DT_RATE_MAX ? rate : g->limit[r];
 }
 
-/* Set the rates of groups[me], and the signal that decides. */
+/* Set the rates of g, one of the groups, and the signal that decides. */
 static void
-set_rates(DtPressure *p, DtPressureGroup *groups, int n, int me, int64_t now,
-		  int64_t dt)
+set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
+		  int64_t now, int64_t dt)
 {
-	DtPressureGroup *g = &groups[me];
 	int64_t		rates[DT_RESOURCES];
 	int64_t		easing[DT_RESOURCES] = {0};
 	int			r;
@@ -458,6 +507,7 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, int me, int64_t now,
 	{
 		const DtSignalReading *reading = &p->signal[s];
 		int64_t		rate;
+		int64_t		share;
 
 		g->pressures[s] = -1;
 		if (g->threshold[s] <= 0 || reading->state == DT_SIGNAL_ABSENT)
@@ -465,13 +515,17 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, int me, int64_t now,
 			memset(&g->law[s], 0, sizeof(g->law[s]));
 			continue;
 		}
-		rate = ask_law(p, groups, n, me, s, now);
+		rate = ask_law(p, g, s, now);
 		if (rate == DT_FREE)
 			continue;
-		rate -= use_of_others(p, groups, n, me, s);
+		rate -= use_of_others(p, g, s);
 		r = dt_signal_resource(s);
-		rates[r] = min64(rates[r],
-						 share_of(groups, n, me, s, max64(rate, 0)));
+		share = share_of(p, groups, n, g, s, max64(rate, 0));
+		if (share < rates[r])
+		{
+			rates[r] = share;
+			g->decides[r] = s;
+		}
 		/* when a stale value ceases to count, this is over */
 		easing[r] = max64(easing[r],
 						  min64(EASE_US, reading->read_at + DT_STALE_US +
@@ -497,11 +551,13 @@ dt_pressure_step(DtPressure *p, DtPressureGroup *groups, int n, int64_t wal,
 	update_states(p, now);
 	update_use(p, groups, n, wal, now);
 	update_queues(p);
+	for (s = 0; s < DT_SIGNALS; s++)
+		sum_up(p, groups, n, s);
 	for (i = 0; i < n; i++)
 	{
 		DtPressureGroup *g = &groups[i];
 
-		set_rates(p, groups, n, i, now, dt);
+		set_rates(p, groups, n, g, now, dt);
 		g->signal = -1;
 		g->pressure = 0;
 		for (s = 0; s < DT_SIGNALS; s++)

@@ -90,6 +90,15 @@ typedef struct DtSignalReading
 	DtDrain		drain;			/* law zones: the queue */
 	int64_t		written;		/* by the groups, into that queue, and */
 	int64_t		entered;		/* what of it the value has in it */
+
+	/* of the groups that share what the signal leaves to them */
+	int64_t		used;			/* by them */
+	int64_t		observed;		/* by those who follow it in mode observe */
+	int64_t		largest;		/* of their fixed limits */
+	int64_t		weights;		/* sum */
+	int64_t		split;			/* what was split last; -1: nothing yet */
+	int64_t		left;			/* of that to those who want more, and ... */
+	int64_t		left_weights;	/* ... their sum */
 } DtSignalReading;
 
 /* Common to all groups.  All fields but "signal" belong to pressure.c. */
@@ -119,6 +128,9 @@ typedef struct DtPressureGroup
 
 	/* results of the step */
 	int64_t		rate[DT_RESOURCES]; /* in force from now on, 0 = none */
+	int			decides[DT_RESOURCES];	/* the signal, a DtSignal, that the
+										 * rate is from when it is less than
+										 * the limit; -1: it was so before */
 	int64_t		pressure;		/* of the worst signal, in thousandths of its
 								 * threshold, at most DT_PRESSURE_MAX */
 	int			signal;			/* which one that is, a DtSignal; -1: no
@@ -132,7 +144,7 @@ typedef struct DtPressureGroup
 	int64_t		watched_us;		/* for how long, up to a second */
 	int64_t		last_used[DT_RESOURCES];
 	int64_t		use_rate[DT_RESOURCES]; /* mean of the last second or so */
-	bool		shares;			/* of what is being distributed */
+	bool		is_content[DT_SIGNALS]; /* with less than its share */
 } DtPressureGroup;
 
 /* Start without any reading. */

@@ -456,7 +456,7 @@ min_pause(int64_t total, int32_t weight)
  * the small ones that came after it.
  */
 static void
-leave_debt_to_ghost(DtRateGroup *g, DtRateMember *m)
+hand_debt_to_ghost(DtRateGroup *g, DtRateMember *m)
 {
 	DtRateMember *ghost = &g->ghost;
 	int64_t		each = unpaid(g, m);
@@ -552,20 +552,20 @@ dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight, int64_t now)
 }
 
 void
-dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
+dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged, int64_t now)
 {
 	advance(g, now);
 	end_let_off(g, m);
 
 	if (g->rate > 0)
 	{
-		if (unbilled > 0)
+		if (uncharged > 0)
 		{
-			enter_charge(g, m, unbilled);
+			enter_charge(g, m, uncharged);
 			busy(g, g->t_last);
 		}
 		if (m->debtor)
-			leave_debt_to_ghost(g, m);
+			hand_debt_to_ghost(g, m);
 	}
 
 	if (g->cursor == m)
@@ -577,7 +577,7 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled, int64_t now)
 }
 
 void
-dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to)
+dt_rate_relocate(DtRateGroup *g, DtRateMember *from, DtRateMember *to)
 {
 	*to = *from;
 	if (from->next == from)

@@ -101,18 +101,19 @@ extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
 						 int64_t now);
 
 /*
- * Charge m with the last "unbilled" bytes, and end its membership.  A debt
+ * Charge m with the last "uncharged" bytes, and end its membership.  A debt
  * stays with the group, which repays it as if the member were still there, but
  * with at most half of the income while other members are in debt.
  */
-extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t unbilled,
+extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged,
 						  int64_t now);
 
 /*
  * Move an account, with all that belongs to it, to other memory: from now on
  * "to" is the member that "from", which is zeroed, was.
  */
-extern void dt_rate_move(DtRateGroup *g, DtRateMember *from, DtRateMember *to);
+extern void dt_rate_relocate(DtRateGroup *g, DtRateMember *from,
+							 DtRateMember *to);
 
 /*
  * Charge m with "bytes" it has used.  Returns for how long it should pause,

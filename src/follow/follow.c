@@ -18,8 +18,9 @@
  * The worker belongs to no database and holds no lock, snapshot or transaction
  * while it waits, which it does on its latch.  So nobody ever waits for it:
  * not the replay, nor a promotion or shutdown, but for what libpq itself does
- * without returning, which is to resolve names.  When recovery has ended, it
- * exits.
+ * without returning: it resolves names, and the other side can make it compute
+ * for as long as it likes.  When a call takes longer than CALL_MS, the process
+ * exits in the middle of it.  It also exits when recovery has ended.
  *
  *-------------------------------------------------------------------------
  */
@@ -47,6 +48,7 @@
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -56,6 +58,7 @@
 #define LAST_MS			30000
 #define FIRST_TIMES		2		/* with FIRST_MS, before it doubles */
 #define QUESTION_MS		15000	/* no question takes longer */
+#define CALL_MS			15000	/* nor does a call of libpq */
 #define RESTART_S		5		/* after an unexpected error */
 #define LOG_AGAIN_MS	600000	/* an answer that is not taken over */
 
@@ -86,6 +89,7 @@ static pg_crc32c last_crc;
 static DtStamp last_stamp;
 
 static uint32 wait_event = PG_WAIT_EXTENSION;
+static TimeoutId call_timeout;
 
 /* The last trouble that was logged. */
 static Outcome logged_outcome = OUTCOME_SAME;
@@ -136,34 +140,59 @@ static void
 note_failure(const char *message)
 {
 	DtFollowing *f = &dt_shared->following;
+	char	   *p;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	if (f->failing_since == 0)
 		f->failing_since = GetCurrentTimestamp();
 	strlcpy(f->error, message, sizeof(f->error));
+	/* a translated message is in no encoding that the view could know */
+	for (p = f->error; *p != '\0'; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
 	LWLockRelease(dt_shared->registry_lock);
 }
 
 static void
-note_question(const char *host, const char *port)
+note_question(void)
+{
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	dt_shared->following.questions++;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/* Whom "question" asks; of several hosts, the one that is being tried. */
+static void
+note_peer(void)
 {
 	DtFollowing *f = &dt_shared->following;
+	char		host[DT_HOST_SIZE];
+	char		port[DT_PORT_SIZE];
 
+	libpq->peer(question, host, sizeof(host), port, sizeof(port));
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	f->questions++;
 	strlcpy(f->host, host, sizeof(f->host));
 	strlcpy(f->port, port, sizeof(f->port));
 	LWLockRelease(dt_shared->registry_lock);
 }
 
-/* Also for a process that exits. */
+/*
+ * Also for a process that exits.  What was wrong stays until a question is
+ * answered well: it may be why the last process has ended.
+ */
 static void
 note_pid(int pid)
 {
+	DtFollowing *f = &dt_shared->following;
+
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	if (pid != 0)
-		memset(&dt_shared->following, 0, sizeof(DtFollowing));
-	dt_shared->following.pid = pid;
+	{
+		f->host[0] = f->port[0] = '\0';
+		f->questions = 0;
+		f->last_success = 0;
+	}
+	f->pid = pid;
 	LWLockRelease(dt_shared->registry_lock);
 }
 
@@ -377,12 +406,50 @@ take_answer(const char *line, size_t size)
 	return adoption.result == DT_ADOPTED ? OUTCOME_NEW : OUTCOME_SAME;
 }
 
+static void
+exit_at_once(int code, Datum arg)
+{
+	_exit(code);
+}
+
+/*
+ * A call of libpq does not return.  This is called in a signal handler; the
+ * process holds nothing then.  What other libraries do at exit() is left out,
+ * as the signal may have come in the middle of malloc().
+ */
+static void
+give_up_call(void)
+{
+	on_proc_exit(exit_at_once, (Datum) 0);
+	note_failure("libpq did not return");
+	/* not translated: that would call malloc(), too */
+	ereport(FATAL,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg_internal("resource groups do not follow the primary: libpq did not return within %d s",
+							 CALL_MS / 1000)));
+}
+
+/* Around each call of libpq that does more than to return what is there. */
+static void
+begin_call(void)
+{
+	enable_timeout_after(call_timeout, CALL_MS);
+}
+
+static void
+end_call(void)
+{
+	disable_timeout(call_timeout, false);
+}
+
 /* Before this process exits, or forgets its question. */
 static void
 end_question(void)
 {
+	begin_call();
 	if (question != NULL)
 		libpq->end(question);
+	end_call();
 	question = NULL;
 }
 
@@ -439,7 +506,9 @@ await_answer(void)
 	{
 		int64		ms;
 
+		begin_call();
 		state = libpq->advance(question);
+		end_call();
 		if (state == DT_QUESTION_ANSWERED || state == DT_QUESTION_FAILED)
 			break;
 		ms = (deadline - dt_now_us()) / 1000;
@@ -450,6 +519,7 @@ await_answer(void)
 		if (!still_asked())
 			return OUTCOME_NONE;
 	}
+	note_peer();
 	if (state == DT_QUESTION_ANSWERED)
 	{
 		line = libpq->answer(question, &size);
@@ -466,18 +536,18 @@ await_answer(void)
 static Outcome
 ask(void)
 {
-	char		host[DT_HOST_SIZE];
-	char		port[DT_PORT_SIZE];
 	char	   *problem;
 	Outcome		outcome;
 
 	if (libpq == NULL && (problem = catch_error(load_libpq, NULL)) != NULL)
 		return trouble(OUTCOME_UNREACHABLE, problem,
 					   "The library dirty_throttle_libpq, which is a part of dirty_throttle, needs libpq.");
+	begin_call();
 	question = libpq->begin(asked_with, "dirty_throttle.definitions",
 							DT_LINE_MAX_SIZE);
-	libpq->peer(question, host, sizeof(host), port, sizeof(port));
-	note_question(host, port);
+	end_call();
+	note_peer();
+	note_question();
 	outcome = await_answer();
 	end_question();
 	return outcome;
@@ -579,6 +649,7 @@ dt_follow_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	CacheRegisterRelcacheCallback(note_invalidation, (Datum) 0);
 	wait_event = WaitEventExtensionNew("DirtyThrottleFollow");
+	call_timeout = RegisterTimeout(USER_TIMEOUT, give_up_call);
 	context = AllocSetContextCreate(TopMemoryContext, WORKER_NAME,
 									ALLOCSET_DEFAULT_SIZES);
 	note_pid(MyProcPid);

@@ -6,7 +6,9 @@
  * libpq is in a shared library of its own, dirty_throttle_libpq, which only
  * the process that follows the primary loads, as the server does with its
  * libpqwalreceiver: no other process maps libpq and what that needs, and the
- * server starts without it.  It has one function, DT_LIBPQ_FUNCTION.
+ * server starts without it.  It has one function, DT_LIBPQ_FUNCTION.  A release
+ * that changes anything here gives that another name: while a package is
+ * upgraded, the server of the old release may load the new library.
  *
  * A question is a connection like that of the WAL receiver: physical
  * replication, which needs no database and no right but REPLICATION.
@@ -19,7 +21,7 @@
 #include "port.h"
 
 #define DT_LIBPQ_LIBRARY	"$libdir/dirty_throttle_libpq"
-#define DT_LIBPQ_FUNCTION	"dt_libpq"
+#define DT_LIBPQ_FUNCTION	"dt_libpq_1"
 
 typedef struct DtQuestion DtQuestion;
 
@@ -36,7 +38,8 @@ typedef struct DtLibpq
 	/*
 	 * Begin to ask for a parameter, with a connection string.  The answer may
 	 * have max_size bytes.  Palloc'd.  What libpq does here and in advance()
-	 * does not wait for the other side, but it may for the resolver of names.
+	 * does not wait for the other side, but it may for the resolver of names,
+	 * and compute for as long as the other side makes it.
 	 */
 	DtQuestion *(*begin) (const char *conninfo, const char *parameter,
 						  size_t max_size);
@@ -46,8 +49,8 @@ typedef struct DtLibpq
 	pgsocket	(*socket) (DtQuestion *question);
 
 	/*
-	 * Whom it asks: host and port; empty when that is not known.  Never a
-	 * part of a password.
+	 * Whom it asks, at this moment: host and port; empty when that is not
+	 * known.  Never a part of a password.
 	 */
 	void		(*peer) (DtQuestion *question, char *host, size_t host_size,
 						 char *port, size_t port_size);

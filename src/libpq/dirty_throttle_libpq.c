@@ -7,9 +7,10 @@
  * with memory, with time (the caller has a deadline), or with what is shown of
  * it.
  *
- * Messages of libpq are shown only when host and port have been understood as
- * such.  Where a connection string is malformed, for example a URI with a "@"
- * in its password, libpq takes a part of the password for one of them.
+ * Messages of libpq are shown only when hosts, ports and database of the
+ * connection string look like such.  Where it is malformed, for example a URI
+ * with a "@" in its password, libpq takes a part of the password for one of
+ * them.
  *
  *-------------------------------------------------------------------------
  */
@@ -55,7 +56,7 @@ struct DtQuestion
 	char		message[1024];	/* of the error */
 };
 
-PGDLLEXPORT const DtLibpq *dt_libpq(void);
+PGDLLEXPORT const DtLibpq *dt_libpq_1(void);
 
 /*
  * libpq allocates what the other side says it is going to send, and keeps
@@ -100,7 +101,8 @@ static bool
 consists_of(const char *string, const char *others)
 {
 	for (; *string != '\0'; string++)
-		if (!isalnum((unsigned char) *string) && strchr(others, *string) == NULL)
+		if (IS_HIGHBIT_SET(*string) ||
+			(!isalnum((unsigned char) *string) && strchr(others, *string) == NULL))
 			return false;
 	return true;
 }
@@ -127,21 +129,35 @@ or_empty(const char *string)
 }
 
 /*
+ * May a part of a password be in what libpq takes for something else?
+ */
+static bool
+is_suspicious(const PQconninfoOption *option)
+{
+	if (option->val == NULL)
+		return false;
+	if (strcmp(option->keyword, "host") == 0 ||
+		strcmp(option->keyword, "hostaddr") == 0)
+		return !is_host(option->val);
+	if (strcmp(option->keyword, "port") == 0)
+		return !is_port(option->val);
+	/* what comes after the "/" in a password, and the true host */
+	return strcmp(option->keyword, "dbname") == 0 &&
+		strchr(option->val, '@') != NULL;
+}
+
+/*
  * Replace all that is like the password, and what is not printable ASCII.
  */
 static void
 make_harmless(char *message, const char *password)
 {
 	size_t		size = strlen(password);
-	char	   *p;
+	char	   *p = message;
 
-	while (size > 0 && (p = strstr(message, password)) != NULL)
-	{
-		/* "*" may be in the password; \001 becomes a "?" below */
+	/* "*" may be in the password; \001 becomes a "?" below */
+	for (; size > 0 && (p = strstr(p, password)) != NULL; p += size)
 		memset(p, '\001', size);
-		if (password[strspn(password, "\001")] == '\0')
-			break;
-	}
 	for (p = message; *p != '\0'; p++)
 		if (*p == '\n' || *p == '\t')
 			*p = ' ';
@@ -151,14 +167,32 @@ make_harmless(char *message, const char *password)
 		*--p = '\0';
 }
 
+static const char *
+password_of(const DtQuestion *q)
+{
+	return q->conn != NULL ? or_empty(PQpass(q->conn)) : "";
+}
+
+/*
+ * So much of a message is needed: when it is cut after the password has been
+ * replaced, no part of that is left.
+ */
+static int
+message_size(const DtQuestion *q)
+{
+	return (int) (sizeof(q->message) + strlen(password_of(q)));
+}
+
 static DtQuestionState
 fail(DtQuestion *q, const char *message)
 {
+	char	   *copy = pnstrdup(message[0] != '\0' ? message : "unknown error",
+								message_size(q));
+
 	q->stage = DONE;
-	strlcpy(q->message, message[0] != '\0' ? message : "unknown error",
-			sizeof(q->message));
-	if (q->conn != NULL)
-		make_harmless(q->message, or_empty(PQpass(q->conn)));
+	make_harmless(copy, password_of(q));
+	strlcpy(q->message, copy, sizeof(q->message));
+	pfree(copy);
 	return DT_QUESTION_FAILED;
 }
 
@@ -185,6 +219,7 @@ begin(const char *conninfo, const char *parameter, size_t max_size)
 	};
 	DtQuestion *q = palloc0(sizeof(DtQuestion));
 	PQconninfoOption *options;
+	PQconninfoOption *option;
 	char	   *error = NULL;
 
 	limit_memory();
@@ -198,6 +233,8 @@ begin(const char *conninfo, const char *parameter, size_t max_size)
 		(void) fail_of_libpq(q);
 		return q;
 	}
+	for (option = options; option->keyword != NULL; option++)
+		q->secret |= is_suspicious(option);
 	PQconninfoFree(options);
 	q->conn = PQconnectStartParams(keywords, values, true);
 	if (q->conn == NULL)
@@ -206,9 +243,6 @@ begin(const char *conninfo, const char *parameter, size_t max_size)
 		return q;
 	}
 	PQsetNoticeReceiver(q->conn, ignore_notice, NULL);
-	q->secret = !is_host(or_empty(PQhost(q->conn))) ||
-		!is_host(or_empty(PQhostaddr(q->conn))) ||
-		!is_port(or_empty(PQport(q->conn)));
 	if (PQstatus(q->conn) == CONNECTION_BAD)
 		(void) fail_of_libpq(q);
 	return q;
@@ -283,7 +317,8 @@ take_error(DtQuestion *q, PGresult *result)
 	if (sqlstate != NULL && strcmp(sqlstate, "42704") == 0)
 		return fail(q, "the server does not have dirty_throttle in its shared_preload_libraries, or has a release of it that cannot be followed");
 	if (message != NULL)
-		return fail(q, psprintf("the server answers: %.300s", message));
+		return fail(q, psprintf("the server answers: %.*s",
+								message_size(q), message));
 	return fail_of_libpq(q);
 }
 
@@ -357,13 +392,19 @@ static void
 peer(DtQuestion *q, char *host, size_t host_size, char *port,
 	 size_t port_size)
 {
-	const char *name = q->conn == NULL ? "" : or_empty(PQhost(q->conn));
+	const char *name = "";
+	const char *number = "";
 
-	if (q->conn != NULL && name[0] == '\0')
-		name = or_empty(PQhostaddr(q->conn));
-	strlcpy(host, q->secret ? "" : name, host_size);
-	strlcpy(port, q->secret || q->conn == NULL ? "" :
-			or_empty(PQport(q->conn)), port_size);
+	if (q->conn != NULL && !q->secret)
+	{
+		name = or_empty(PQhost(q->conn));
+		if (name[0] == '\0')
+			name = or_empty(PQhostaddr(q->conn));
+		number = or_empty(PQport(q->conn));
+	}
+	/* they may come from the environment or a service file */
+	strlcpy(host, is_host(name) ? name : "", host_size);
+	strlcpy(port, is_port(number) ? number : "", port_size);
 }
 
 static char *
@@ -398,7 +439,7 @@ static const DtLibpq functions = {
 };
 
 const DtLibpq *
-dt_libpq(void)
+dt_libpq_1(void)
 {
 	return &functions;
 }

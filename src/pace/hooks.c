@@ -273,7 +273,7 @@ member_runs(EXECUTOR_RUN_PARAMS)
 		dt_pace_rows_of(queryDesc);
 	}
 	call_ExecutorRun(EXECUTOR_RUN_ARGS);
-	dt_account_lock_and_settle_workers();
+	dt_account_lock_and_skip_workers();
 	if (worker_runs)
 	{
 		dt_live_stop();

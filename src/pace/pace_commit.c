@@ -80,7 +80,8 @@ locks_released(bool isCommit)
 	 * These processes run no statements.  An apply worker gets no timer,
 	 * since it would end the worker's pauses.
 	 */
-	if ((MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table()) &&
+	if (MyBackendType != B_BACKEND &&
+		(MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table()) &&
 		dt_account_lock_and_follow())
 		dt_live_start(false);
 	else if (ActivePortal == NULL)

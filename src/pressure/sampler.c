@@ -474,6 +474,7 @@ apply(int64 now)
 		dt_pressure_clear(&result);
 		result.level = law->pressure;
 		result.signal = law->signal;
+		memcpy(result.decides, law->decides, sizeof(result.decides));
 		result.expires = expiry(law, now);
 		for (r = 0; r < DT_RESOURCES; r++)
 		{

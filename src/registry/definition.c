@@ -34,27 +34,27 @@ typedef struct Kind
 static const Kind kinds[DT_SIGNALS] = {
 	[DT_REPLICA_LAG] = {"replica_lag", DT_UNIT_US,
 		{[DT_UNIT_US] = true},
-		"The threshold is a time from 100ms to 1d: how far the replay of the slowest standby may be behind.",
+		gettext_noop("The threshold is a time from 100ms to 1d: how far the replay of the slowest standby may be behind."),
 	"2s"},
 	[DT_SLOT_LAG] = {"slot_lag", DT_UNIT_BYTES,
 		{[DT_UNIT_BYTES] = true},
-		"The threshold is an amount of WAL from 1MB to 1024TB: how much the replication slots may retain.",
+		gettext_noop("The threshold is an amount of WAL from 1MB to 1024TB: how much the replication slots may retain."),
 	"10GB"},
 	[DT_CHECKPOINT] = {"checkpoint", DT_UNIT_BYTES,
 		{[DT_UNIT_NONE] = true},
-		"The limit follows from max_wal_size and checkpoint_timeout.",
+		gettext_noop("The limit follows from max_wal_size and checkpoint_timeout."),
 	NULL},
 	[DT_DIRTY_BUFFERS] = {"dirty_buffers", DT_UNIT_BYTES,
 		{[DT_UNIT_SHARE] = true},
-		"The threshold is a percentage of shared_buffers, more than 0 and up to 100: how much of it may be dirty.",
+		gettext_noop("The threshold is a percentage of shared_buffers, more than 0 and up to 100: how much of it may be dirty."),
 	"30%"},
 	[DT_KERNEL_DIRTY] = {"kernel_dirty", DT_UNIT_BYTES,
 		{[DT_UNIT_BYTES] = true,[DT_UNIT_SHARE] = true},
-		"The threshold is an amount of memory from 1MB to 1024TB, or a percentage of the kernel's own limit, more than 0 and up to 100: how much the kernel may still have to write.",
+		gettext_noop("The threshold is an amount of memory from 1MB to 1024TB, or a percentage of the kernel's own limit, more than 0 and up to 100: how much the kernel may still have to write."),
 	"500MB"},
 	[DT_IO_PRESSURE] = {"io_pressure", DT_UNIT_SHARE,
 		{[DT_UNIT_SHARE] = true},
-		"The threshold is a percentage of the time, more than 0 and up to 100: for how much of it some process may wait for I/O.",
+		gettext_noop("The threshold is a percentage of the time, more than 0 and up to 100: for how much of it some process may wait for I/O."),
 	"20%"}
 };
 
@@ -148,13 +148,12 @@ dt_signal_of_name(const char *name)
 			return s;
 	initStringInfo(&known);
 	for (s = 0; s < DT_SIGNALS; s++)
-		appendStringInfo(&known, "%s\"%s\"",
-						 s == 0 ? "" : s == DT_SIGNALS - 1 ? ", and " : ", ",
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
 						 kinds[s].name);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("signal \"%s\" does not exist", name),
-			 errhint("The signals are %s.", known.data)));
+			 errhint("Available signals: %s.", known.data)));
 }
 
 /*
@@ -221,7 +220,7 @@ dt_threshold_parse(DtSignal signal, const char *value, int32 ignore)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("signal \"%s\" has no threshold", kind->name),
-					 errdetail("%s", kind->meaning),
+					 errdetail_internal("%s", _(kind->meaning)),
 					 errhint("Leave out the threshold.")));
 		t.unit = DT_UNIT_NONE;
 	}
@@ -229,7 +228,7 @@ dt_threshold_parse(DtSignal signal, const char *value, int32 ignore)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("signal \"%s\" needs a threshold", kind->name),
-				 errdetail("%s", kind->meaning),
+				 errdetail_internal("%s", _(kind->meaning)),
 				 errhint("Write a number and its unit, for example '%s'.",
 						 kind->example)));
 	else if (!parse(kind, value, &t, &hint))
@@ -237,7 +236,7 @@ dt_threshold_parse(DtSignal signal, const char *value, int32 ignore)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
 						kind->name, value),
-				 errdetail("%s", kind->meaning),
+				 errdetail_internal("%s", _(kind->meaning)),
 				 hint ?
 				 errhint("Write a number and its unit, for example '%s'. %s",
 						 kind->example, _(hint)) :

@@ -82,8 +82,12 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 void
 dt_pressure_clear(DtGroupPressure *pressure)
 {
+	int			r;
+
 	memset(pressure, 0, sizeof(*pressure));
 	pressure->signal = -1;
+	for (r = 0; r < DT_RESOURCES; r++)
+		pressure->decides[r] = -1;
 	pressure->expires = PG_INT64_MAX;
 }
 
@@ -121,6 +125,17 @@ dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 	dt_group_unlock(g);
 	if (wake)
 		dt_member_wake_all(g);
+}
+
+DtPauseCause
+dt_group_pause_cause(const DtGroup *g, DtResource resource)
+{
+	int			signal = g->pressure.decides[resource];
+
+	if (signal < 0 || g->pressure.rate[resource] == 0 ||
+		g->usage[resource].rate.rate == g->definition.rate[resource])
+		return (DtPauseCause) resource;
+	return (DtPauseCause) (DT_BY_SIGNAL + signal);
 }
 
 /*
@@ -174,12 +189,7 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 void
 dt_group_end(DtGroup *g)
 {
-	int			i;
-
-	dt_member_release_all(g);
-	for (i = 0; i < dt_shared->max_grants; i++)
-		if (dt_grants[i].group_id == g->id)
-			dt_grants[i].group_id = 0;
+	dt_member_take_out_all(g);
 	g->id = 0;
 }
 
@@ -398,6 +408,7 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	DtDefinitions d;
 	DtDefinition *definition;
 	DtGroup    *g;
+	int			i;
 
 	dt_grant_remove_unusable();
 	dt_change_begin(&d);
@@ -429,6 +440,9 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	for (i = 0; i < dt_shared->max_grants; i++)
+		if (dt_grants[i].group_id == g->id)
+			dt_grants[i].group_id = 0;
 	dt_group_end(g);
 	dt_registry_changed();
 	dt_change_end();

@@ -53,7 +53,7 @@ extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
  * For changes by others, with the registry lock held exclusively (or by the
  * postmaster at server start): make a free slot a group without members, give
  * a group another definition, release its members and free its slot.  The
- * caller calls dt_registry_changed().
+ * caller removes its grants, and calls dt_registry_changed().
  */
 extern void dt_group_begin(DtGroup *slot, const DtDefinition *d);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
@@ -76,6 +76,13 @@ extern void dt_group_reset_stats(const char *name);
  */
 extern void dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure,
 								  bool wake);
+
+/*
+ * With g locked: the cause of a pause for its limit on a resource, which is a
+ * signal when pressure has lowered that limit.
+ */
+extern DtPauseCause dt_group_pause_cause(const DtGroup *g,
+										 DtResource resource);
 
 /* No pressure: nothing presses. */
 extern void dt_pressure_clear(DtGroupPressure *pressure);

@@ -71,8 +71,8 @@ enter_group(DtMember *member, DtGroup *g)
 	{
 		member->usage[r].used = 0;
 		if (debt != NULL)
-			dt_rate_move(&g->usage[r].rate, &debt->rate[r],
-						 &member->usage[r].rate);
+			dt_rate_relocate(&g->usage[r].rate, &debt->rate[r],
+							 &member->usage[r].rate);
 		else
 			dt_rate_join(&g->usage[r].rate, &member->usage[r].rate, 1, now);
 	}
@@ -106,13 +106,14 @@ leave_group(DtMember *member, DtGroup *g)
 const char *
 dt_member_cause_name(DtPauseCause cause)
 {
-	static const char *const names[DT_PAUSE_CAUSES] = {
+	static const char *const names[DT_BY_SIGNAL] = {
 		[DT_BY_DIRTY] = "dirty",
 		[DT_BY_WAL] = "wal",
 		[DT_BY_SUSPEND] = "suspend_group"
 	};
 
-	return names[cause];
+	return cause < DT_BY_SIGNAL ? names[cause] :
+		dt_signal_name((DtSignal) (cause - DT_BY_SIGNAL));
 }
 
 int64
@@ -143,8 +144,8 @@ dt_member_note_cause(DtMember *member, DtPauseCause cause, int64 now)
 }
 
 void
-dt_member_pause(DtMember *member, DtGroup *g, int64 now,
-				TimestampTz wall_clock)
+dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
+					   TimestampTz wall_clock)
 {
 	if (member->sleepers++ > 0)
 		return;
@@ -156,7 +157,7 @@ dt_member_pause(DtMember *member, DtGroup *g, int64 now,
 }
 
 void
-dt_member_resume(DtMember *member, DtGroup *g, int64 now)
+dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now)
 {
 	if (member->paused_in != g || --member->sleepers > 0)
 		return;
@@ -177,7 +178,7 @@ end_pause(DtMember *member, DtGroup *g, int64 now)
 	if (member->paused_in != g)
 		return;
 	member->sleepers = 1;
-	dt_member_resume(member, g, now);
+	dt_member_wakes_up(member, g, now);
 }
 
 static void
@@ -191,7 +192,7 @@ end_membership(DtMember *member, int64 now)
 }
 
 void
-dt_member_leave(DtMember *member, const int64 unbilled[DT_RESOURCES],
+dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 				int64 now)
 {
 	DtGroup    *g = member->group;
@@ -202,14 +203,14 @@ dt_member_leave(DtMember *member, const int64 unbilled[DT_RESOURCES],
 		if (g->observe)
 			(void) dt_rate_forgive(&g->usage[r].rate,
 								   &member->usage[r].rate, now);
-		dt_rate_leave(&g->usage[r].rate, &member->usage[r].rate, unbilled[r],
+		dt_rate_leave(&g->usage[r].rate, &member->usage[r].rate, uncharged[r],
 					  now);
 	}
 	end_membership(member, now);
 }
 
 bool
-dt_member_leave_owing(DtMember *member, const int64 unbilled[DT_RESOURCES],
+dt_member_leave_owing(DtMember *member, const int64 uncharged[DT_RESOURCES],
 					  int64 now)
 {
 	DtGroup    *g = member->group;
@@ -221,7 +222,7 @@ dt_member_leave_owing(DtMember *member, const int64 unbilled[DT_RESOURCES],
 	{
 		DtRateMember *account = &member->usage[r].rate;
 
-		(void) dt_rate_charge(&g->usage[r].rate, account, unbilled[r], now, 0);
+		(void) dt_rate_charge(&g->usage[r].rate, account, uncharged[r], now, 0);
 		if (dt_rate_debt(&g->usage[r].rate, account, now) > 0)
 			owes = true;
 	}
@@ -233,7 +234,7 @@ dt_member_leave_owing(DtMember *member, const int64 unbilled[DT_RESOURCES],
 	if (debt == NULL)
 		return false;
 	for (r = 0; r < DT_RESOURCES; r++)
-		dt_rate_move(&g->usage[r].rate, &member->usage[r].rate, &debt->rate[r]);
+		dt_rate_relocate(&g->usage[r].rate, &member->usage[r].rate, &debt->rate[r]);
 	debt->group = g;
 	end_membership(member, now);
 	return true;
@@ -265,7 +266,7 @@ dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now)
 }
 
 void
-dt_member_leave_debts(DtMember *member)
+dt_member_hand_over_debts(DtMember *member)
 {
 	int			i;
 
@@ -286,12 +287,12 @@ dt_member_leave_debts(DtMember *member)
  * of what the session is charged in the next one.
  */
 static void
-reset_prepaid(DtMember *member)
+forget_workers(DtMember *member)
 {
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
-		member->usage[r].prepaid = 0;
+		member->usage[r].charged_by_workers = 0;
 }
 
 bool
@@ -305,7 +306,7 @@ dt_member_join(DtMember *member, uint64 *id, const char *name)
 	if (g == NULL)
 		return false;
 	*id = g->id;
-	reset_prepaid(member);
+	forget_workers(member);
 	enter_group(member, g);
 	return true;
 }
@@ -357,14 +358,14 @@ dt_member_move(int pid, const char *name,
 	if (member->group != g)
 	{
 		if (member->group == NULL)
-			reset_prepaid(member);
-		dt_member_leave_debts(member);
+			forget_workers(member);
+		dt_member_hand_over_debts(member);
 		while ((old = member->group) != NULL)
 			(void) leave_group(member, old);
 		if (g != NULL)
 			enter_group(member, g);
 		else
-			member->times_released++;
+			member->times_left++;
 	}
 	member->moved = true;
 
@@ -418,7 +419,7 @@ dt_member_wake_all(DtGroup *g)
  * First remove everything that sleepers pause for, then wake them.
  */
 void
-dt_member_release_all(DtGroup *g)
+dt_member_take_out_all(DtGroup *g)
 {
 	int64		now = dt_now_us();
 	int			r;
@@ -445,7 +446,7 @@ dt_member_release_all(DtGroup *g)
 		if (member->group != g)
 			continue;
 		if (leave_group(member, g))
-			member->times_released++;
+			member->times_left++;
 		member->moved = false;	/* its own parameter counts again */
 	}
 }

@@ -25,12 +25,12 @@ extern void dt_member_unpublish(DtMember *member);
 extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
 
 /*
- * End a membership, with the group locked: charge "unbilled" bytes, the use
+ * End a membership, with the group locked: charge "uncharged" bytes, the use
  * since the last charge, and hand the debt over to the group.  Does not wake
  * sleepers.
  */
 extern void dt_member_leave(DtMember *member,
-							const int64 unbilled[DT_RESOURCES], int64 now);
+							const int64 uncharged[DT_RESOURCES], int64 now);
 
 /*
  * The same, but what is owed becomes one of the session's debts.  False when
@@ -38,7 +38,7 @@ extern void dt_member_leave(DtMember *member,
  * member.
  */
 extern bool dt_member_leave_owing(DtMember *member,
-								  const int64 unbilled[DT_RESOURCES],
+								  const int64 uncharged[DT_RESOURCES],
 								  int64 now);
 
 /* Lock the group of a debt.  NULL when there is no debt (any more). */
@@ -48,7 +48,7 @@ extern DtGroup *dt_member_lock_debt(DtDebt *debt);
 extern void dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now);
 
 /* Hand all debts over to their groups. */
-extern void dt_member_leave_debts(DtMember *member);
+extern void dt_member_hand_over_debts(DtMember *member);
 
 /*
  * With g locked: a process of the member (the session or a parallel worker)
@@ -58,9 +58,9 @@ extern void dt_member_leave_debts(DtMember *member);
  */
 extern void dt_member_note_cause(DtMember *member, DtPauseCause cause,
 								 int64 now);
-extern void dt_member_pause(DtMember *member, DtGroup *g, int64 now,
-							TimestampTz wall_clock);
-extern void dt_member_resume(DtMember *member, DtGroup *g, int64 now);
+extern void dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
+								   TimestampTz wall_clock);
+extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 
 /* All pauses of the member's transaction, us; only for its own processes. */
 extern int64 dt_member_xact_paused_us(const DtMember *member);
@@ -87,7 +87,7 @@ extern void dt_member_end_move(DtMember *member);
  * Take all members out of a group that is being dropped, and forgive what is
  * owed to it.  The caller holds the registry lock exclusively.
  */
-extern void dt_member_release_all(DtGroup *g);
+extern void dt_member_take_out_all(DtGroup *g);
 
 /*
  * Wake all members of g, with their parallel workers, and all that owe to g,

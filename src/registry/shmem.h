@@ -67,6 +67,8 @@ typedef struct DtGroupPressure
 	int64		level;			/* of the worst signal, in thousandths of its
 								 * threshold */
 	int			signal;			/* which one that is, a DtSignal; -1: none */
+	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
+										 * not known */
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 
@@ -120,11 +122,20 @@ typedef enum DtPauseCause
 {
 	DT_BY_DIRTY = DT_DIRTY,		/* the limit of this resource */
 	DT_BY_WAL = DT_WAL,
-	DT_BY_SUSPEND				/* suspend_group() */
+	DT_BY_SUSPEND,				/* suspend_group() */
+	DT_BY_SIGNAL				/* pressure, of the DtSignal that is added to
+								 * this */
 } DtPauseCause;
 
 /* A cause that is added gets a name in dt_member_cause_name(), too. */
-#define DT_PAUSE_CAUSES	(DT_BY_SUSPEND + 1)
+#define DT_PAUSE_CAUSES	(DT_BY_SIGNAL + DT_SIGNALS)
+
+static inline bool
+dt_pause_is_by_wal(DtPauseCause cause)
+{
+	return cause < DT_BY_SIGNAL ? cause == DT_BY_WAL :
+		dt_signal_resource((DtSignal) (cause - DT_BY_SIGNAL)) == DT_WAL;
+}
 
 /*
  * The pauses of a transaction, and those before its first statement, of the
@@ -143,8 +154,8 @@ typedef struct DtMemberUsage
 {
 	DtRateMember rate;
 	int64		used;			/* since it joined, bytes */
-	int64		prepaid;		/* used by parallel workers, bytes: to be left
-								 * out when the leader's counter includes it */
+	int64		charged_by_workers; /* bytes: to be left out when the leader's
+									 * counter includes them */
 } DtMemberUsage;
 
 /*
@@ -187,7 +198,7 @@ typedef struct DtMember
 	int			pid;			/* of a session that can be moved, or 0 */
 	bool		moved;			/* by set_session_group() */
 	uint32		times_joined;	/* how often it was put into a group */
-	uint32		times_released; /* how often it came to be in no group, by its
+	uint32		times_left;		/* how often it came to be in no group, by its
 								 * own choice or not */
 
 	/*

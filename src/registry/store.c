@@ -229,7 +229,7 @@ dt_definitions_find_invalid(const DtDefinitions *d)
 	void	  **grants;
 	int			i;
 
-	if (d->stamp.change < 0 || d->stamp.change > DT_CHANGE_MAX)
+	if (d->stamp.change < 0)
 		return psprintf("its change has the number " INT64_FORMAT,
 						d->stamp.change);
 	for (i = 0; i < d->n_groups; i++)
@@ -241,6 +241,9 @@ dt_definitions_find_invalid(const DtDefinitions *d)
 			return psprintf("group %d has no valid name", i + 1);
 		if (definition->id == 0)
 			return psprintf("group %d has no ID", i + 1);
+		/* else a later change would give it to another group, too */
+		if (definition->id > (uint64) d->stamp.change)
+			return psprintf("group %d has the ID of a later change", i + 1);
 		wrong = dt_definition_find_invalid(definition);
 		if (wrong != NULL)
 			return psprintf("group %d has %s", i + 1, wrong);
@@ -287,16 +290,6 @@ dt_stamp_compare(const DtStamp *a, const DtStamp *b)
 }
 
 /*
- * The hint of an error that keeps the server from starting.
- */
-static int
-hint_to_start(const char *remedy)
-{
-	return errhint("%s To start without resource groups, move the file away: mv \"%s/%s\" \"%s/%s.away\".",
-				   remedy, DataDir, DT_STORE_FILE, DataDir, DT_STORE_FILE);
-}
-
-/*
  * FATAL when the file is a sound one of a newer release, as after a downgrade.
  * It must not be put aside as damaged.
  */
@@ -319,7 +312,8 @@ refuse_newer(const char *image, size_t size)
 						DT_STORE_FILE),
 				 errdetail("Its format version is %u, and the newest that this library reads is %u.",
 						   header.version, STORE_VERSION),
-				 hint_to_start("Install that release again.")));
+				 errhint("Install that release again. To start without resource groups, move the file away: mv \"%s/%s\" \"%s/%s.away\".",
+						 DataDir, DT_STORE_FILE, DataDir, DT_STORE_FILE)));
 }
 
 /*
@@ -385,8 +379,9 @@ read_file(size_t *size, const char **damage)
 					(errcode_for_file_access(),
 					 errmsg("could not read file \"%s\": %m", DT_STORE_FILE),
 					 errdetail("The file defines the resource groups. Without it, their sessions would not be throttled."),
-					 hint_to_start(psprintf("Fix the cause, for example missing permissions with chmod u+rw \"%s/%s\", and start the server again.",
-											DataDir, DT_STORE_FILE))));
+					 errhint("Fix the cause, for example missing permissions with chmod u+rw \"%s/%s\", and start the server again. To start without resource groups, move the file away: mv \"%s/%s\" \"%s/%s.away\".",
+							 DataDir, DT_STORE_FILE, DataDir, DT_STORE_FILE,
+							 DataDir, DT_STORE_FILE)));
 		if (tries == 1)
 			ereport(LOG,
 					(errcode_for_file_access(),

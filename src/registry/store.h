@@ -37,7 +37,10 @@ typedef struct DtStamp
 								 * time of it, us since 2000 */
 } DtStamp;
 
-/* The highest number of a change; each server's clock is far from it. */
+/*
+ * The highest number of a change that another server may have; each server's
+ * clock is far from it.  After it there is room for changes of this server.
+ */
 #define DT_CHANGE_MAX	(PG_INT64_MAX / 2)
 
 typedef struct DtDefinitions

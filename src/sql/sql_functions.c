@@ -66,33 +66,60 @@ dt_sql_need_library(void)
 				 errhint("Add \"dirty_throttle\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
 }
 
+/*
+ * ERROR with this message if an argument is NULL.
+ */
 static void
-check_not_null(FunctionCallInfo fcinfo, int arg, const char *what)
+check_not_null(FunctionCallInfo fcinfo, int arg, const char *message)
 {
 	if (PG_ARGISNULL(arg))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", what)));
+				 errmsg_internal("%s", _(message))));
 }
+
+/* The messages about an argument that names a group. */
+typedef struct
+{
+	const char *null;
+	const char *empty;
+	const char *too_long;		/* %s: the name */
+} NameMessages;
+
+static const NameMessages group_name = {
+	gettext_noop("group name must not be null"),
+	gettext_noop("group name must not be empty"),
+	gettext_noop("group name \"%s\" is too long")
+};
+static const NameMessages old_group_name = {
+	gettext_noop("old group name must not be null"),
+	gettext_noop("old group name must not be empty"),
+	gettext_noop("old group name \"%s\" is too long")
+};
+static const NameMessages new_group_name = {
+	gettext_noop("new group name must not be null"),
+	gettext_noop("new group name must not be empty"),
+	gettext_noop("new group name \"%s\" is too long")
+};
 
 /*
  * An argument that names a group.
  */
 static char *
-get_name(FunctionCallInfo fcinfo, int arg, const char *what)
+get_name(FunctionCallInfo fcinfo, int arg, const NameMessages *messages)
 {
 	char	   *name;
 
-	check_not_null(fcinfo, arg, what);
+	check_not_null(fcinfo, arg, messages->null);
 	name = text_to_cstring(PG_GETARG_TEXT_PP(arg));
 	if (name[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be empty", what)));
+				 errmsg_internal("%s", _(messages->empty))));
 	if (strlen(name) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s \"%s\" is too long", what, name),
+				 errmsg(messages->too_long, name),
 				 errdetail("The name has %zu bytes, but the names of resource groups are limited to %d bytes.",
 						   strlen(name), NAMEDATALEN - 1)));
 	return name;
@@ -105,42 +132,73 @@ static char *
 get_group(FunctionCallInfo fcinfo)
 {
 	dt_sql_need_library();
-	return get_name(fcinfo, 0, "group name");
+	return get_name(fcinfo, 0, &group_name);
 }
 
+/* The range of an argument that is a number, and the messages about it. */
+typedef struct
+{
+	int64		min;
+	int64		max;
+	const char *null;
+	const char *out_of_range;	/* %s: the number */
+	const char *range;			/* %lld, %lld: min and max */
+} NumberRange;
+
+static const NumberRange dirty_limit = {
+	0, DT_RATE_MAX / 1000,
+	gettext_noop("dirty rate limit must not be null"),
+	gettext_noop("dirty rate limit %s is out of range"),
+	gettext_noop("The valid range is from %lld to %lld KB/s (1 KB = 1000 bytes); 0 means no limit.")
+};
+static const NumberRange wal_limit = {
+	0, DT_RATE_MAX / 1000,
+	gettext_noop("WAL rate limit must not be null"),
+	gettext_noop("WAL rate limit %s is out of range"),
+	gettext_noop("The valid range is from %lld to %lld KB/s (1 KB = 1000 bytes); 0 means no limit.")
+};
+static const NumberRange burst = {
+	0, DT_RATE_MAX_BURST_US / 1000,
+	gettext_noop("burst must not be null"),
+	gettext_noop("burst %s is out of range"),
+	gettext_noop("The valid range is from %lld to %lld milliseconds of the group's limits.")
+};
+static const NumberRange group_floor = {
+	1, DT_RATE_MAX / 1000,
+	gettext_noop("floor must not be null"),
+	gettext_noop("floor %s is out of range"),
+	gettext_noop("The valid range is from %lld to %lld KB/s (1 KB = 1000 bytes).")
+};
+
 /*
- * The second argument of some, from min to max; "unit" ends the message.
+ * The second argument of some.
  */
 static float8
-get_number(FunctionCallInfo fcinfo, const char *what, int64 min, int64 max,
-		   const char *unit)
+get_number(FunctionCallInfo fcinfo, const NumberRange *range)
 {
 	float8		value;
 
-	check_not_null(fcinfo, 1, what);
+	check_not_null(fcinfo, 1, range->null);
 	value = PG_GETARG_FLOAT8(1);
-	if (isnan(value) || value < min || value > max)
+	if (isnan(value) || value < range->min || value > range->max)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s %s is out of range", what,
-						float8out_internal(value)),
-				 errdetail("The valid range is from " INT64_FORMAT " to " INT64_FORMAT " %s",
-						   min, max, unit)));
+				 errmsg(range->out_of_range, float8out_internal(value)),
+				 errdetail(range->range, (long long) range->min,
+						   (long long) range->max)));
 	return value;
 }
 
 /*
- * Set a limit to the second argument, in KB/s; "what" is its name, NULL: no
- * limit.  A tiny rate does not become 0, which means no limit.
+ * Set a limit to the second argument, in KB/s; "range" is that of the limit, NULL: no limit.
+ * A tiny rate does not become 0, which means no limit.
  */
 static Datum
-set_limit(FunctionCallInfo fcinfo, DtProperty limit, const char *what,
+set_limit(FunctionCallInfo fcinfo, DtProperty limit, const NumberRange *range,
 		  DtDefine how)
 {
 	char	   *name = get_group(fcinfo);
-	float8		kb = what == NULL ? 0 :
-		get_number(fcinfo, what, 0, DT_RATE_MAX / 1000,
-				   "KB/s (1 KB = 1000 bytes); 0 means no limit.");
+	float8		kb = range == NULL ? 0 : get_number(fcinfo, range);
 	int64		rate = kb > 0 ? Max((int64) rint(kb * 1000), 1) : 0;
 
 	if (dt_group_define(name, limit, rate, how) && how != DT_CREATE)
@@ -152,21 +210,19 @@ set_limit(FunctionCallInfo fcinfo, DtProperty limit, const char *what,
 Datum
 set_group_dirty_limit(PG_FUNCTION_ARGS)
 {
-	return set_limit(fcinfo, DT_DIRTY_LIMIT, "dirty rate limit",
-					 DT_CREATE_OR_ALTER);
+	return set_limit(fcinfo, DT_DIRTY_LIMIT, &dirty_limit, DT_CREATE_OR_ALTER);
 }
 
 Datum
 set_group_wal_limit(PG_FUNCTION_ARGS)
 {
-	return set_limit(fcinfo, DT_WAL_LIMIT, "WAL rate limit",
-					 DT_CREATE_OR_ALTER);
+	return set_limit(fcinfo, DT_WAL_LIMIT, &wal_limit, DT_CREATE_OR_ALTER);
 }
 
 Datum
 create_resource_group(PG_FUNCTION_ARGS)
 {
-	return set_limit(fcinfo, DT_DIRTY_LIMIT, "dirty rate limit", DT_CREATE);
+	return set_limit(fcinfo, DT_DIRTY_LIMIT, &dirty_limit, DT_CREATE);
 }
 
 Datum
@@ -185,9 +241,7 @@ Datum
 set_group_burst(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
-	float8		ms = get_number(fcinfo, "burst", 0,
-								DT_RATE_MAX_BURST_US / 1000,
-								"milliseconds of the group's limits.");
+	float8		ms = get_number(fcinfo, &burst);
 
 	dt_group_define(name, DT_BURST, (int64) rint(ms * 1000), DT_ALTER);
 	PG_RETURN_VOID();
@@ -199,7 +253,7 @@ set_group_mode(PG_FUNCTION_ARGS)
 	char	   *name = get_group(fcinfo);
 	char	   *mode;
 
-	check_not_null(fcinfo, 1, "mode");
+	check_not_null(fcinfo, 1, gettext_noop("mode must not be null"));
 	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
 		ereport(ERROR,
@@ -216,13 +270,14 @@ set_group_mode(PG_FUNCTION_ARGS)
 static DtSignal
 get_signal(FunctionCallInfo fcinfo)
 {
-	check_not_null(fcinfo, 1, "signal");
+	check_not_null(fcinfo, 1, gettext_noop("signal must not be null"));
 	return dt_signal_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 }
 
 /*
  * Dirty memory below what the kernel waits for is not written until it is old,
- * so a group at such a threshold waits for that.
+ * so a group that is kept there, at two thirds of its threshold, waits for
+ * that.
  */
 static void
 notice_kernel_waits(const DtThreshold *t)
@@ -240,9 +295,9 @@ notice_kernel_waits(const DtThreshold *t)
 			return;
 		threshold = (int64) (limit * (threshold / 1e6));
 	}
-	if (threshold < background)
+	if (threshold / 3 * 2 < background)
 		ereport(NOTICE,
-				(errmsg("the threshold is lower than the amount of dirty memory at which the kernel begins to write"),
+				(errmsg("two thirds of the threshold are less than the dirty memory at which the kernel begins to write"),
 				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
 						   background >> 20),
 				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
@@ -256,7 +311,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	char		reason[DT_REASON_SIZE];
 	DtThreshold threshold;
 
-	check_not_null(fcinfo, 3, "argument \"ignore\"");
+	check_not_null(fcinfo, 3, gettext_noop("argument \"ignore\" must not be null"));
 	threshold = dt_threshold_parse(signal, PG_ARGISNULL(2) ? NULL :
 								   text_to_cstring(PG_GETARG_TEXT_PP(2)),
 								   PG_GETARG_INT32(3));
@@ -298,8 +353,7 @@ Datum
 set_group_floor(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
-	float8		kb = get_number(fcinfo, "floor", 1, DT_RATE_MAX / 1000,
-								"KB/s (1 KB = 1000 bytes).");
+	float8		kb = get_number(fcinfo, &group_floor);
 
 	dt_group_define(name, DT_FLOOR, (int64) rint(kb * 1000), DT_ALTER);
 	PG_RETURN_VOID();
@@ -322,7 +376,7 @@ suspend_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
 
-	check_not_null(fcinfo, 1, "argument \"hard\"");
+	check_not_null(fcinfo, 1, gettext_noop("argument \"hard\" must not be null"));
 	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
 	if (is_suspended_by(name))
 		ereport(NOTICE,
@@ -350,11 +404,11 @@ set_session_group(PG_FUNCTION_ARGS)
 	text	   *name;
 
 	dt_sql_need_library();
-	check_not_null(fcinfo, 0, "process ID");
+	check_not_null(fcinfo, 0, gettext_noop("process ID must not be null"));
 	name = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
 	dt_member_move(PG_GETARG_INT32(0),
 				   name == NULL || VARSIZE_ANY_EXHDR(name) == 0 ? NULL :
-				   get_name(fcinfo, 1, "group name"),
+				   get_name(fcinfo, 1, &group_name),
 				   dt_interrupt_send);
 	PG_RETURN_VOID();
 }
@@ -365,7 +419,7 @@ set_session_group(PG_FUNCTION_ARGS)
 static Oid
 get_role(FunctionCallInfo fcinfo)
 {
-	check_not_null(fcinfo, 1, "role name");
+	check_not_null(fcinfo, 1, gettext_noop("role name must not be null"));
 	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
 }
 
@@ -418,7 +472,7 @@ join_group(PG_FUNCTION_ARGS)
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
 	check_not_moved();
-	dt_session_join_group(name);
+	dt_session_set_parameter(name);
 	PG_RETURN_VOID();
 }
 
@@ -431,7 +485,7 @@ leave_joined_group(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("session has not joined a resource group with join_group()")));
-	dt_session_join_group(NULL);
+	dt_session_set_parameter(NULL);
 	PG_RETURN_VOID();
 }
 
@@ -488,8 +542,8 @@ rename_resource_group(PG_FUNCTION_ARGS)
 	char	   *new_name;
 
 	dt_sql_need_library();
-	old_name = get_name(fcinfo, 0, "old group name");
-	new_name = get_name(fcinfo, 1, "new group name");
+	old_name = get_name(fcinfo, 0, &old_group_name);
+	new_name = get_name(fcinfo, 1, &new_group_name);
 	dt_group_rename(old_name, new_name);
 	notice_settings_of(old_name);
 	PG_RETURN_VOID();
@@ -500,8 +554,8 @@ drop_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
 
-	check_not_null(fcinfo, 1, "argument \"if_exists\"");
-	check_not_null(fcinfo, 2, "argument \"force\"");
+	check_not_null(fcinfo, 1, gettext_noop("argument \"if_exists\" must not be null"));
+	check_not_null(fcinfo, 2, gettext_noop("argument \"force\" must not be null"));
 	if (dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
 		notice_settings_of(name);
 	else
@@ -516,6 +570,6 @@ dirty_throttle_reset(PG_FUNCTION_ARGS)
 {
 	dt_sql_need_library();
 	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
-						 get_name(fcinfo, 0, "group name"));
+						 get_name(fcinfo, 0, &group_name));
 	PG_RETURN_VOID();
 }

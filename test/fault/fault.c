@@ -2,8 +2,8 @@
  *
  * fault.c
  *		System calls on the definitions file that fail, or kill; for
- *		test/t/031_store_faults.pl, which compiles it and starts a server with
- *		it in LD_PRELOAD.
+ *		test/perl/DirtyThrottle/Faults.pm, which compiles it and starts a
+ *		server with it in LD_PRELOAD.
  *
  * $DT_FAULT names a file with one line, "FIRST LAST ACTION ERRNO".  While it
  * is there, every call on the definitions file, its temporary file, and, after

@@ -2,7 +2,7 @@
  *
  * proc.c
  *		Files of the kernel that say what a test wants, a wrong clock, and much
- *		shared memory; for test/t/058_pressure_*.pl, which compile it and start
+ *		shared memory; for test/t/08*.pl, which compile it and start
  *		a server with it in LD_PRELOAD.
  *
  * $DT_PROC names a directory.  While it has a file "io", "meminfo" or "vmstat",

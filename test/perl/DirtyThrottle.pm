@@ -30,6 +30,19 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(at_limit between elapsed_ms median poll_until);
 
+# A new server is a copy of INITDB_TEMPLATE, if that is set: PostgreSQL's module
+# does that from 16 on, and calls initdb like this before.
+{
+	my $run = \&PostgreSQL::Test::Utils::system_or_bail;
+
+	no warnings 'redefine';
+	*PostgreSQL::Test::Utils::system_or_bail = sub {
+		@_ = ('cp', '-RPp', $ENV{INITDB_TEMPLATE}, $_[2])
+		  if $ENV{INITDB_TEMPLATE} && @_ == 6 && "@_" eq "initdb -D $_[2] -A trust -N";
+		goto &$run;
+	};
+}
+
 # For whatever must happen soon, but has no bound of its own: seconds.
 our $TIMEOUT = 30;
 
@@ -95,7 +108,7 @@ sub poll_until
 		return $result if $result;
 
 		my $pause = (time - $start) / 20;
-		sleep($pause < 0.002 ? 0.002 : $pause > 0.02 ? 0.02 : $pause);
+		sleep($pause < 0.002 ? 0.002 : $pause > 0.05 ? 0.05 : $pause);
 	}
 	return 0;
 }

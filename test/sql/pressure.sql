@@ -1,6 +1,6 @@
 --
 -- Pressure: which signals groups follow, with which thresholds, and every way
--- in which that can go wrong.  What comes of it is in test/t/058_pressure*.pl.
+-- in which that can go wrong.  What comes of it is in test/t/08*.pl.
 --
 \set SHOW_CONTEXT never
 \pset format unaligned

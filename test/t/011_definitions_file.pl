@@ -6,6 +6,7 @@
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not open file "dirty_throttle.groups"
 # takes-about: 30 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';
@@ -300,6 +301,9 @@ foreach my $flip (
 		$nonsense->('an ID twice', qr/groups 1 and 2 have the same ID/, @abc);
 		local $id{grp_c} = 0;
 		$nonsense->('no ID', qr/group 3 has no ID/, @abc);
+		local $id{grp_b} = $good_header[8] + 1;
+		$nonsense->('an ID that the next change may give',
+			qr/group 2 has the ID of a later change/, @abc);
 	}
 	check_damage(
 		'a change that cannot be',

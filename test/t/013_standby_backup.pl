@@ -1,5 +1,7 @@
 # A standby and a backup start with the groups of the moment the backup was
 # taken.  When a standby does not follow its primary, each then has its own.
+#
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';

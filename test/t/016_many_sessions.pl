@@ -1,7 +1,7 @@
 # 200 sessions in 50 groups at once: every group runs at its rate, every
 # session gets its share, and not a block is lost.  Then 48 in one group.
 #
-# takes-about: 45 s
+# takes-about: 35 s
 
 use strict;
 use warnings FATAL => 'all';

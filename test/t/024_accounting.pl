@@ -14,6 +14,8 @@
 # Dirty_throttle charges these as well.  So here the catalogs are frozen
 # first, and then it must be the same number; and where it cannot be, the
 # charge is the larger one.
+#
+# not-timed
 
 use strict;
 use warnings;

@@ -5,6 +5,7 @@
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # takes-about: 35 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';

@@ -2,63 +2,34 @@
 # is killed: the user is told, memory and file agree on the old definitions,
 # or both on the new ones, and it works again when the reason has gone.
 #
-# Nor can it be read: it is tried again, or the server does not start; nothing
-# happens to the file.
-#
 # Single system calls fail, or kill, by a library in LD_PRELOAD, one after the
 # other; file size limits and a full disk are real.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not (open|fsync|close|rename) file "(dirty_throttle\.groups(\.tmp)?|\.)"
-# takes-about: 70 s
+# takes-about: 60 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';
 
-use Config;
-use Errno qw(EACCES EAGAIN EDQUOT EINTR EIO ELOOP EMFILE ENFILE ENOENT ENOMEM
-  ENOSPC EPERM EROFS ESTALE);
+use Errno qw(EDQUOT EIO ENOSPC EROFS);
 use File::Copy qw(copy);
 use FindBin;
 use IPC::Open2;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
+use DirtyThrottle::Faults;
 use DirtyThrottle::Life;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Without fsync there is none to fail.  The log has the SQLSTATE.
-my $dt = DirtyThrottle::Life->new('faults', conf => q{
-fsync = on
-restart_after_crash = on
-log_line_prefix = '%m [%p] %e '
-});
+# without fsync there is none to fail
+my $dt = DirtyThrottle::Faults->new('faults', conf => 'fsync = on');
 my $node = $dt->node;
 my $dir = $node->data_dir;
-my $file = "$dir/dirty_throttle.groups";
-my $expected = 'grp_a=12288.5 grp_b=0 grp_c=3072';
-
-sub define_groups
-{
-	$dt->sql('SELECT drop_resource_group(group_name) FROM dirty_throttle_groups');
-	$dt->sql(
-		q{SELECT set_group_dirty_limit('grp_a', 12288.5),
-		         create_resource_group('grp_b'),
-		         set_group_dirty_limit('grp_c', 3072)});
-	is($dt->definitions, $expected, 'groups as defined');
-}
-
-sub slurp_hex
-{
-	return -e $_[0] ? unpack 'H*', slurp_file($_[0]) : 'no file';
-}
-
-sub restart
-{
-	$dt->stop('immediate');
-	$node->start;
-}
+my $file = $dt->file;
+my $expected = $DEFINED;
 
 # Each kind of change: SQL, the groups after it, and its opposite.
 my @changes = (
@@ -147,7 +118,7 @@ sub check_restart
 	my $mark = $dt->log_mark;
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	restart();
+	$dt->restart;
 	is($dt->definitions, $definitions, "$what: the same after a restart");
 	unlike($dt->log_since($mark), qr/is damaged|PANIC|FATAL/,
 		"$what: which finds nothing wrong");
@@ -160,15 +131,16 @@ sub check_works
 	my ($what, @which) = @_;
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	define_groups() if $dt->definitions ne $expected;
+	$dt->define_groups if $dt->definitions ne $expected;
+	my $session = $dt->session;
 	foreach my $change (@which ? @which : @changes)
 	{
 		my ($sql, $after, $undo) = @$change;
-		my $result = $dt->session->run("SELECT $sql");
+		my $result = $session->run("SELECT $sql");
 		is($result->{sqlstate} // $dt->definitions,
 			$after, "$what, then: $sql works")
 		  or diag $result->{err};
-		$result = $dt->session->run("SELECT $undo");
+		$result = $session->run("SELECT $undo");
 		is($result->{sqlstate} // $dt->definitions,
 			$expected, "$what, then: $undo works")
 		  or diag $result->{err};
@@ -176,7 +148,7 @@ sub check_works
 	ok(!-e "$file.tmp", "$what, then: no temporary file is left");
 }
 
-define_groups();
+$dt->define_groups;
 
 #
 # A limit for the size of files, of the session that makes the change.  The
@@ -350,33 +322,6 @@ SKIP:
 #
 # System calls that fail, and kills: every one that a change makes.
 #
-my $fault = PostgreSQL::Test::Utils::tempdir_short() . '/fault';
-my $library = compile_library("$FindBin::RealBin/../fault/fault.c", "$fault.so");
-
-# From now on calls number $first to $last meet this; see fault.c.
-sub set_fault
-{
-	my ($first, $last, $action, $errno) = @_;
-
-	unlink "$fault.trace";
-	open my $f, '>', "$fault.new" or die "$fault.new: $!";
-	print $f "$first $last $action " . ($errno // 0) . "\n";
-	close $f or die "$fault.new: $!";
-	rename "$fault.new", $fault or die "rename: $!";
-}
-
-sub clear_fault
-{
-	unlink $fault;
-}
-
-# The calls since the last set_fault(): 'write tmp', ...
-sub trace
-{
-	return () unless -e "$fault.trace";
-	return map { s/ +/ /r =~ s/ +$//r } split /\n/, slurp_file("$fault.trace");
-}
-
 # How PostgreSQL tells an errno.
 my %SQLSTATE =
   (EIO, '58030', ENOSPC, '53100', EROFS, '42501', EDQUOT, 'XX000');
@@ -386,13 +331,7 @@ SKIP:
 	my @calls;
 	my $rename;
 
-	skip 'no library can be preloaded here', 1
-	  unless $library && $Config{osname} eq 'linux';
-	# what is started from here on; the library does nothing without a control
-	# file
-	local $ENV{DT_FAULT} = $fault;
-	local $ENV{LD_PRELOAD} = $library;
-	restart();
+	skip 'no library can be preloaded here', 1 unless $dt->preload;
 
 	# What a change does when nothing fails, and in which order.
 	set_fault(0, 0, 'fail');
@@ -459,7 +398,7 @@ SKIP:
 			}
 			else
 			{
-				restart();
+				$dt->restart;
 				is($dt->definitions, $sqlstate ? $expected : $change->[1],
 					"$what: the same after a restart");
 			}
@@ -548,145 +487,6 @@ SKIP:
 			"$what: nothing else has happened");
 		$dt->sql("SELECT $change->[2]") if $n > $rename;
 		check_works($what, $change);
-	}
-
-	#
-	# Reading: the calls of a start.
-	#
-	my $image = slurp_hex($file);
-	$dt->stop;
-	set_fault(0, 0, 'fail');
-	$node->start;
-	my @reads = trace();
-	clear_fault();
-	note 'system calls of a start: ', join ', ', @reads;
-	like("@reads", qr/open file.*read file.*close file/, 'it opens, reads, closes');
-
-	# What the log says; not every errno has a SQLSTATE on every release.
-	my %state = (
-		EACCES, 42501, EPERM, 42501, EMFILE, 53000, ENFILE, 53000, EIO, 58030);
-	my $reason = sub { local $! = shift; return "$!" };
-	my $refusal = sub {
-		my ($errno) = @_;
-		my $reason = $reason->($errno);
-		my $state = $state{$errno} // '\w{5}';
-		return
-		  qr/$state FATAL:  could not read file "dirty_throttle\.groups": \Q$reason\E\n.*DETAIL:  The file defines the resource groups\..*\n.*HINT:  .*chmod u\+rw "\Q$dir\E\/dirty_throttle\.groups".* mv "\Q$dir\E\/dirty_throttle\.groups" "\Q$dir\E\/dirty_throttle\.groups\.away"/;
-	};
-
-	# A start meets this: it is refused.
-	my $check_refused = sub {
-		my ($what, $errno) = @_;
-		my $mark = $dt->log_mark;
-
-		$dt->stop;
-		set_fault(@_[ 2, 3 ], 'fail', $errno);
-		ok(!$node->start(fail_ok => 1), "$what: the server does not start");
-		clear_fault();
-		like($dt->log_since($mark), $refusal->($errno),
-			"$what: it says why, and what to do");
-		is(slurp_hex($file), $image, "$what: the file is as it was");
-		ok(!-e "$file.damaged", "$what: it counts not as damaged");
-		ok($node->start(fail_ok => 1), "$what, then not: it starts");
-		is($dt->definitions, $expected, "$what, then not: all groups");
-	};
-
-	foreach my $n (1 .. @reads)
-	{
-		next if $reads[ $n - 1 ] !~ /^(stat|open|read)/;
-
-		# what does not pass
-		foreach my $errno (EACCES, EPERM, ELOOP, ESTALE,
-			$reads[ $n - 1 ] eq 'stat file' ? () : ENOENT)
-		{
-			$check_refused->("$reads[$n - 1], always " . $reason->($errno),
-				$errno, $n, 1000);
-		}
-		# what does: for about a second, or less
-		foreach my $errno (EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, EIO)
-		{
-			my $reason = $reason->($errno);
-			my $what = "$reads[$n - 1], for a while $reason";
-			my $mark;
-
-			$dt->stop;
-			$mark = $dt->log_mark;
-			set_fault($n, $n + ($errno == EMFILE ? 9 : 1), 'fail', $errno);
-			ok($node->start(fail_ok => 1), "$what: the server starts");
-			clear_fault();
-			is($dt->definitions, $expected, "$what: all groups");
-			like($dt->log_since($mark),
-				qr/LOG:  could not read file "dirty_throttle.groups", trying again for 5 seconds: \Q$reason\E/,
-				"$what: the log has it");
-			unlike($dt->log_since($mark), qr/is damaged|FATAL/,
-				"$what: and nothing else");
-		}
-		# but not if it does not pass after all
-		my $errno = (EMFILE, EIO, ENFILE)[ $n % 3 ];
-		my $start = time;
-		$check_refused->("$reads[$n - 1], always " . $reason->($errno),
-			$errno, $n, 1000);
-		between(time - $start, 4, 30, "$reads[$n - 1]: seconds until it gives up");
-	}
-
-	# A crash restart loads the file again, by the same rule.
-	my $crash = sub {
-		my $session = $dt->session;
-
-		$dt->disconnect;
-		kill 'KILL', $session->pid;
-		$session->quit;
-	};
-	{
-		my $mark = $dt->log_mark;
-
-		set_fault(1, 10, 'fail', EMFILE);
-		$crash->();
-		ok( poll_until(sub {
-					$dt->log_since($mark) =~ /ready to accept connections/ }),
-			'crash restart, for a while EMFILE: it has recovered');
-		clear_fault();
-		is($dt->definitions, $expected,
-			'crash restart, for a while EMFILE: all groups');
-
-		my ($postmaster) = slurp_file("$dir/postmaster.pid") =~ /^(\d+)/;
-		set_fault(1, 1000, 'fail', EACCES);
-		$crash->();
-		ok(poll_until(sub { gone($postmaster) }),
-			'crash restart, always EACCES: the server ends');
-		clear_fault();
-		like($dt->log_since($mark), $refusal->(EACCES),
-			'crash restart, always EACCES: it says why, and what to do');
-		is(slurp_hex($file), $image,
-			'crash restart, always EACCES: the file is as it was');
-		$node->kill9;    # so that it knows
-		# see 010_restart_crash.pl
-		poll_until(sub { !kill 0, $postmaster }, 10)
-		  or unlink "$dir/postmaster.pid";
-		$node->start;
-		is($dt->definitions, $expected,
-			'crash restart, always EACCES, then not: all groups');
-	}
-
-	# A file that ends too early is damaged; here it cannot be put aside, either.
-	{
-		my ($read) = grep { $reads[ $_ - 1 ] eq 'read file' } 1 .. @reads;
-		my $mark = $dt->log_mark;
-
-		$dt->stop;
-		set_fault($read, 1000, 'short', EPERM);
-		ok($node->start(fail_ok => 1), 'cut short: the server starts');
-		clear_fault();
-		like(
-			$dt->log_since($mark),
-			qr/WARNING:  file "dirty_throttle.groups" is damaged.*\n.*DETAIL:  .* it has 0 bytes, .*\n.*HINT:  The file could not be renamed to "dirty_throttle.groups.damaged": Operation not permitted\. Copy it now/,
-			'cut short, and not renamed: the log says both');
-		is($dt->definitions, '', 'cut short: no group');
-		is(slurp_hex($file), $image, 'cut short, and not renamed: it is there');
-		ok(!-e "$file.damaged", 'cut short, and not renamed: only there');
-		$dt->stop;
-		$node->start;
-		is($dt->definitions, $expected, 'cut short, then not: all groups');
 	}
 }
 

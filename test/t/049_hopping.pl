@@ -92,7 +92,7 @@ sub check_paid
 	my ($name, $expected, $code, @sessions) = @_;
 	my ($total, $most, $ms);
 
-	foreach (1 .. 3)
+	foreach (1 .. 5)
 	{
 		fresh_limits($rate);
 		$ms = elapsed_ms(

@@ -3,6 +3,8 @@
 # steps were made by a session that is in no group.  While a transaction is in
 # flight it keeps what it has locked, with or without a pause, and its
 # snapshot; what does not conflict with these must not wait.
+#
+# takes-about: 25 s
 
 use strict;
 use warnings;

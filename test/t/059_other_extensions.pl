@@ -6,7 +6,7 @@
 #
 # Takes those of the list below that the server has; the log names the others.
 #
-# takes-about: 60 s
+# takes-about: 45 s
 
 use strict;
 use warnings;

@@ -9,6 +9,8 @@
 #
 #	<!-- not run: REASON -->			the next block of SQL cannot be run
 #	<!-- before the examples: SQL -->	runs before the blocks of the file
+#
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';

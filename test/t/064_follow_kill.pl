@@ -5,7 +5,8 @@
 #
 # DT_ROUNDS in the environment is how many rounds; the default is quick.
 #
-# takes-about: 60 s
+# takes-about: 15 s
+# not-timed
 # expect-in-log: WARNING:  terminating connection because of crash of another server process
 # expect-in-log: was terminated by signal 9: Killed
 

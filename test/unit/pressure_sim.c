@@ -6,7 +6,32 @@
  * A model of what a signal measures, some groups with jobs that write as fast
  * as they may, others who write at a speed of their own, and the sampler, five
  * times a second, with readings that are late.  What is asserted holds over a
- * grid of all that.
+ * grid of all that: capacities of 1 to 1000 MB/s, delays of 0.1 to 2 s,
+ * thresholds of 0.5 to 30 s, other load, noise, and steps of the capacity.
+ *
+ * In the steady state jobs swing by at most 20 % of their mean (and by what the
+ * others swing), 95 % of the drain is used, and the mean is at the set point,
+ * two thirds of the threshold.  It is reached within 10 thresholds or 20 s,
+ * but not before a backlog has drained: settling() says how long that takes.
+ * Where less is promised, and why:
+ *
+ * - What is on its way is part of what is behind.  With a delay of more than
+ *   two thirds of the threshold there is no room for a queue, so what is used
+ *   of the drain is at most two thirds of the threshold in the time of the
+ *   delay; test_far_away() wants half of that, up to twice the threshold.
+ *   Beyond, or when the delay varies by much, it may end at the floor.  When the capacity has risen, a
+ *   queue is only seen, and the capacity learned, if there is room for one: up
+ *   to a delay of half the threshold when it is doubled, of a third otherwise.
+ *   That needs 40 s from half the threshold on.
+ * - When all of the loop is late (both what was written and what has drained),
+ *   the queue goes on for so long as it did before: up to half the threshold.
+ *   No signal is like that, but members may follow late.
+ * - When the capacity is halved, so is the speed at which the queue drains; it
+ *   stood at two thirds, so this is 1.33 thresholds at once, and more by what
+ *   is written until that is seen: test_example() wants 1.7 at most for 2 s,
+ *   and less than 1.3 within 4 s.
+ * - The sample of shared_buffers is noisy, so a mean of two seconds or more is
+ *   taken: dirty_buffers needs a threshold of 0.7 s.
  *
  *		pressure_sim			a part of the grid, in seconds
  *		pressure_sim --all		all of it
@@ -44,6 +69,8 @@ typedef struct Setup
 	double		delay;			/* seconds until a reading arrives */
 	bool		transit;		/* only what drained is late: it is on its way */
 	double		report;			/* seconds between the standby's replies */
+	double		jitter;			/* seconds that a reply is later at times */
+	double		lump;			/* seconds between two steps of the drain */
 	double		act;			/* seconds until a rate has an effect */
 	double		threshold;		/* seconds at the first capacity; share */
 	double		other;			/* what others write, part of the capacity */
@@ -52,7 +79,8 @@ typedef struct Setup
 	double		step;			/* capacity is multiplied by that ... */
 	double		step_at;		/* ... at this time, ... */
 	double		step_end;		/* ... until then */
-	double		wants[MAX_GROUPS];	/* of each job, bytes/s */
+	double		wants[MAX_GROUPS];	/* of each job, bytes/s, and ... */
+	double		begin;			/* ... from this time on */
 	double		limit[MAX_GROUPS];	/* fixed limits */
 	int			groups;
 	double		restart;		/* the controller every so many seconds */
@@ -77,6 +105,10 @@ typedef struct Result
 	double		last_rate;		/* in force at the end; 0 = none */
 	double		last_level;
 	double		highest_late;	/* the maximum from 10 s after the step on */
+	double		learned;		/* capacity at the end, part of the real one */
+	double		idle_rate;		/* the lowest before the jobs began; 0: free */
+	double		over;			/* seconds over the threshold */
+	double		far_over;		/* and over 1.3 of it */
 	double		forced;			/* checkpoints */
 	double		peak_rate;		/* highest in force, from 5 s on */
 	double		free_at;		/* when the rate was last lifted; -1: never */
@@ -191,6 +223,8 @@ simulate(const Setup *s)
 	double		out = 0;
 	double		value = 0;		/* of the level or share */
 	double		stalled = 0;
+	double		saved = 0;
+	double		told = 0;
 	double		redo = 0;
 	double		redo_at = 0;
 	double		smooth = 0;
@@ -231,6 +265,8 @@ simulate(const Setup *s)
 
 			if (rate == 0 || rate > s->wants[i])
 				rate = s->wants[i];
+			if (t < s->begin)
+				rate = 0;
 			used[i] += rate * TICK;
 			sum += rate;
 			if (t >= s->from)
@@ -242,7 +278,12 @@ simulate(const Setup *s)
 		{
 			double		before = out;
 
-			out = fmin(wal, out + drains);
+			saved += drains;
+			if (fmod(t + TICK / 2, s->lump) < TICK || s->lump == 0)
+			{
+				out = fmin(wal, out + saved);
+				saved = 0;
+			}
 			drains = out - before;
 			value = wal - out;
 		}
@@ -295,8 +336,10 @@ simulate(const Setup *s)
 			{
 				if (now - reply_at >= (int64_t) (s->report * 1e6))
 				{
-					dt_drain_sample(&drain, (int64_t) seen, (int64_t)
-									late(drained, tick, s->delay), now);
+					told = fmax(told, late(drained, tick, s->delay +
+										   s->jitter * random_double()));
+					dt_drain_sample(&drain, (int64_t) seen, (int64_t) told,
+									now);
 					reply_at = now;
 				}
 				dt_pressure_read_drains(&p, &drain, 1, now);
@@ -327,6 +370,8 @@ simulate(const Setup *s)
 			rates[i][tick % HISTORY] = rate;
 			if (rate > 0)
 				result.lowest_rate = fmin(result.lowest_rate, rate);
+			if (rate > 0 && t < s->begin)
+				result.idle_rate = rate;
 			if (i == 0 && t > 5)
 				result.peak_rate = fmax(result.peak_rate, rate);
 			if (i == 0 && rate == s->limit[0] && last_rate != rate)
@@ -338,7 +383,7 @@ simulate(const Setup *s)
 		smooth += (sum - smooth) * TICK;
 		if (s->print && tick % 20 == 0)
 			printf("# %6.1f s  capacity %7.2f  jobs %7.2f  others %6.2f  "
-				   "rate %8.2f  level %6.3f  pressure %6.3f  learned %7.2f\n", t,
+				   "rate %8.2f  level %6.3f  pressure %6.3f  learned %7.2f  age %5.2f\n", t,
 				   capacity / MB, sum / MB, other / MB,
 				   (double) groups[0].rate[resource] / MB,
 				   model == QUEUE ? value / capacity / s->threshold :
@@ -346,7 +391,10 @@ simulate(const Setup *s)
 				   model == SHARE ? value / s->threshold : value / budget,
 				   (double) groups[0].pressure / 1000,
 				   (double) (s->signal == DT_REPLICA_LAG ? drain.capacity :
-							 p.signal[s->signal].drain.capacity) / MB);
+							 p.signal[s->signal].drain.capacity) / MB,
+				   drain.age * 1e-6);
+		result.learned = (s->signal == DT_REPLICA_LAG ? drain.capacity :
+						  p.signal[s->signal].drain.capacity) / capacity;
 		result.last_level = value / s->threshold /
 			(s->signal == DT_REPLICA_LAG ? capacity :
 			 model == SHARE ? 1 : s->capacity);
@@ -360,6 +408,8 @@ simulate(const Setup *s)
 			went += drains;
 			result.level += result.last_level;
 			result.highest = fmax(result.highest, result.last_level);
+			result.over += result.last_level > 1 ? TICK : 0;
+			result.far_over += result.last_level > 1.3 ? TICK : 0;
 			if (t >= s->step_at + 10)
 				result.highest_late = fmax(result.highest_late,
 										   result.last_level);
@@ -405,21 +455,19 @@ is_sensible(const Setup *s)
 	if (s->signal != DT_REPLICA_LAG && s->step > 1)
 		threshold /= s->step;
 
-	/* what is on its way is less than what may be behind */
-	if (s->transit)
-		return s->delay <= threshold * (s->step <= 1 ? 0.9 :
-										s->step <= 3 ? 0.5 : 0.34);
-
-	/* a slot's lag is computed here and now, and so is a level ... */
+	/* what is written is known here and now; what has drained is late */
 	if (s->signal == DT_SLOT_LAG)
-		return false;
+		return s->transit && s->delay <= 0.34 * threshold;
+	if (s->transit)
+		return s->delay <= threshold * (s->step <= 1 ? 0.6 :
+										s->step <= 2 ? 0.5 : 0.34);
 
-	/* ... where it only takes some time for what is dirtied to get there */
+	/* a level takes some time until what is dirtied gets there */
 	if (s->signal == DT_DIRTY_BUFFERS)
-		return s->delay <= 0.2 && threshold >= 0.25;
+		return s->delay <= 0.2 && threshold >= 0.7;
 	if (model == LEVEL)
 		return s->delay <= 0.25 * threshold;
-	return true;
+	return s->delay <= threshold / 2;
 }
 
 /*
@@ -436,6 +484,10 @@ settling(const Setup *s)
 	/* at the start, what is written before anything is seen of it */
 	backlog = s->wants[0] / s->capacity * (s->delay + 0.5);
 	result = fmax(result, 1.5 * backlog / left);
+
+	/* a queue on top of what is on its way is short */
+	if (s->transit && s->delay >= s->threshold / 2)
+		result = fmax(result, 40);
 
 	/* at a step down it is that many more thresholds, until that is seen */
 	backlog = (1 / s->step - 1) * (s->threshold + s->delay + 3);
@@ -457,7 +509,7 @@ check_run(Setup *s, Worst *worst)
 {
 	double		settled = settling(s);
 	Result		r;
-	double		above;
+	double		most;
 
 	s->from = settled;
 	if (s->step != 1)
@@ -468,17 +520,15 @@ check_run(Setup *s, Worst *worst)
 	s->end = s->from + fmax(15, s->threshold);
 	r = simulate(s);
 
-	/*
-	 * Seconds over 1.15 thresholds: noise passes for capacity.  Jobs have to
-	 * swing as much as the others do.
-	 */
-	above = (r.level - 1.15) * s->threshold;
+	/* the mean, in thresholds; jobs have to swing as much as the others do */
+	most = 0.75 + 0.25 / s->threshold;
 	worst->runs++;
 	worst->swing = fmax(worst->swing, r.swing);
 	worst->use = fmin(worst->use, r.use);
 	worst->level = fmax(worst->level, r.level);
 	worst->lowest_rate = fmin(worst->lowest_rate, r.lowest_rate);
-	if (r.swing <= 0.2 + s->noise * s->other / (1 - s->other) && r.use >= 0.95 && above <= 0.25 &&
+	if (r.swing <= 0.2 + s->noise * s->other / (1 - s->other) &&
+		r.use >= 0.95 && r.level <= most &&
 		r.lowest_rate >= DT_PRESSURE_DEFAULT_FLOOR)
 		return;
 	if (worst->failed++ < 10)
@@ -546,7 +596,10 @@ ok_range(double value, double low, double high, const char *name)
 	   low, high);
 }
 
-/* The example of the documentation: replica_lag 2 s, and half the speed. */
+/*
+ * The example of the documentation: replica_lag 2 s, and half the speed.  What
+ * is at most the threshold is what the view tells, with what is on its way.
+ */
 static void
 test_example(void)
 {
@@ -559,37 +612,45 @@ test_example(void)
 	{
 		s = new_setup(DT_REPLICA_LAG);
 		s.delay = late[i];
-		s.transit = i < 2;
+		s.transit = true;
+		s.jitter = 0.2;
 		s.noise = 0.1;
-		s.from = 10;
+		/* ten times the capacity until it is seen, which takes as long */
+		s.from = fmax(10, 20 * s.delay);
 		s.end = 120;
 		r = simulate(&s);
 		printf("# delay %g\n", s.delay);
-		ok_range(r.highest, 0.3, 1.3, "lag 2 s: after 10 s, at most");
+		ok_range(r.highest + s.delay / s.threshold, 0.5, 1,
+				 "lag 2 s: at most");
 		ok_range(r.use, 0.99, 1.001, "... and the standby is busy");
+		ok_range(r.learned, 0.95, 1.03, "... its speed is known");
 
 		s.step = 0.5;
 		s.step_at = s.from = 60;
 		r = simulate(&s);
-		ok_range(r.highest, 1.9, 3, "... it replays at half the speed");
-		ok_range(r.highest_late, 0.3, 1.3, "... 10 s later");
-		ok_range(r.use, 0.99, 1.001, "... always busy");
+		ok_range(r.highest, 0.4, 1.7, "... it replays at half the speed");
+		ok_range(r.far_over, 0, 4, "... seconds over 1.3 thresholds");
+		ok_range(r.highest_late + s.delay / s.threshold, 0.5, 1,
+				 "... 10 s later");
+		ok_range(r.use, 0.97, 1.001, "... busy");
+		ok_range(r.learned, 0.95, 1.03, "... its speed is known");
 		s.step = 2;
 		r = simulate(&s);
-		ok_range(r.highest_late, 0.3, 1.3, "... at twice the speed");
-		ok_range(r.use, 0.95, 1.001, "... busy");
+		ok_range(r.highest_late + s.delay / s.threshold, 0.5, 1,
+				 "... at twice the speed");
+		ok_range(r.use, i < 2 ? 0.95 : 0.85, 1.001, "... busy");
 	}
 }
 
 /*
  * What is written needs more time to get there, and the news of it to come
  * back, than the threshold allows.  That cannot be met, but it does not end at
- * the floor either.
+ * the floor either.  With others, who are not limited, the drain is busier.
  */
 static void
 test_far_away(void)
 {
-	static const double late[] = {0.6, 1, 2};
+	static const double late[] = {0.4, 0.6, 1};
 	int			i;
 
 	for (i = 0; i < 6; i++)
@@ -605,8 +666,9 @@ test_far_away(void)
 		s.end = 300;
 		r = simulate(&s);
 		printf("# threshold 0.5 s, delay %g\n", s.delay);
-		ok_range(r.use, 0.35, 0.9, "a part of what the standby could");
-		ok_range(r.swing, 0, 0.5, "... not by fits and starts");
+		ok_range(r.use, fmax(0.5 * 2 / 3 * s.threshold / s.delay, s.other), 1,
+				 "a part of what the standby could");
+		ok_range(r.swing, 0, 0.2, "... not by fits and starts");
 	}
 }
 
@@ -633,7 +695,38 @@ test_replies(void)
 		printf("# threshold %g s, a reply every second\n", s.threshold);
 		ok_range(r.swing, 0, 0.2, "steady");
 		ok_range(r.use, 0.95, 1.001, "busy");
-		ok_range(r.level, 0.8, 1.15, "at the threshold");
+		ok_range(r.level, 0.35, 0.8, "at the set point");
+	}
+}
+
+/*
+ * Who begins to follow the signal beside others who write little: nothing is
+ * known of the standby, and there is no reason to slow him down before he has
+ * written something.  He comes to the standby's speed at once.
+ */
+static void
+test_start(void)
+{
+	static const double idle[] = {0, 5, 60};
+	int			i;
+
+	for (i = 0; i < 6; i++)
+	{
+		Setup		s = new_setup(DT_REPLICA_LAG);
+		Result		r;
+
+		s.transit = true;
+		s.jitter = 0.3;
+		s.other = 0.002;
+		s.noise = 1;
+		s.begin = idle[i / 2];
+		s.wants[0] = (i % 2 ? 1.5 : 10) * s.capacity;
+		s.from = s.begin;
+		s.end = s.begin + 5;
+		r = simulate(&s);
+		printf("# the job begins after %g s\n", s.begin);
+		ok_range(r.idle_rate, 0, 0, "without a limit until then");
+		ok_range(r.use, 0.8, 1.001, "the standby is busy from then on");
 	}
 }
 
@@ -864,6 +957,7 @@ static int
 print_one(int argc, char **argv)
 {
 	Setup		s = new_setup(DT_REPLICA_LAG);
+	Result		r;
 	int			i;
 
 	for (i = 0; i < argc; i++)
@@ -881,10 +975,11 @@ print_one(int argc, char **argv)
 			{"threshold", &s.threshold}, {"other", &s.other},
 			{"noise", &s.noise}, {"sampling", &s.sampling},
 			{"step", &s.step}, {"step_at", &s.step_at},
-			{"step_end", &s.step_end}, {"wants", &s.wants[0]},
+			{"step_end", &s.step_end}, {"wants", &s.wants[0]}, {"begin", &s.begin},
 			{"limit", &s.limit[0]}, {"restart", &s.restart},
-			{"blind_at", &s.blind_at}, {"blind_end", &s.blind_end},
-			{"interval", &s.interval}, {"end", &s.end}
+			{"blind_at", &s.blind_at}, {"blind_end", &s.blind_end}, {"from", &s.from},
+			{"interval", &s.interval}, {"end", &s.end},
+			{"report", &s.report}, {"jitter", &s.jitter}, {"lump", &s.lump}
 		};
 		const char *equals = strchr(argv[i], '=');
 		bool		known = false;
@@ -909,7 +1004,10 @@ print_one(int argc, char **argv)
 			return EXIT_FAILURE;
 		}
 	}
-	simulate(&s);
+	r = simulate(&s);
+	printf("# mean %.2f MB/s, swing %.3f, use %.3f, level %.3f, at most %.3f, "
+		   "over the threshold %.1f s, over 1.3 of it %.1f s\n", r.mean / MB,
+		   r.swing, r.use, r.level, r.highest, r.over, r.far_over);
 	return EXIT_SUCCESS;
 }
 
@@ -926,6 +1024,7 @@ main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	test_example();
+	test_start();
 	test_far_away();
 	test_replies();
 	test_faster();

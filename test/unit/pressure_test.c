@@ -57,6 +57,7 @@ test_drain(void)
 	DtDrain		d;
 	DtDrain		before;
 	int64_t		now = HOUR;
+	int			i;
 
 	dt_drain_init(&d);
 	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0, "nothing known: no lag");
@@ -108,13 +109,49 @@ test_drain(void)
 	run_drain(&d, &now, 5, 2 * MB, 20 * MB);
 	d.drained = d.written - 3 * MB;
 	run_drain(&d, &now, 60, 2 * MB, 2 * MB);
-	ok_range(d.capacity, 9.5 * MB, 10.1 * MB,
-			 "but not below a half, as it may be on its way");
+	ok_range(d.capacity, 12.4 * MB, 12.6 * MB,
+			 "but not below five eighths, as it may be on its way");
 	run_drain(&d, &now, 1, 0, 0);
 	d.drained = d.written - 8 * MB;
 	run_drain(&d, &now, 20, 2 * MB, 2 * MB);
 	ok_range(d.capacity, 1.9 * MB, 2.1 * MB,
 			 "unless it is older than any way takes");
+
+	/* speeds of which every other one is three times the one before */
+	dt_drain_init(&d);
+	dt_drain_sample(&d, GB, GB, now);
+	run_drain(&d, &now, 5, 30 * MB, 10 * MB);
+	d.drained = d.written - 20 * MB;
+	for (i = 0; i < 100; i++)
+		run_drain(&d, &now, 0.1, 10 * MB, (i % 2 ? 15 : 5) * MB);
+	ok_range(d.capacity, 9.5 * MB, 10.5 * MB, "noise: the mean is learned");
+
+	/* once it was much faster; a queue that grows slowly is one all the same */
+	dt_drain_init(&d);
+	dt_drain_sample(&d, GB, GB, now);
+	run_drain(&d, &now, 5, 300 * MB, 200 * MB);
+	d.drained = d.written;
+	run_drain(&d, &now, 5, 40 * MB, 200 * MB);
+	run_drain(&d, &now, 3, 55 * MB, 50 * MB);
+	ok(d.capacity > 120 * MB, "more than drains, for a moment: on its way");
+	run_drain(&d, &now, 10, 55 * MB, 50 * MB);
+	ok_range(d.capacity, 45 * MB, 55 * MB, "for long: it has become slower");
+
+	/* nothing has drained yet */
+	dt_drain_init(&d);
+	dt_drain_sample(&d, GB, GB, now);
+	for (i = 0; i < 50; i++)
+	{
+		run_drain(&d, &now, 0.1, 40 * KB, 0);
+		d.drained = i % 10 == 9 ? d.written : d.drained;
+	}
+	ok(!dt_drain_knows(&d), "a few bytes on their way: nothing is learned");
+	run_drain(&d, &now, 2, 40 * MB, 0);
+	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0,
+	   "many bytes on their way: no lag is known");
+	run_drain(&d, &now, 4, 0, 0);
+	ok(dt_drain_knows(&d) && dt_drain_lag_us(&d) == HOUR,
+	   "for long: it stands still");
 
 	/* clocks and positions that are set back */
 	before = d;
@@ -172,14 +209,15 @@ test_worst(void)
  */
 
 static int64_t
-zones(DtLaw *law, int64_t capacity, int64_t backlog, int64_t target)
+zones(DtLaw *law, int64_t capacity, int64_t backlog, int64_t threshold)
 {
 	DtDrain		d;
 
 	dt_drain_init(&d);
 	d.written = backlog;
-	d.capacity = d.arrival = capacity;
-	return dt_law_zones(law, &d, target, CYCLE);
+	d.capacity = d.arrival = d.speed = capacity;
+	d.learned_us = SEC;
+	return dt_law_zones(law, &d, threshold, 0, CYCLE);
 }
 
 static void
@@ -187,39 +225,56 @@ test_zones(void)
 {
 	DtLaw		law = {0};
 	DtLaw		second = {0};
+	DtDrain		d;
 	int64_t		rate;
-	int64_t		last;
-	int			i;
 
-	ok(zones(&law, 10 * MB, 0, 50 * MB) == DT_FREE &&
-	   zones(&law, 10 * MB, 25 * MB, 50 * MB) == DT_FREE,
-	   "up to half of the target: free");
-	ok_range(zones(&law, 10 * MB, 25 * MB + 10, 50 * MB), 14.9 * MB, 15 * MB,
+	ok(zones(&law, 10 * MB, 0, 75 * MB) == DT_FREE &&
+	   zones(&law, 10 * MB, 37 * MB, 75 * MB) == DT_FREE,
+	   "up to half of the threshold: free");
+	ok_range(zones(&law, 10 * MB, 38 * MB, 75 * MB), 12.3 * MB, 12.5 * MB,
 			 "above half: more than the capacity");
-	ok(zones(&law, 10 * MB, 50 * MB, 50 * MB) == 10 * MB,
-	   "at the target: the capacity");
-	ok_range(zones(&law, 10 * MB, 60 * MB, 50 * MB), 6.7 * MB, 7 * MB,
-			 "above it: less");
-	ok(zones(&law, 10 * MB, 500 * MB, 50 * MB) == 10 * MB / 8,
-	   "far above it: an eighth");
-	ok(zones(&law, 0, 500 * MB, 50 * MB) == 1, "nothing drains: nothing");
-	ok(zones(&law, 0, 35 * MB, 50 * MB) == MB / 2,
-	   "below the target: in half a minute up to it");
+	ok(zones(&law, 10 * MB, 50 * MB, 75 * MB) == 10 * MB,
+	   "at two thirds: the capacity");
+	ok_range(zones(&law, 10 * MB, 60 * MB, 75 * MB), 7.9 * MB, 8 * MB,
+			 "above: less");
+	ok(zones(&law, 10 * MB, 500 * MB, 75 * MB) == 10 * MB / 8,
+	   "far above: an eighth");
+	ok(zones(&law, 0, 500 * MB, 75 * MB) == 1, "nothing drains: nothing");
+	ok_range(zones(&law, 0, 45 * MB, 75 * MB), 0.16 * MB, 0.17 * MB,
+			 "below the target: in half a minute up to it");
 	ok(zones(&second, 10 * MB, 2 * MB, MB) < 10 * MB &&
-	   zones(&second, 10 * MB, 2 * MB, MB) > 7 * MB,
+	   zones(&second, 10 * MB, 2 * MB, MB) > 9 * MB,
 	   "a small target: not so fast");
 
+	/* what drains now, and a late reading */
+	dt_drain_init(&d);
+	d.written = 60 * MB;
+	d.capacity = d.arrival = 10 * MB;
+	d.speed = 7 * MB;
+	d.learned_us = SEC;
+	ok_range(dt_law_zones(&law, &d, 75 * MB, 0, CYCLE), 6.7 * MB, 6.9 * MB,
+			 "above, and less drains: less");
+	d.speed = 10 * MB;
+	ok_range(dt_law_zones(&law, &d, 75 * MB, 4 * SEC, CYCLE), 8.9 * MB, 9.1 * MB,
+			 "a late reading: not so fast");
+
 	/* rising */
-	law.rate = 64 * KB;
-	for (i = 0, last = 64 * KB; last != DT_FREE && i < 1000; i++, last = rate)
-	{
-		rate = zones(&law, MB / 4, 0, 4 * MB);
-		if (rate != DT_FREE && last > MB && rate > last + last / 10)
-			break;
-	}
-	ok(last == DT_FREE && law.rate == 0 && i >= 15 && i <= 20,
-	   "no backlog: it rises by a half in a second, then it is free (%d steps)",
-	   i);
+	d.written = 0;
+	d.arrival = 20 * MB;
+	law.rate = 20 * MB;
+	rate = dt_law_zones(&law, &d, 75 * MB, 0, CYCLE);
+	ok_range(rate, 28.9 * MB, 29.1 * MB, "no backlog: it rises fast");
+	law.rate = 20 * MB;
+	rate = dt_law_zones(&law, &d, 75 * MB, 2 * SEC, CYCLE);
+	ok_range(rate, 21.4 * MB, 21.6 * MB, "not so fast by a late reading");
+	d.written = 20 * MB;
+	law.rate = 20 * MB;
+	rate = dt_law_zones(&law, &d, 75 * MB, 0, CYCLE);
+	ok_range(rate, 21.1 * MB, 21.3 * MB, "nor by one that is a second old");
+	d.written = 0;
+	law.rate = 39 * MB;
+	ok(dt_law_zones(&law, &d, 75 * MB, 0, CYCLE) == DT_FREE && law.rate == 0,
+	   "twice what is asked for: free");
 
 	/* out of all bounds */
 	law.rate = 0;
@@ -227,7 +282,7 @@ test_zones(void)
 	   "the largest backlog");
 	ok(zones(&law, DT_RATE_MAX, INT64_MAX, 1) == DT_RATE_MAX / 8, "again");
 	ok(zones(&law, DT_RATE_MAX, 0, INT64_MAX) >= DT_RATE_MAX,
-	   "the largest target");
+	   "the largest threshold");
 	ok(zones(&law, 0, INT64_MAX, INT64_MAX) >= 1, "both");
 }
 
@@ -509,16 +564,41 @@ static void
 test_levels(void)
 {
 	World		w;
+	DtDrain		d = {0};
+	int64_t		now = HOUR;
+	int64_t		written = 0;
+	int64_t		level = 4 * GB;
+	int			i;
+
+	/* it drained fast while nobody wrote; now hardly anything drains */
+	dt_drain_sample_level(&d, written, level, now);
+	for (i = 0; i < 100; i++)
+	{
+		level -= level < 32 * MB ? level : 32 * MB;
+		dt_drain_sample_level(&d, written, level, now += CYCLE);
+	}
+	ok_range(d.capacity, 100 * MB, 170 * MB, "how fast a level falls is learned");
+	for (i = 0; i < 3000; i++)
+	{
+		written += 8 * MB / 5;
+		level += 8 * MB / 5;
+		dt_drain_sample_level(&d, written, level, now += CYCLE);
+	}
+	ok_range(d.capacity, 0, 4 * MB, "that it does not fall any more, too");
 
 	new_world(&w);
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 150 * MB;
+	w.value[DT_KERNEL_DIRTY] = 40 * MB;
+	run_world(&w, 20);
+	ok(!dt_drain_knows(&w.p.signal[DT_KERNEL_DIRTY].drain),
+	   "a level that stays while nothing is written tells nothing");
 	w.value[DT_KERNEL_DIRTY] = 100 * MB;
 	w.use[0][DT_DIRTY] = 2 * MB;
 	w.use[1][DT_DIRTY] = 10 * MB;
 	run_world(&w, 30);
 	ok_range(w.g[0].rate[DT_DIRTY], 1.98 * MB, 2.02 * MB,
 			 "a level that stays: what is written drains");
-	w.g[1].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.g[1].threshold[DT_KERNEL_DIRTY] = 150 * MB;
 	run_world(&w, 30);
 	ok_range(w.g[0].rate[DT_DIRTY], 5.9 * MB, 6.1 * MB, "of both");
 	w.g[1].observe = true;
@@ -527,6 +607,44 @@ test_levels(void)
 			 "of one, if the other obeys nobody");
 	ok_range(w.g[1].rate[DT_DIRTY], 9.4 * MB, 9.6 * MB,
 			 "who is told his share beside one that wants little");
+}
+
+/* What others write is no reason to begin with who writes nothing. */
+static void
+test_idle(void)
+{
+	static const DtSignal signals[] = {DT_SLOT_LAG, DT_DIRTY_BUFFERS,
+	DT_KERNEL_DIRTY, DT_IO_PRESSURE};
+	int			i;
+
+	for (i = 0; i < 4; i++)
+	{
+		DtSignal	s = signals[i];
+		DtResource	r = dt_signal_resource(s);
+		World		w;
+
+		new_world(&w);
+		w.g[0].threshold[s] = s == DT_IO_PRESSURE ? 100000 : 100 * MB;
+		w.value[s] = 9 * w.g[0].threshold[s];
+		w.other = 50 * MB;
+		run_world(&w, 20);
+		ok(w.g[0].rate[r] == 0 && w.g[0].signal == (int) s &&
+		   w.g[0].pressure > 8000,
+		   "signal %d, idle: no limit, but the pressure is told", s);
+		w.use[0][r] = 60 * KB;
+		run_world(&w, 5);
+		ok(w.g[0].rate[r] == 0, "as much as the floor: no limit");
+		w.use[0][r] = 10 * MB;
+		run_world(&w, 5);
+		ok(w.g[0].rate[r] > 0 && w.g[0].rate[r] < 10 * MB, "more: a limit");
+		w.use[0][r] = 0;
+		run_world(&w, 20);
+		ok(w.g[0].rate[r] > 0, "which stays, also for who pauses");
+		w.value[s] = w.other = 0;
+		w.p.signal[s].stalled = 0;
+		run_world(&w, 60);
+		ok(w.g[0].rate[r] == 0, "and ends when nothing presses any more");
+	}
 }
 
 static void
@@ -643,7 +761,8 @@ test_replica(void)
 	int64_t		rate;
 
 	new_world(&w);
-	w.g[0].threshold[DT_REPLICA_LAG] = 2 * SEC;
+	w.g[0].threshold[DT_REPLICA_LAG] = 3 * SEC;
+	w.use[0][DT_WAL] = MB;
 	dt_pressure_read_drains(&w.p, NULL, 0, w.now);
 	run_world(&w, 1);
 	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "no standby");
@@ -651,19 +770,25 @@ test_replica(void)
 	dt_drain_init(&d);
 	d.seen_at = w.now;
 	d.written = 20 * MB;
+	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 0,
+	   "one of which nothing is known presses nobody");
+	d.seen_at = w.now;
 	d.capacity = d.arrival = d.speed = 10 * MB;
 	d.learned_us = SEC;
 	dt_pressure_read_drains(&w.p, &d, 1, w.now);
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].signal == DT_REPLICA_LAG &&
-	   w.g[0].pressure == 1000 && w.p.signal[DT_REPLICA_LAG].value == 2 * SEC,
-	   "at its threshold: its capacity");
+	ok(w.g[0].rate[DT_WAL] == 10 * MB, "at two thirds: its capacity");
+	ok(w.g[0].signal == DT_REPLICA_LAG && w.g[0].pressure == 666 &&
+	   w.p.signal[DT_REPLICA_LAG].value == 2 * SEC, "its pressure");
 	rate = w.g[0].rate[DT_WAL];
 	w.g[1].threshold[DT_REPLICA_LAG] = 4 * SEC;
 	dt_pressure_read_drains(&w.p, &d, 1, w.now);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == rate && w.g[1].rate[DT_WAL] == 0,
 	   "nothing new: unchanged");
+	w.use[1][DT_WAL] = MB;
 	d.seen_at = w.now;
 	d.written = 21 * MB;
 	dt_pressure_read_drains(&w.p, &d, 1, w.now);
@@ -778,6 +903,7 @@ main(void)
 	test_changes();
 	test_others();
 	test_levels();
+	test_idle();
 	test_staleness();
 	test_clock();
 	test_replica();

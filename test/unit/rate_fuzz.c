@@ -198,7 +198,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					DtRateMember *to = &members[next_byte(&in) % MEMBERS];
 
 					if (to->next == NULL)
-						dt_rate_move(&g, m, to);
+						dt_rate_relocate(&g, m, to);
 				}
 				break;
 			case 8:

@@ -1201,7 +1201,7 @@ test_move(void)
 			g.cursor = &m[i];
 			old_g = g;
 			old = m[i];
-			dt_rate_move(&g, &m[i], &m[3]);
+			dt_rate_relocate(&g, &m[i], &m[3]);
 			ok(memcmp(&m[i], &zero, sizeof(zero)) == 0 &&
 			   g.cursor == &m[3] && m[3].next == next && m[3].prev == prev &&
 			   next->prev == &m[3] && prev->next == &m[3],
@@ -1215,7 +1215,7 @@ test_move(void)
 
 			/* and back, while the cursor is elsewhere */
 			g.cursor = next;
-			dt_rate_move(&g, &m[3], &m[i]);
+			dt_rate_relocate(&g, &m[3], &m[i]);
 			ok(memcmp(&m[3], &zero, sizeof(zero)) == 0 &&
 			   memcmp(&m[i], &old, sizeof(old)) == 0 &&
 			   g.cursor == (n == 1 ? &m[0] : next),
@@ -1478,7 +1478,7 @@ test_random(uint64_t seed, int steps)
 
 			if (to->next == NULL && rng() % 4 == 0)
 			{
-				dt_rate_move(&g, who, to);
+				dt_rate_relocate(&g, who, to);
 				if (who->next != NULL || books(&g) != before)
 					failed = "who moves changes the books";
 				who = to;

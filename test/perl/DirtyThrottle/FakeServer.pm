@@ -12,7 +12,9 @@
 #	hold       nothing more, until the client has gone (the default)
 #	close      close the connection
 #	BYTES      write these again and again, for as long as the client reads
-# With "drip" it writes all that byte by byte, that many seconds apart.
+# With "drip" it writes all that byte by byte, that many seconds apart.  With
+# "scram" it makes the client prove by so many iterations that it knows the
+# password; the greeting then has to be scram_greeting().
 
 package DirtyThrottle::FakeServer;
 
@@ -28,7 +30,8 @@ use Socket qw(SOCK_STREAM);
 use Storable qw(retrieve store);
 use Time::HiRes qw(sleep);
 
-our @EXPORT = qw(answer error_message greeting message ready row row_description);
+our @EXPORT = qw(answer error_message greeting message ready row
+  row_description scram_greeting);
 
 # ------------------------------------------------------------------- messages
 
@@ -51,6 +54,8 @@ sub greeting
 	  . message('K', pack 'NN', 1, 2)
 	  . ready();
 }
+
+sub scram_greeting { return message('R', pack('N', 10) . "SCRAM-SHA-256\0\0") }
 
 # Of n columns of type text.
 sub row_description
@@ -207,12 +212,24 @@ sub _serve
 
 	sysread $client, $input, 100000 or return;
 	_write($client, $script->{greeting} // '', $script->{drip});
+	if ($script->{scram})
+	{
+		sysread $client, $input, 100000 or return;
+		my ($nonce) = $input =~ /r=([^,]+)$/;
+		_write($client,
+			message('R', pack('N', 11) . "r=${nonce}x,s=c2FsdA==,i=$script->{scram}"));
+	}
 	if (defined $script->{answer})
 	{
 		$input = '';
 		sysread $client, $input, 100000 or return while $input !~ /^[pQ]/;
-		_write($client, $script->{password_error}, 0)
-		  if $input =~ /^p/ && $script->{password_error};
+		if ($input =~ /^p/ && $script->{after_password})
+		{
+			_write($client, $script->{after_password}, 0);
+			$input = '';
+			sysread $client, $input, 100000 or return
+			  while $script->{answer} ne '' && $input !~ /^Q/;
+		}
 		_write($client, $script->{answer}, $script->{drip});
 	}
 	my $then = $script->{then} // 'hold';

@@ -32,14 +32,15 @@ sub follow
 		  . join(', ', map { "'$_'" } $group, @arguments) . ')');
 }
 
-# Wait until the code, which gets the row of a group, says yes; the row.
+# Wait until the code, which gets the row of a group, says yes: the row, or undef
+# if it never does.
 sub wait_group
 {
 	my ($self, $group, $code, $timeout) = @_;
 	my $row;
 
-	poll_until(sub { $row = $self->group_row($group); $code->($row) }, $timeout);
-	return $row;
+	return poll_until(
+		sub { $row = $self->group_row($group); $code->($row) }, $timeout) ? $row : undef;
 }
 
 # The process ID of a process of the server by a part of its title, or undef.

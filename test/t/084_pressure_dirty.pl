@@ -58,6 +58,19 @@ sleep 2;
 between(($dt->group_row('batch')->{blocks_dirtied} - $blocks) * $dt->block_kb / 2,
 	50, 150, 'KB/s at the floor of 100');
 
+# the reason for which a member pauses, in the view and in the log
+ok( $dt->node->poll_query_until('postgres',
+		q{SELECT 'dirty_buffers' IN (SELECT paused_by FROM dirty_throttle_sessions
+			WHERE group_name = 'batch')}),
+	'a member pauses by dirty_buffers');
+my $log_from = -s $dt->node->logfile;
+$dt->sql(q{SET dirty_throttle.log_min_pause = '1ms';
+	SET dirty_throttle."group" = 'batch';
+	INSERT INTO other SELECT i, repeat('x', 900) FROM generate_series(1, 40) i});
+my $log = PostgreSQL::Test::Utils::slurp_file($dt->node->logfile, $log_from);
+like($log, qr/Causes: (dirty [\d.]+ ms, )?dirty_buffers [\d.]+ ms\. /,
+	'and so says the log');
+
 $dt->sql('CHECKPOINT');
 $start = time;
 ok( $dt->wait_group('batch',

@@ -241,13 +241,13 @@ SKIP:
 
 	# the kernel begins to write at 100 MB
 	my $pages_mb = `getconf PAGESIZE` / 4096 * 100;
-	foreach my $case ([ '200MB', 0 ], [ '99MB', 1 ], [ '30%', 0 ], [ '20%', 1 ])
+	foreach my $case ([ '160MB', 0 ], [ '140MB', 1 ], [ '40%', 0 ], [ '30%', 1 ])
 	{
 		my ($threshold, $notice) = @$case;
 		my $err = $dt->session->run(
 			"SELECT set_group_pressure('batch', 'kernel_dirty', '$threshold')")->{err};
 
-		is($err =~ /NOTICE: .*the threshold is lower than .*\nDETAIL:  The kernel begins at $pages_mb MB,/ ? 1 : 0,
+		is($err =~ /NOTICE: .*two thirds of the threshold are less than .*\nDETAIL:  The kernel begins at $pages_mb MB,/ ? 1 : 0,
 			$notice, "$threshold: a notice: $notice");
 	}
 	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty')});
