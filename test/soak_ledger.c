@@ -41,20 +41,11 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
+#include "compat.h"
+
 PG_MODULE_MAGIC;
 
 #define MAX_ACCOUNTS	64
-
-#if PG_VERSION_NUM >= 180000
-#define EXECUTOR_RUN_PARAMS \
-	QueryDesc *queryDesc, ScanDirection direction, uint64 count
-#define EXECUTOR_RUN_ARGS	queryDesc, direction, count
-#else
-#define EXECUTOR_RUN_PARAMS \
-	QueryDesc *queryDesc, ScanDirection direction, uint64 count, \
-	bool execute_once
-#define EXECUTOR_RUN_ARGS	queryDesc, direction, count, execute_once
-#endif
 
 typedef struct Account
 {

@@ -246,16 +246,8 @@ dt_account_is_current(void)
 bool
 dt_account_is_quiet(void)
 {
-	int			r;
-
-	if (my->pause_is_due || dt_debt_any || !dt_account_is_current() ||
-		my->group->suspended_since != 0)
-		return false;
-	for (r = 0; r < DT_RESOURCES; r++)
-		if (dt_account_counter(r) != my->usage[r].charged_up_to ||
-			my->slot->usage[r].charged_by_workers != 0)
-			return false;
-	return true;
+	return dt_account_is_settled() && dt_account_is_current() &&
+		my->group->suspended_since == 0 && !dt_account_workers_have_charged();
 }
 
 /*
@@ -525,8 +517,7 @@ dt_account_lock_and_follow_limit(void)
 {
 	int64		owed_us;
 
-	if (my->group != NULL &&
-		pg_atomic_read_u32(&my->group->generation) != my->generation)
+	if (my->group != NULL && !dt_account_is_current())
 		(void) dt_account_lock_and_charge(true, &owed_us);
 }
 

@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "access/parallel.h"
 #include "backend/account.h"
 
 /* What this process knows of its use of one resource; bytes. */
@@ -46,6 +47,15 @@ typedef struct DtAccount
 extern DtAccount dt_account;
 
 static DtAccount *const my = &dt_account;
+
+/* Is there anything that workers have charged and the leader has not seen? */
+static inline bool
+dt_account_workers_have_charged(void)
+{
+	return my->group != NULL && !IsParallelWorker() &&
+		(my->slot->usage[DT_DIRTY].charged_by_workers > 0 ||
+		 my->slot->usage[DT_WAL].charged_by_workers > 0);
+}
 
 /*
  * Begin to change the account: marks it as busy and locks the group.  *now is

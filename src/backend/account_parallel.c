@@ -88,15 +88,6 @@ dt_account_worker_event(XactEvent event, void *arg)
 	dt_account_unlock(g);
 }
 
-/* Is there anything that workers have charged and the leader has not seen? */
-static bool
-workers_have_charged(void)
-{
-	return my->group != NULL && !IsParallelWorker() &&
-		(my->slot->usage[DT_DIRTY].charged_by_workers > 0 ||
-		 my->slot->usage[DT_WAL].charged_by_workers > 0);
-}
-
 static pg_noinline void
 skip_workers(void)
 {
@@ -109,7 +100,7 @@ skip_workers(void)
 void
 dt_account_lock_and_skip_workers(void)
 {
-	if (workers_have_charged())
+	if (dt_account_workers_have_charged())
 		skip_workers();
 }
 
@@ -129,7 +120,7 @@ forget_workers(void)
 	skip_workers();
 
 	/* no worker is left that could write it */
-	if (!workers_have_charged() || (g = dt_account_lock(NULL, &now)) == NULL)
+	if (!dt_account_workers_have_charged() || (g = dt_account_lock(NULL, &now)) == NULL)
 		return;
 	for (r = 0; r < DT_RESOURCES; r++)
 		my->slot->usage[r].charged_by_workers = 0;
@@ -139,6 +130,6 @@ forget_workers(void)
 void
 dt_account_lock_and_forget_workers(void)
 {
-	if (workers_have_charged())
+	if (dt_account_workers_have_charged())
 		forget_workers();
 }

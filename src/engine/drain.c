@@ -93,7 +93,7 @@ learn_positions(DtDrain *d, int64_t speed, int64_t dt, bool is_much)
 		learn(d, speed, dt, is_far ? FAST_WINDOW_US : CAPACITY_WINDOW_US);
 		if (is_sure)
 			d->proven = d->capacity;
-		if (!is_sure && d->capacity < least)
+		else if (d->capacity < least)
 		{
 			if (age < d->age - d->age / 4)
 				d->proven = d->capacity;

@@ -23,16 +23,11 @@
 
 #include "engine/pressure.h"
 #include "engine/rate.h"
+#include "fuzz.h"
 
 #define GROUPS		3
 #define DRAINS		3
 #define SECOND		INT64_C(1000000)
-
-typedef struct Input
-{
-	const uint8_t *data;
-	size_t		size;
-} Input;
 
 typedef struct World
 {
@@ -40,30 +35,6 @@ typedef struct World
 	DtPressureGroup groups[GROUPS];
 	DtDrain		drains[DRAINS];
 } World;
-
-extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static uint8_t
-next_byte(Input *in)
-{
-	if (in->size == 0)
-		return 0;
-	in->size--;
-	return *in->data++;
-}
-
-/* A number of any magnitude; sometimes a limit of the type. */
-static int64_t
-next_number(Input *in)
-{
-	uint64_t	mantissa = next_byte(in);
-	unsigned int shift = next_byte(in);
-	int64_t		offset = (int8_t) next_byte(in);
-
-	if (shift >= 0xF0)
-		return shift & 1 ? INT64_MIN : INT64_MAX;
-	return (int64_t) (mantissa << (shift % 56)) + offset;
-}
 
 /* A position or time, and so many steps; it wraps around. */
 static int64_t
@@ -257,7 +228,7 @@ main(int argc, char **argv)
 {
 	uint64_t	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
 	uint64_t	count = argc > 2 ? strtoull(argv[2], NULL, 0) : 10000;
-	uint64_t	state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+	uint64_t	state = random_state(seed);
 	uint64_t	i;
 	uint8_t		data[1024];
 	size_t		k;
@@ -268,10 +239,7 @@ main(int argc, char **argv)
 	{
 		for (k = 0; k < sizeof(data); k++)
 		{
-			state ^= state >> 12;
-			state ^= state << 25;
-			state ^= state >> 27;
-			data[k] = (uint8_t) (state * UINT64_C(0x2545F4914F6CDD1D) >> 56);
+			data[k] = random_byte(&state);
 
 			/* most of the time the clock just goes on */
 			if (data[k] % 16 == 0 && i % 2 == 0)

@@ -20,43 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "rate_check.h"
 
 #define MEMBERS		6
 #define FORGIVEN_MAX	INT64_C(1000000000000001)	/* us, some 30 years */
-
-typedef struct Input
-{
-	const uint8_t *data;
-	size_t		size;
-} Input;
-
-extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static uint8_t
-next_byte(Input *in)
-{
-	if (in->size == 0)
-		return 0;
-	in->size--;
-	return *in->data++;
-}
-
-/*
- * A number of any magnitude from three bytes: 0 .. 255 shifted by up to 55
- * bits, give or take the third; sometimes a limit of the type.
- */
-static int64_t
-next_number(Input *in)
-{
-	uint64_t	mantissa = next_byte(in);
-	unsigned int shift = next_byte(in);
-	int64_t		offset = (int8_t) next_byte(in);
-
-	if (shift >= 0xF0)
-		return shift & 1 ? INT64_MIN : INT64_MAX;
-	return (int64_t) (mantissa << (shift % 56)) + offset;
-}
 
 static void
 fail(const char *problem)
@@ -222,7 +190,7 @@ main(int argc, char **argv)
 {
 	uint64_t	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
 	uint64_t	count = argc > 2 ? strtoull(argv[2], NULL, 0) : 20000;
-	uint64_t	state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+	uint64_t	state = random_state(seed);
 	uint64_t	i;
 	uint8_t		data[1024];
 	size_t		k;
@@ -232,12 +200,7 @@ main(int argc, char **argv)
 	for (i = 0; i < count; i++)
 	{
 		for (k = 0; k < sizeof(data); k++)
-		{
-			state ^= state >> 12;
-			state ^= state << 25;
-			state ^= state >> 27;
-			data[k] = (uint8_t) (state * UINT64_C(0x2545F4914F6CDD1D) >> 56);
-		}
+			data[k] = random_byte(&state);
 		/* a sane start, or there is no limit nearly always */
 		data[1] %= 52;
 		data[4] %= 30;
