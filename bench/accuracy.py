@@ -19,9 +19,10 @@ others alone.
 
 Measured is the steady state: after a time to settle, three windows in a row.
 It settles when what the members dirtied at first has been paid: each of them
-may owe its transaction's grace (50 ms of the limit) before it pauses, so 64
-that begin together dirty 3.2 s worth of the limit at once. The rate from the
-first statement on, which has all of that, is given as well. At 500 000 KB/s
+may owe its transaction's grace (50 ms of the limit) and one charge before it
+pauses, so 64 that begin together dirty 3.2 s worth of the limit at once, and a
+batch of COPY each. The rate from the first statement on, which has all of that,
+is given as well. At 500 000 KB/s
 this would be more than fits into memory; there transaction_grace is 0.
 
 The rate is seen from outside: a session reads `dirty_throttle_groups` 100
@@ -148,9 +149,13 @@ def bound(kind, sessions, limit, width):
                     + charges) / width
 
 
-def time_to_settle(sessions, limit, least):
-    """What all of them dirty at once, each its grace, must have been paid."""
-    return max(least, 1.3 * sessions * grace_ms(limit) / 1000 + 0.4)
+def time_to_settle(group, limit, least):
+    """What all of them dirty at once, each its grace and its first charge,
+    must have been paid.  group: (kind, sessions) of the cells."""
+    at_once = max(n * (grace_ms(limit) / 1000
+                       + MOST_AT_ONCE.get(kind, 1) * KB_PER_BLOCK / limit)
+                  for kind, n in group)
+    return max(least, 1.3 * at_once + 0.4)
 
 
 def batches(plan):
@@ -168,7 +173,7 @@ def batches(plan):
             groups = [[(kind, n) for kind in KINDS for n in sessions]]
             text = 'all kinds'
         for group in groups:
-            settle = time_to_settle(max(n for _, n in group), limit, least)
+            settle = time_to_settle(group, limit, least)
             cells = [Cell(kind, n, limit, settle + WINDOWS * window + 0.2)
                      for kind, n in group]
             result.append((cells, settle, window,

@@ -44,7 +44,6 @@
 #define AT_ONCE_US			15
 #define SHORTEST_TICK_US	50
 #define USUAL_TICK_US		1000
-#define EXTEND_TICK_US		16000
 #define UNLIMITED_TICK_US	100000
 #define LONGEST_TICK_US		1000000
 
@@ -52,7 +51,13 @@
 #define QUANTUM				4
 
 /* Nothing uses more than this, in bytes/us. */
-#define HIGHEST_SPEED		2000
+#define HIGHEST_SPEED		1000
+
+/* What the group may use in this time is not worth a tick. */
+#define UNNOTICED_US		20000
+
+/* Others extend a relation for a moment; many may wait, so ticks are few. */
+#define EXTEND_TICKS		4
 
 /* By which part of the time since the last pause a tick may come late. */
 #define LATE_PART			4
@@ -84,9 +89,27 @@ set_timer(int64 us)
 	enable_timeout_at(live_timeout, GetCurrentTimestamp() + us);
 }
 
+/* No statement uses something worth a tick in less time, in us. */
+static int64
+soonest_tick(DtResource resource)
+{
+	int64		rate = dt_account_rate(resource);
+
+	if (rate == 0)
+		return UNLIMITED_TICK_US;
+	return Min((int64) ((double) rate / USECS_PER_SEC * UNNOTICED_US / HIGHEST_SPEED),
+			   UNLIMITED_TICK_US);
+}
+
+static int64
+soonest_of_all(void)
+{
+	return Min(soonest_tick(DT_DIRTY), soonest_tick(DT_WAL));
+}
+
 /*
  * How long the interval may grow while the process waits and uses nothing, in
- * us; 0 when it works.  Others extend a relation for a moment only.
+ * us; 0 when it works.
  */
 static int64
 longest_interval(void)
@@ -96,7 +119,7 @@ longest_interval(void)
 	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK)
 		return 0;
 	if (*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
-		return EXTEND_TICK_US;
+		return Max(EXTEND_TICKS * soonest_of_all(), USUAL_TICK_US);
 	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 
@@ -108,13 +131,6 @@ note_start(void)
 	resumed = dt_now_us();
 	for (r = 0; r < DT_RESOURCES; r++)
 		used_then[r] = dt_account_counter(r);
-}
-
-/* No statement uses a quantum of this resource in less time, in us. */
-static int64
-soonest_tick(DtResource resource)
-{
-	return QUANTUM * dt_account_threshold(resource) / HIGHEST_SPEED;
 }
 
 /*
@@ -133,8 +149,6 @@ next_tick(void)
 		int64		used = dt_account_counter(r) - used_then[r];
 		int64		next_r = Min(elapsed / LATE_PART, USUAL_TICK_US);
 
-		if (dt_account_rate(r) == 0)
-			continue;
 		if (used > 0)
 			next_r = Min(next_r, (int64) ((double) QUANTUM *
 										  dt_account_threshold(r) *
@@ -189,35 +203,22 @@ dt_live_init(bool (*predicate) (int64 owed_us))
 	wants_check = predicate;
 }
 
-/* Is the timer of an earlier statement still set, and soon enough? */
-static bool
-ticks_within(int64 us)
-{
-	return get_timeout_active(live_timeout) && tick_us <= us;
-}
-
 void
 dt_live_start(bool soon)
 {
-	int64		first_us = USUAL_TICK_US;
+	int64		least_us = soon ? SHORTEST_TICK_US : USUAL_TICK_US;
 
 	running = 1;
 	/* not at server start, since a fork loses the registrations */
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
-	if (soon)
-		first_us = Max(SHORTEST_TICK_US,
-					   Min(first_us, Min(soonest_tick(DT_DIRTY),
-										 soonest_tick(DT_WAL))));
-	if (ticks_within(first_us))
-		return;
-	if (dt_account_rate(DT_DIRTY) == 0 && dt_account_rate(DT_WAL) == 0)
-		first_us = UNLIMITED_TICK_US;
-	if (ticks_within(first_us))
+	/* is the timer of an earlier statement still set, and soon enough? */
+	if (get_timeout_active(live_timeout) &&
+		(tick_us <= least_us || tick_us <= soonest_of_all()))
 		return;
 	has_rows = !soon;
 	note_start();
-	set_timer(first_us);
+	set_timer(Max(soonest_of_all(), least_us));
 }
 
 void
