@@ -77,6 +77,7 @@ static volatile sig_atomic_t running = 0;	/* a statement that is charged */
 static volatile sig_atomic_t has_rows = 0;	/* it can pause between rows */
 static volatile sig_atomic_t due = 0;	/* a pause, since the last row */
 static int64 tick_us;			/* the time to the next tick */
+static int64 first_for_rows_us; /* the time to the first one, as last set */
 static int64 after_check_us = 0;	/* the time to the tick after a pause at a
 									 * check */
 static int64 resumed;			/* when the last pause ended, us */
@@ -206,19 +207,21 @@ dt_live_init(bool (*predicate) (int64 owed_us))
 void
 dt_live_start(bool soon)
 {
-	int64		least_us = soon ? SHORTEST_TICK_US : USUAL_TICK_US;
+	int64		first_us = soon ?
+		Max(soonest_of_all(), SHORTEST_TICK_US) : first_for_rows_us;
 
 	running = 1;
 	/* not at server start, since a fork loses the registrations */
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
 	/* is the timer of an earlier statement still set, and soon enough? */
-	if (get_timeout_active(live_timeout) &&
-		(tick_us <= least_us || tick_us <= soonest_of_all()))
+	if (get_timeout_active(live_timeout) && tick_us <= first_us)
 		return;
+	if (!soon)
+		first_us = first_for_rows_us = Max(soonest_of_all(), USUAL_TICK_US);
 	has_rows = !soon;
 	note_start();
-	set_timer(Max(soonest_of_all(), least_us));
+	set_timer(first_us);
 }
 
 void

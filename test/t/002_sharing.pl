@@ -1,7 +1,7 @@
 # Members of a group share its limit evenly, whatever their statements look
 # like; members that do nothing cost the others nothing.
 #
-# takes-about: 35 s
+# takes-about: 40 s
 
 use strict;
 use warnings;

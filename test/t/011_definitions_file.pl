@@ -5,7 +5,7 @@
 #
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not open file "dirty_throttle.groups"
-# takes-about: 30 s
+# takes-about: 55 s
 # not-timed
 
 use strict;

@@ -3,7 +3,7 @@
 # without a group.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
-# takes-about: 35 s
+# takes-about: 40 s
 
 use strict;
 use warnings;

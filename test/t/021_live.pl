@@ -2,7 +2,7 @@
 # they run, so that the views show it and other members make room at once, and
 # paid for after the transaction, when no lock is held.
 #
-# takes-about: 50 s
+# takes-about: 55 s
 
 use strict;
 use warnings;

@@ -4,7 +4,7 @@
 # left of the sessions that were, and the load goes on.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 35 s
+# takes-about: 45 s
 # not-timed
 
 use strict;

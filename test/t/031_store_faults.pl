@@ -7,7 +7,7 @@
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # expect-in-log: WARNING:  could not (open|fsync|close|rename) file "(dirty_throttle\.groups(\.tmp)?|\.)"
-# takes-about: 60 s
+# takes-about: 55 s
 # not-timed
 
 use strict;

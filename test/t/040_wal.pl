@@ -3,7 +3,7 @@
 # Beside a dirty limit the slower of the two rules, and the views say which.
 # What is charged is, to the byte, what is found in the WAL.
 #
-# takes-about: 45 s
+# takes-about: 60 s
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Bursts: what a group does not use it saves up, as much as its burst allows,
 # and uses it at full speed; then its limit is what it was.
 #
-# takes-about: 30 s
+# takes-about: 25 s
 
 use strict;
 use warnings;

@@ -4,7 +4,7 @@
 # debt, and only who may set dirty_throttle."group" can undo it.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
-# takes-about: 35 s
+# takes-about: 40 s
 
 use strict;
 use warnings;

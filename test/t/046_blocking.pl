@@ -6,7 +6,7 @@
 #
 # So a deadlock ends as it does without a limit, for the same session.
 #
-# takes-about: 50 s
+# takes-about: 45 s
 
 use strict;
 use warnings;

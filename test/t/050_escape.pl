@@ -26,7 +26,7 @@
 #	DT_ESCAPE_WORKER=n		as the worker with that number does it, 0 to 3
 #
 # expect-in-log: WARNING:  there is (no|already a) transaction in progress
-# takes-about: 40 s
+# takes-about: 45 s
 
 use strict;
 use warnings;

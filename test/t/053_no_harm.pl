@@ -4,7 +4,7 @@
 # flight it keeps what it has locked, with or without a pause, and its
 # snapshot; what does not conflict with these must not wait.
 #
-# takes-about: 25 s
+# takes-about: 10 s
 
 use strict;
 use warnings;

@@ -3,7 +3,7 @@
 # and with max_commit_pause = 0 not after any transaction.  What it owes it
 # pays before its next transaction.
 #
-# takes-about: 35 s
+# takes-about: 40 s
 
 use strict;
 use warnings;

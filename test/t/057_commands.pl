@@ -28,7 +28,7 @@
 # INSERT, REFRESH, CREATE TABLE AS and the PL/pgSQL function are paced between
 # rows.  The others fail here when dirty_throttle.interrupt_pauses is off.
 #
-# takes-about: 45 s
+# takes-about: 70 s
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # The definitions of a standby, and of a standby of a standby, follow those of
 # the primary.
 #
-# takes-about: 60 s
+# takes-about: 45 s
 # not-timed
 #
 # expect-in-log: WARNING:  resource group "announced" does not exist

@@ -4,7 +4,7 @@
 #
 # DT_ROUNDS in the environment is how many conversations are changed at random.
 #
-# takes-about: 70 s
+# takes-about: 120 s
 # not-timed
 #
 # A standby that is restarted replays once more that a database is dropped:

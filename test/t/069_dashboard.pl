@@ -10,7 +10,7 @@
 #	DT_DASHBOARD_DATA=file	write what Grafana would show, as JSON, for
 #							bench/dashboard.py
 #
-# takes-about: 30 s
+# takes-about: 5 s
 
 use strict;
 use warnings;

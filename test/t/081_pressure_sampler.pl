@@ -4,6 +4,7 @@
 # that is promoted, and ends at once when the server does.
 #
 # takes-about: 30 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';

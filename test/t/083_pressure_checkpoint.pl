@@ -2,7 +2,7 @@
 # other does not force any when it follows the signal, and uses what there is
 # room for.  Two servers side by side: on one the job follows it.
 #
-# takes-about: 50 s
+# takes-about: 40 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -3,7 +3,7 @@
 # checkpoint has written them.  io_pressure, with a file that says what we want:
 # slower above the threshold, faster below, and free in the end.
 #
-# takes-about: 50 s
+# takes-about: 45 s
 
 use strict;
 use warnings FATAL => 'all';
