@@ -18,6 +18,9 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 180000
+#include "storage/aio.h"
+#endif
 
 #if PG_VERSION_NUM < 150000
 #error "dirty_throttle needs PostgreSQL 15 or newer"
@@ -156,6 +159,20 @@ dt_is_decoding(pid_t pid)
 	bool execute_once
 #define EXECUTOR_RUN_ARGS	queryDesc, direction, count, execute_once
 #endif
+
+/*
+ * 18: a process can have prepared reads that it has not begun.  Who needs the
+ * same blocks waits for it.
+ */
+static inline bool
+dt_io_is_staged(void)
+{
+#if PG_VERSION_NUM >= 180000
+	return pgaio_have_staged();
+#else
+	return false;
+#endif
+}
 
 /* 18: a library tells its name and version */
 #ifndef PG_MODULE_MAGIC_EXT

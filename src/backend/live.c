@@ -214,8 +214,15 @@ dt_live_start(bool soon)
 	/* not at server start, since a fork loses the registrations */
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
-	/* is the timer of an earlier statement still set, and soon enough? */
-	if (get_timeout_active(live_timeout) && tick_us <= first_us)
+
+	/*
+	 * Is the timer of an earlier statement still set, and soon enough?  After
+	 * the clock has been set back it is not.  A query would notice that at a
+	 * pause between rows.
+	 */
+	if (get_timeout_active(live_timeout) && tick_us <= first_us &&
+		(!soon || get_timeout_finish_time(live_timeout) <=
+		 GetCurrentTimestamp() + first_us))
 		return;
 	if (!soon)
 		first_us = first_for_rows_us = Max(soonest_of_all(), USUAL_TICK_US);

@@ -101,11 +101,50 @@ next_slice(bool first, bool in_flight, int64 left)
 	return suspended && server_is_stopping() ? 0 : pause;
 }
 
+static bool
+client_has_gone(void)
+{
+	return MyProcPort != NULL && WaitEventSetCanReportClosed() &&
+		!pq_check_connection();
+}
+
+/*
+ * Look for the client if it is time, as CHECK_FOR_INTERRUPTS() would.  Returns
+ * false, and leaves it to the core, if it has gone.
+ */
+static bool
+check_client(void)
+{
+	if (client_has_gone())
+		return false;
+	CheckClientConnectionPending = false;
+	if (client_connection_check_interval > 0)
+		enable_timeout_after(CLIENT_CONNECTION_CHECK_TIMEOUT,
+							 client_connection_check_interval);
+	return true;
+}
+
+/*
+ * Does an interrupt end a pause in which most cannot be served?  The check of
+ * the client connection does not: users could have it every millisecond, and go
+ * on each time.
+ */
+static bool
+ends_pause(void)
+{
+	InterruptPending = false;	/* before the flags are read */
+	return !CheckClientConnectionPending || !check_client() ||
+		QueryCancelPending || ProcDiePending || ClientConnectionLost ||
+		ProcSignalBarrierPending || ParallelMessagePending ||
+		LogMemoryContextPending || dt_recovery_conflict_pending();
+}
+
 DtPauseEnd
 dt_pause_interruptible(bool first, bool in_flight, int64 until)
 {
 	DtPauseEnd	end;
 	bool		latch_set = false;
+	bool		interrupted = false;
 
 	for (;;)
 	{
@@ -123,8 +162,12 @@ dt_pause_interruptible(bool first, bool in_flight, int64 until)
 			latch_set = true;
 		if (InterruptPending)
 		{
-			end = DT_PAUSE_INTERRUPTED;
-			break;
+			interrupted = true;
+			if (ends_pause())
+			{
+				end = DT_PAUSE_INTERRUPTED;
+				break;
+			}
 		}
 		if (dt_blockers_check_release(in_flight))
 		{
@@ -133,16 +176,11 @@ dt_pause_interruptible(bool first, bool in_flight, int64 until)
 		}
 	}
 	dt_account_lock_and_end_pause();
-	if (latch_set)
+	if (interrupted)
+		InterruptPending = true;	/* there may be another reason */
+	if (interrupted || latch_set)
 		SetLatch(MyLatch);
 	return end;
-}
-
-static bool
-client_has_gone(void)
-{
-	return MyProcPort != NULL && WaitEventSetCanReportClosed() &&
-		!pq_check_connection();
 }
 
 bool
@@ -187,12 +225,8 @@ serve_interrupts(bool *known)
 	if (CheckClientConnectionPending)
 	{
 		*known = true;
-		if (client_has_gone())
+		if (!check_client())
 			return false;
-		CheckClientConnectionPending = false;
-		if (client_connection_check_interval > 0)
-			enable_timeout_after(CLIENT_CONNECTION_CHECK_TIMEOUT,
-								 client_connection_check_interval);
 	}
 	if (ProcSignalBarrierPending)
 	{

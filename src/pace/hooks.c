@@ -162,8 +162,8 @@ begin_command(Node *command, bool snapshot_is_new)
 
 /*
  * The statement that the client has just sent, and not one that something
- * within it has analyzed.  In a transaction that has begun, a query is noticed
- * when it runs.
+ * within it has analyzed.  In a transaction that has begun, a query pays when it
+ * runs; but planning it may call functions.
  */
 static pg_noinline void
 member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
@@ -182,7 +182,10 @@ member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 	else
 	{
 		if (dt_transaction_begun)
+		{
+			(void) note_statement(false);
 			return;
+		}
 		begin_statement(true, false);
 	}
 	analyzed_at = GetCurrentStatementStartTimestamp();
@@ -231,6 +234,8 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		dt_grant_object_accessed(access, classId, objectId);
 	else if (function_begins())
 		begin_statement(false, false);
+	else if (MyBackendType == B_BACKEND && IsTransactionState())
+		(void) note_statement(false);	/* Bind plans a query */
 }
 
 static void
@@ -376,7 +381,7 @@ dt_hooks_install(void)
 	prev_emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
 	dt_interrupt_init(dt_pace_at_check, dt_live_after_check);
-	dt_live_init(dt_transaction_wants_check);
+	dt_live_init(dt_pace_wants_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);
 	dt_pace_commit_init();

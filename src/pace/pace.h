@@ -34,8 +34,12 @@ dt_pace_commit_need(bool needed)
 /* Between two rows: make a plan pace, unless it does already. */
 extern void dt_pace_rows_of(QueryDesc *queryDesc);
 
-/* At a check for interrupts, anywhere; called by interrupt.c. */
+/*
+ * At a check for interrupts, anywhere; called by interrupt.c.  And does the timer
+ * of live.c request that?
+ */
 extern void dt_pace_at_check(void);
+extern bool dt_pace_wants_check(int64 owed_us);
 
 /*
  * To be called before and after a member's VACUUM, also after an error.  The

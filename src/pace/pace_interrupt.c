@@ -22,6 +22,7 @@
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
+#include "utils/backend_status.h"
 
 #include "compat.h"
 
@@ -41,7 +42,9 @@ is_working(void)
 	if (ActivePortal != NULL)
 		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
 			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
-	return debug_query_string != NULL || MyBackendType == B_BG_WORKER;
+	return debug_query_string != NULL || MyBackendType == B_BG_WORKER ||
+		MyBEEntry->st_state == STATE_FASTPATH ||
+		MyBEEntry->st_state == STATE_RUNNING;	/* Sync fires triggers */
 }
 
 /*
@@ -67,10 +70,22 @@ extends_relation(void)
 	return found;
 }
 
+/*
+ * A VACUUM that is urgent is not slowed by requests, either.  Called in a signal
+ * handler.
+ */
+bool
+dt_pace_wants_check(int64 owed_us)
+{
+	return !dt_pace_vacuum_is_urgent() && dt_transaction_wants_check(owed_us);
+}
+
 void
 dt_pace_at_check(void)
 {
-	if (!dt_session_active() || !is_working() || extends_relation())
+	/* others wait for reads that this process has prepared and not begun */
+	if (!dt_session_active() || !is_working() || extends_relation() ||
+		dt_io_is_staged())
 		return;
 	dt_pace_commit_need(true);
 	dt_transaction_mark_begun();
