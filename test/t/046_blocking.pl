@@ -6,7 +6,7 @@
 #
 # So a deadlock ends as it does without a limit, for the same session.
 #
-# takes-about: 45 s
+# takes-about: 36 s
 
 use strict;
 use warnings;
@@ -20,8 +20,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our $limit = 4000;    # KB/s
-my $blocks = 1000;    # some two seconds' worth
+our $limit = 5000;    # KB/s
+my $blocks = 1000;    # 1.6 s
 my $bound = 100;      # ms, the default
 my $margin = 500;     # ms, that a busy machine takes longer
 
@@ -373,7 +373,7 @@ at_limit(
 
 	foreach my $case (
 		[ 'between rows', "INSERT INTO t SELECT i, repeat('x', 800) FROM
-			(SELECT i, pg_sleep(0.001) FROM generate_series(1, 2000) i OFFSET 0) q" ],
+			(SELECT i, pg_sleep(0.001) FROM generate_series(1, 1200) i OFFSET 0) q" ],
 		[ 'at a check', "CREATE INDEX ON fresh (($slow_id))" ])
 	{
 		my ($where, $work) = @$case;
@@ -382,7 +382,7 @@ at_limit(
 		hold("BEGIN; $update; $work; COMMIT");
 		my ($in_group, $in_session) = split /\|/, releases();
 		my $before = $dt->session_row($holder)->{blocks_dirtied};
-		$outsider->query("SET lock_timeout = '600ms'");
+		$outsider->query("SET lock_timeout = '400ms'");
 		is($outsider->run($update)->{sqlstate}, '55P03',
 			"$where: an outsider gives up");
 		my $paced_since = time;
@@ -397,8 +397,8 @@ at_limit(
 		$at_full_speed -= $before;
 		diag("$where: $at_full_speed blocks while somebody waits, $paced afterwards");
 		between($at_full_speed * $dt->block_kb,
-			1.3 * 0.6 * $limit, 20 * $limit,
-			"$where: KB in 0.6 s while somebody waits");
+			1.3 * 0.4 * $limit, 20 * $limit,
+			"$where: KB in 0.4 s while somebody waits");
 		between($paced * $dt->block_kb / $paced_s, 0, 1.4 * $limit,
 			"$where: KB/s when nobody does");
 		is($outsider->run($update)->{sqlstate}, '55P03',
@@ -617,7 +617,7 @@ foreach my $case (
 	  foreach 0 .. $#kinds;
 	foreach my $value (@bounds)
 	{
-		my @paced = verdicts($limit, $member_looks, $outsider_looks, $value);
+		my @paced = verdicts(4000, $member_looks, $outsider_looks, $value);
 
 		is($paced[ $_ + 1 ], $expected,
 			"$name, max_blocking_time = $value: $kinds[$_]")

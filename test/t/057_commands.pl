@@ -28,7 +28,7 @@
 # INSERT, REFRESH, CREATE TABLE AS and the PL/pgSQL function are paced between
 # rows.  The others fail here when dirty_throttle.interrupt_pauses is off.
 #
-# takes-about: 70 s
+# takes-about: 45 s
 
 use strict;
 use warnings;
@@ -44,7 +44,7 @@ use Time::HiRes qw(sleep time);
 
 my $n = 100000;        # rows
 my $aim = 2;           # s, which a command takes at its limit
-my $slots = 6;         # commands at the same time
+my $slots = 8;         # commands at the same time
 my $interval = 0.1;    # s, between two looks at all of them
 my $allowance = 0.2;   # s, more than a command may take
 my $beside = $ENV{DT_BESIDE};
@@ -240,10 +240,11 @@ foreach my $case (@cases)
 	}
 }
 
-# Make what the case needs, in a new table.
+# Make what the case needs, in a new table; in that session, without waiting, if
+# one is given.
 sub set_up
 {
-	my ($case) = @_;
+	my ($case, $session) = @_;
 	my $table = 't' . ++$number;
 	my $of_its_own = sub { $_[0] =~ s/\btbl/$table/gr };
 
@@ -251,20 +252,54 @@ sub set_up
 	$case->{table} = $table;
 	$case->{command} = $of_its_own->($case->{sql});
 	$db{other}->query($of_its_own->($case->{publish})) if $case->{publish};
-	$db{ $case->{db} }->query($of_its_own->($case->{setup}))
-	  if $case->{setup};
+	if ($case->{setup})
+	{
+		my $sql = $of_its_own->($case->{setup});
+
+		$session ? $session->send($sql) : $db{ $case->{db} }->query($sql);
+	}
 	$dt->limit($case->{group} => 0);
 	$dt->sql("SELECT set_group_burst('$case->{group}', 0)");
 }
 
+# The same for many, two at a time.
+sub set_up_all
+{
+	my @sessions = ($db{postgres}, $dt->session);
+	my @busy;
+
+	my $wait = sub {
+		my ($case, $s) = @{ shift @busy };
+		my $r = $s->wait;
+
+		die "$case->{name}: $r->{err}" if defined $r->{sqlstate};
+		push @sessions, $s;
+	};
+	foreach my $case (@_)
+	{
+		if ($case->{db} ne 'postgres' || !$case->{setup})
+		{
+			set_up($case);
+			next;
+		}
+		$wait->() unless @sessions;
+		my $s = shift @sessions;
+		set_up($case, $s);
+		push @busy, [ $case, $s ];
+	}
+	$wait->() while @busy;
+}
+
 # ------------------------------------------------------------------ measuring
 
-# Look at all groups: when, what each has used so far, in KB, and whether a
+# Look at their groups: when, what each has used so far, in KB, and whether a
 # member pauses after its transaction.  A worker is found, and seen to have
 # gone, by that, too.
 sub look
 {
 	my ($running) = @_;
+	my $groups = join ', ', map { "'$_->{group}'" } @$running;
+	return unless $groups;
 	my $out = $dt->sql(
 		"SELECT group_name, extract(epoch FROM clock_timestamp()),
 			blocks_dirtied * current_setting('block_size')::int / 1000.0,
@@ -273,7 +308,7 @@ sub look
 				JOIN pg_stat_activity a USING (pid)
 				WHERE s.group_name = g.group_name AND paused_since IS NOT NULL
 				  AND xact_start IS NULL)
-		FROM dirty_throttle_groups g");
+		FROM dirty_throttle_groups g WHERE group_name IN ($groups)");
 	my %row = map { my @f = split /\|/; ($f[0] => \@f) } split /\n/, $out;
 
 	foreach my $case (@$running)
@@ -496,8 +531,19 @@ if ($beside)
 	@workers = ();
 }
 measure_free($_) foreach grep { $_->{own} } @todo;
-set_up($_) foreach @todo;
+set_up_all(@todo);
 $dt->sql('CHECKPOINT');
+
+# First those that run one at a time; then, of the others, one of each half of the
+# list by turns: those that keep the processor busy are close together in it.  Last
+# those that are to be moved soon after they begin, when not so many run.
+my @alone = grep { $_->{alone} } @commands;
+my @moved = grep { $_->{move} } @commands;
+@commands = grep { !$_->{alone} && !$_->{move} } @commands;
+my $middle = int((@commands + 1) / 2);
+@commands = (@alone,
+	(grep { defined } map { @commands[ $_, $_ + $middle ] } 0 .. $middle - 1),
+	@moved);
 run_all(@commands);
 
 $dt->sql("ALTER SYSTEM SET dirty_throttle.autovacuum_group = 'autovacuum'");
@@ -507,7 +553,7 @@ run_all(@workers);
 $dt->set_conf('autovacuum', 'off');
 
 # What took too long did so by fault of the machine's, perhaps.
-foreach (1, 2)
+foreach my $at_once (3, 1)
 {
 	my @again = grep { $_->{took} > longest($_) && !$_->{worker} } @todo;
 
@@ -521,7 +567,7 @@ foreach (1, 2)
 		delete $case->{took};
 	}
 	$dt->sql('CHECKPOINT');
-	$slots = 1;
+	$slots = $at_once;
 	run_all(@again);
 }
 
