@@ -23,6 +23,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -41,6 +42,58 @@ our @EXPORT = qw(at_limit between elapsed_ms median poll_until);
 		  if $ENV{INITDB_TEMPLATE} && @_ == 6 && "@_" eq "initdb -D $_[2] -A trust -N";
 		goto &$run;
 	};
+}
+
+# pg_ctl looks ten times a second whether the server has been started or
+# stopped, in postmaster.pid.  This looks more often, and ends pg_ctl then.
+{
+	my $run = \&PostgreSQL::Test::Utils::system_log;
+
+	no warnings 'redefine';
+	*PostgreSQL::Test::Utils::system_log = sub {
+		my ($dir) = map { $_[$_] =~ /^(-D|--pgdata)$/ ? $_[ $_ + 1 ] : () } 0 .. $#_;
+
+		goto &$run unless $_[0] eq 'pg_ctl' && $_[-1] =~ /^st(art|op)$/ && $dir;
+		print "# Running: @_\n";
+		return _pg_ctl($dir, @_);
+	};
+}
+
+sub _pg_ctl
+{
+	my ($dir, $pg_ctl, @arguments) = @_;
+	my $old = _postmaster_pid($dir);    # of a server that was killed, perhaps
+	my $pid = fork // die "fork: $!";
+
+	if ($pid == 0)
+	{
+		{ exec $pg_ctl, '-s', @arguments }
+		POSIX::_exit(127);
+	}
+	while (waitpid($pid, POSIX::WNOHANG()) == 0)
+	{
+		my $new = _postmaster_pid($dir);
+
+		if ($arguments[-1] eq 'stop'
+			? $old ne '' && $new eq ''
+			: $new ne $old && $new =~ /^(.*\n){7}(ready|standby)/)
+		{
+			kill 'KILL', $pid;
+			waitpid $pid, 0;
+			return 0;
+		}
+		sleep 0.005;
+	}
+	return $?;
+}
+
+sub _postmaster_pid
+{
+	my ($dir) = @_;
+
+	open my $file, '<', "$dir/postmaster.pid" or return '';
+	local $/;
+	return <$file> // '';
 }
 
 # For whatever must happen soon, but has no bound of its own: seconds.

@@ -5,7 +5,7 @@
 #
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
 # expect-in-log: WARNING:  could not open file "dirty_throttle.groups"
-# takes-about: 55 s
+# takes-about: 15 s
 # not-timed
 
 use strict;
@@ -19,7 +19,10 @@ use POSIX qw(mkfifo);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $dt = DirtyThrottle::Life->new('store', init => [ allows_streaming => 1 ]);
+my $dt = DirtyThrottle::Life->new(
+	'store',
+	init => [ allows_streaming => 1 ],
+	conf => 'shared_buffers = 16MB');
 my $node = $dt->node;
 my $dir = $node->data_dir;
 my $file = "$dir/dirty_throttle.groups";

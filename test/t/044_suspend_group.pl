@@ -4,7 +4,7 @@
 # on at once when the group is resumed; nobody else notices anything.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
-# takes-about: 40 s
+# takes-about: 24 s
 
 use strict;
 use warnings;
@@ -44,9 +44,10 @@ sub rows
 	return "SELECT i, repeat('x', 800) FROM generate_series(1, $n) i";
 }
 
-# Statements that take some seconds by themselves, with hardly any work.
+# Statements that take half a second and more by themselves, with hardly any
+# work: 100 ms after they have begun they run.
 my $long_insert = q{INSERT INTO t SELECT i, repeat('x', 800)
-	FROM (SELECT i, pg_sleep(0.001) FROM generate_series(1, 600) i OFFSET 0) q};
+	FROM (SELECT i, pg_sleep(0.001) FROM generate_series(1, 400) i OFFSET 0) q};
 
 sub suspend
 {
@@ -249,11 +250,11 @@ check_resume('soft, then the commit', $s);
 # What is running when it is suspended comes to its end, too.
 $dt->sql('TRUNCATE t');
 $s->send($long_insert);
-sleep 0.2;
+sleep 0.1;
 suspend();
 ok(!$s->finished, 'soft, a statement under way');
 check_suspended('soft, a statement under way', $s, 'after transaction');
-is(count('t'), 600, 'soft, a statement under way: it has done its work');
+is(count('t'), 400, 'soft, a statement under way: it has done its work');
 check_resume('soft, a statement under way', $s);
 
 # A procedure stops after each of its transactions.
@@ -298,7 +299,7 @@ $s->query("SET statement_timeout = '300ms'");
 suspend();
 $s->send('INSERT INTO t VALUES (80)');
 ok($dt->wait_paused($s, 'after transaction'), 'statement_timeout: it stops');
-ok(!$s->finished(0.6), 'statement_timeout: not after a transaction');
+ok(!$s->finished(0.5), 'statement_timeout: not after a transaction');
 $dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
 is($s->wait->{sqlstate}, undef, 'statement_timeout: it has committed');
 $r = $s->run('INSERT INTO t VALUES (81)');
@@ -313,16 +314,16 @@ $s->query('RESET statement_timeout');
 $dt->sql("CREATE TABLE fresh $columns");
 my @running = (
 	[ INSERT => $long_insert ],
-	[ 'a DO loop' => q{DO $$ BEGIN FOR i IN 1..600 LOOP
+	[ 'a DO loop' => q{DO $$ BEGIN FOR i IN 1..400 LOOP
 		INSERT INTO t VALUES (i, repeat('x', 800));
 		PERFORM pg_sleep(0.001); END LOOP; END $$} ],
 	[ 'a scan' => 'SELECT count(*) FROM
-		(SELECT pg_sleep(0.001) FROM generate_series(1, 600) OFFSET 0) q' ],
+		(SELECT pg_sleep(0.001) FROM generate_series(1, 400) OFFSET 0) q' ],
 	[ COPY => q{COPY t FROM PROGRAM
-		'awk "BEGIN { for (i = 0; i < 1000; i++) { printf \"%d\\\\t%0800d\\\\n\", i, 0;
+		'awk "BEGIN { for (i = 0; i < 480; i++) { printf \"%d\\\\t%0800d\\\\n\", i, 0;
 			if (i % 40 == 0) { fflush(); system(\"sleep 0.04\") } } }"'} ],
 	[ 'parallel query' => 'SELECT count(pg_sleep(0.001)) FROM fresh' ]);
-$dt->sql('INSERT INTO fresh ' . rows(1500) . '; CHECKPOINT');
+$dt->sql('INSERT INTO fresh ' . rows(1200) . '; CHECKPOINT');
 foreach my $case (@running)
 {
 	my ($what, $sql) = @$case;
@@ -333,7 +334,7 @@ foreach my $case (@running)
 	$s->query('SET max_parallel_workers_per_gather = '
 		  . ($what =~ /parallel/ ? 2 : 0));
 	$s->send($sql);
-	sleep 0.2;
+	sleep 0.1;
 	ok(!$s->finished, "$name: it runs");
 	suspend(1);
 	check_suspended($name, $s, 'in flight');
@@ -356,7 +357,7 @@ $s->query('RESET max_parallel_workers_per_gather');
 # With the locks that they hold; a soft suspension lets them go on to their end.
 $dt->sql('TRUNCATE t');
 $s->send("BEGIN; UPDATE hot SET n = n + 1; $long_insert; COMMIT");
-sleep 0.2;
+sleep 0.1;
 suspend(1);
 check_suspended('hard, with a lock', $s, 'in flight');
 $outsider->send('UPDATE hot SET n = n + 1');
@@ -365,14 +366,14 @@ suspend();
 ok($outsider->finished(10), 'hard, then soft: it goes on, to its commit');
 $outsider->wait;
 check_suspended('hard, then soft', $s, 'after transaction');
-is(count('t'), 600, 'hard, then soft: it has done its work');
+is(count('t'), 400, 'hard, then soft: it has done its work');
 check_resume('hard, then soft', $s);
 
 # and the other way
 $s->send($long_insert);
-sleep 0.2;
+sleep 0.1;
 suspend();
-ok(!$s->finished(0.2), 'soft: it runs');
+ok(!$s->finished(0.15), 'soft: it runs');
 ok(!defined $dt->session_row($s)->{paused_since}, 'soft: and does not pause');
 suspend(1);
 check_suspended('soft, then hard', $s, 'in flight');
@@ -397,7 +398,7 @@ is(count('t'), 1, 'hard, an idle session: then it does it');
 # statement_timeout
 $idle->query("SET statement_timeout = '600ms'");
 $idle->send($long_insert);
-sleep 0.2;
+sleep 0.1;
 suspend(1);
 ok($dt->wait_paused($idle, 'in flight'), 'hard, statement_timeout: it stops');
 $r = $idle->wait;
@@ -407,7 +408,7 @@ resume();
 
 # VACUUM pauses at checks; these pauses are long then.
 $dt->limit(grp_a => 20000);
-$dt->sql("TRUNCATE t; INSERT INTO t " . rows(6000) . '; CHECKPOINT');
+$dt->sql("TRUNCATE t; INSERT INTO t " . rows(3600) . '; CHECKPOINT');
 my $before = $dt->session_row($s)->{blocks_dirtied};
 $s->send('VACUUM t');
 ok( poll_until(
@@ -417,7 +418,7 @@ suspend(1);
 sleep 0.2;
 $before = $dt->session_row($s)->{blocks_dirtied};
 my $start = time;
-sleep 1;
+sleep 0.6;
 my $percent = 100 * ($dt->session_row($s)->{blocks_dirtied} - $before)
   * $dt->block_kb / (time - $start) / 20000;
 between($percent, 0, 10, 'VACUUM in a group suspended hard: % of the limit');
@@ -428,7 +429,7 @@ between(
 			resume();
 			is($s->wait->{sqlstate}, undef, 'VACUUM resumed: no error');
 		}),
-	0, 6000 * $dt->block_kb / 20000 * 1000 * 1.15 + 1000,
+	0, 3600 * $dt->block_kb / 20000 * 1000 * 1.15 + 1000,
 	'VACUUM resumed: ms');
 $dt->limit(grp_a => 0);
 
@@ -450,7 +451,7 @@ between(
 suspend(1);
 sleep 0.1;
 $before = $dt->group_row('grp_a')->{blocks_dirtied};
-sleep 0.5;
+sleep 0.4;
 is($dt->group_row('grp_a')->{blocks_dirtied}, $before,
 	'suspended hard, under a limit: no block');
 is($dt->session_row($s)->{paused_by}, 'suspend_group', 'and by what');
@@ -469,7 +470,7 @@ at_limit(
 	sub {
 		$dt->limit(grp_b => 0);
 		$dt->limit(grp_b => 20000);
-		return $dt->measure($other, 'INSERT INTO other ' . rows(2500))->{kb_per_s}
+		return $dt->measure($other, 'INSERT INTO other ' . rows(1500))->{kb_per_s}
 		  / 20000 * 100;
 	},
 	'another group');
@@ -559,7 +560,7 @@ foreach my $hard (0, 1)
 
 	$s = $dt->session(group => 'grp_a');
 	$s->send($long_insert);
-	sleep 0.2;
+	sleep 0.1;
 	suspend($hard);
 	ok($dt->wait_paused($s), "$name: it is suspended");
 	$dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
@@ -590,7 +591,7 @@ foreach my $where ('after transaction', 'before a transaction', 'in flight')
 	if ($where eq 'in flight')
 	{
 		$s->send($long_insert);
-		sleep 0.2;
+		sleep 0.1;
 		suspend(1);
 	}
 	else
@@ -625,7 +626,7 @@ sub three_sessions
 	suspend();
 	$three[0]->send('SELECT 1');
 	$three[1]->send($long_insert);
-	sleep 0.2;
+	sleep 0.1;
 	ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
 	suspend(1);
 	ok($dt->wait_paused($three[1], 'in flight'), 'and another one');

@@ -1,7 +1,7 @@
 # The definitions of a standby, and of a standby of a standby, follow those of
 # the primary.
 #
-# takes-about: 45 s
+# takes-about: 32 s
 # not-timed
 #
 # expect-in-log: WARNING:  resource group "announced" does not exist
@@ -28,6 +28,12 @@ $first->sql(
 my $second = $first->standby('second');
 my $third = $second->standby('third');
 my @standbys = ($second, $third);
+
+# The same again, where nothing changes for long.
+my @quiet = (DirtyThrottle::Standby->primary('quiet'));
+$quiet[0]->limit(before => 1000);
+push @quiet, $quiet[0]->standby('quiet_second', backup => 'quiet');
+push @quiet, $quiet[1]->standby('quiet_third', backup => 'quiet', of => $quiet[0]);
 
 is($_->wait_status('following'), 'following', $_->node->name . ' follows')
   foreach @standbys;
@@ -123,31 +129,8 @@ note sprintf('seconds until both standbys had it: median %.2f, worst %.2f',
 	median(@took), $took[-1]);
 cmp_ok(median(@took), '<', 2, 'within two seconds');
 
-# Nobody has asked for long: the change is announced.
-my %questions;
-my %is_quiet;
-poll_until(
-	sub {
-		sleep 5 if %questions;
-		foreach my $standby (@standbys)
-		{
-			my $n = $standby->following->{questions};
-
-			$is_quiet{ $standby->node->name } = $n == ($questions{$standby} // -1);
-			$questions{$standby} = $n;
-		}
-		return !grep { !$_ } values %is_quiet;
-	},
-	60);
-ok($is_quiet{ $_->node->name }, $_->node->name . ' asks less and less often')
-  foreach @standbys;
-{
-	# the first one has asked a moment ago, and does not again for seconds
-	$first->limit(announced => 5);
-	my $took = $second->arrival($first);
-	cmp_ok($took // 99, '<', 2, 'a change arrives all the same');
-	cmp_ok($third->arrival($first) // 99, '<', 2, 'at the other one, too');
-}
+# One that members use below.
+arrives(q{SELECT set_group_dirty_limit('announced', 5)}, 'one more');
 
 # ---------------------------------------------- members, on a hot standby
 
@@ -213,15 +196,16 @@ is($second->wait_status('off'), 'off', 'an island');
 $second->sql(q{SELECT set_group_dirty_limit('before', 7), create_resource_group('own')});
 my $own = $second->ddl;
 $first->limit(before => 8);
-sleep 2;
-is($second->ddl, $own, 'an island has definitions of its own');
-$second->node->restart;
-$second->disconnect;
-is($second->ddl, $own, 'also after a restart');
+my $changed = time;
 is($third->wait_status('failing'), 'failing', 'its standby is told so');
 ok( poll_until(sub { $third->following->{last_error} =~
 			/a standby that has definitions of its own/ }),
 	'in words');
+poll_until(sub { time > $changed + 2 });
+is($second->ddl, $own, 'an island has definitions of its own');
+$second->node->restart;
+$second->disconnect;
+is($second->ddl, $own, 'also after a restart');
 $second->sql('ALTER SYSTEM RESET dirty_throttle.follow_primary');
 $second->sql('SELECT pg_reload_conf()');
 ok(defined $second->arrival($first), 'it follows again, although it was changed later');
@@ -229,6 +213,9 @@ ok(defined $third->arrival($first, 60), 'and so does its standby');
 
 # -------------------------------------- a role that comes after its grant
 
+# It has asked a moment ago, and so it does not take long to ask again.
+$first->limit(before => 9);
+$second->arrival($first);
 $second->sql('SELECT pg_wal_replay_pause()');
 poll_until(sub { $second->sql('SELECT pg_get_wal_replay_pause_state()') eq 'paused' });
 $first->sql(q{CREATE ROLE late LOGIN; SELECT grant_group_use('before', 'late')});
@@ -288,6 +275,39 @@ ok( poll_until(
 $second->sql('ALTER SYSTEM RESET dirty_throttle.primary_conninfo');
 $second->sql('SELECT pg_reload_conf()');
 
+# ----------------------------------------------- where nothing has changed
+
+# It has not asked for five seconds: the times between its questions have
+# doubled.  After 8, 16 or 30 s it asks again, but not in the next two seconds.
+sub is_quiet
+{
+	my ($standby) = @_;
+	my $age = $standby->sql(
+		'SELECT extract(epoch FROM clock_timestamp() - last_success) FROM dirty_throttle_following');
+
+	return $age >= 5 && !grep { $age > $_ - 2 && $age < $_ + 0.5 } 8, 16, 30;
+}
+
+# So a change has to be announced.
+sub check_announced
+{
+	my ($primary, @followers) = @quiet;
+
+	poll_until(sub { !grep { !is_quiet($_) } @followers }, 60);
+	ok(is_quiet($_), $_->node->name . ' asks less and less often')
+	  foreach @followers;
+	$primary->limit(announced => 5);
+	my $took = $followers[0]->arrival($primary);
+	cmp_ok($took // 99, '<', 2, 'a change arrives all the same');
+	cmp_ok($followers[1]->arrival($primary) // 99, '<', 2, 'at the other one, too');
+
+	foreach my $server (reverse @quiet)
+	{
+		is($server->crashes, '', 'no crash');
+		$server->stop('immediate');
+	}
+}
+
 # -------------------------------------------- who restarts, and who is gone
 
 {
@@ -295,6 +315,10 @@ $second->sql('SELECT pg_reload_conf()');
 
 	$second->sql("SELECT pg_cancel_backend($pid), pg_terminate_backend($pid)");
 	is($second->wait_status('no process'), 'no process', 'the process is terminated');
+
+	# that takes some seconds
+	check_announced();
+
 	is($second->wait_status('following'), 'following', 'and is started again');
 	isnt($second->following->{pid}, $pid, 'as another one');
 }
@@ -306,7 +330,8 @@ $second->node->stop;
 is($third->wait_status('failing'), 'failing', 'the server that was asked is gone');
 my $since = $third->following->{failing_since};
 my $mark = $third->log_mark;
-sleep 6;
+my $asked = $third->following->{questions};
+ok(poll_until(sub { $third->following->{questions} >= $asked + 2 }), 'it asks again and again');
 is($third->following->{failing_since}, $since, 'failing since');
 is(() = $third->log_since($mark) =~ /resource groups do not follow/g,
 	0, 'that was logged once, and not again');

@@ -4,7 +4,7 @@
 #
 # DT_ROUNDS in the environment is how many conversations are changed at random.
 #
-# takes-about: 120 s
+# takes-about: 45 s
 # not-timed
 #
 # A standby that is restarted replays once more that a database is dropped:
@@ -19,6 +19,7 @@ use DirtyThrottle;
 use DirtyThrottle::FakeServer;
 use DirtyThrottle::Life;
 use DirtyThrottle::Standby;
+use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
@@ -31,12 +32,80 @@ $primary->sql(
 	q{SELECT set_group_dirty_limit('batch', 1000), set_group_wal_limit('batch', 7),
 		create_resource_group('other'), set_group_mode('other', 'observe');
 	  CREATE ROLE etl; SELECT grant_group_use('batch', 'etl')});
-my $standby = $primary->standby('standby');
-is($standby->wait_status('following'), 'following', 'it follows');
 my $line = $primary->sql('SHOW dirty_throttle.definitions');
 my $expected = $primary->ddl;
-my $pid = $standby->following->{pid};
-my $fake = DirtyThrottle::FakeServer->new;
+
+# Several standbys, each with a server of its own that it asks: what takes long
+# for one of them, the others do not wait for.
+my @lanes = map {
+	{
+		standby => $primary->standby($_, backup => 'for_all'),
+		fake => DirtyThrottle::FakeServer->new
+	}
+} qw(standby second third computes);
+my $computes = pop @lanes;
+my ($standby, $fake) = @{ $lanes[0] }{qw(standby fake)};
+
+foreach my $lane (@lanes, $computes)
+{
+	is($lane->{standby}->wait_status('following'), 'following', 'it follows');
+	$lane->{pid} = $lane->{standby}->following->{pid};
+}
+
+# Run these jobs, each on the next standby that is free, or in their order on
+# the one lane that is given.  A job is
+#	says       what the other server says, if that is to be asked
+#	conninfo   for that
+#	done       code with the lane: has it come to its end?
+#	timeout    it should before that, seconds
+#	end        code with the lane and whether it has
+sub begin_jobs
+{
+	my ($lanes, @jobs) = @_;
+
+	$_->{jobs} = \@jobs foreach @$lanes;
+}
+
+sub begin_job
+{
+	my ($lane, $job) = @_;
+
+	$lane->{job} = $job;
+	$lane->{started} = time;
+	$lane->{served} = -1;
+	return unless $job->{says};
+	$lane->{served} = $lane->{fake}->served;
+	$lane->{fake}->says(%{ $job->{says} });
+	$lane->{standby}->follow($lane->{fake}->conninfo($job->{conninfo}));
+}
+
+sub wait_for_jobs
+{
+	poll_until(
+		sub {
+			my $busy = 0;
+
+			foreach my $lane (@lanes, $computes)
+			{
+				if (my $job = $lane->{job})
+				{
+					my $done = $lane->{fake}->served > $lane->{served}
+					  && $job->{done}->($lane);
+
+					if ($done || time > $lane->{started} + $job->{timeout})
+					{
+						delete $lane->{job};
+						$job->{end}->($lane, $done);
+					}
+				}
+				begin_job($lane, shift @{ $lane->{jobs} })
+				  if !$lane->{job} && @{ $lane->{jobs} // [] };
+				$busy = 1 if $lane->{job};
+			}
+			return !$busy;
+		},
+		500);
+}
 
 # A line with another checksum, as that of the library: CRC-32C.
 sub crc32c
@@ -174,34 +243,35 @@ my @cases = (
 	[ 'says that it has even more', qr/out of range/,
 		greeting => greeting(), answer => answer(edited(qr/groups=2/, 'groups=2000000000')) ]);
 
-# Each must be seen as what it is.  A good answer comes in between, so that no
-# problem is taken for the next one.
-sub check
+# Each must be seen as what it is.
+sub check_job
 {
 	my ($what, $problem, %script) = @_;
-	my $error;
 
-	$fake->says(%script);
-	$standby->follow($fake->conninfo);
-	poll_until(
-		sub {
-			$error = $standby->following->{last_error} // '';
-			return $error =~ $problem;
+	return {
+		says => \%script,
+		timeout => 40,
+		done => sub {
+			my ($lane) = @_;
+
+			$lane->{error} = $lane->{standby}->following->{last_error} // '';
+			return $lane->{error} =~ $problem;
 		},
-		40);
-	like($error, $problem, "the other server $what");
-	is($standby->following->{status}, 'failing', "it $what: the view says so");
-	is($standby->ddl, $expected, "it $what: nothing has changed");
+		end => sub {
+			my ($lane) = @_;
+
+			like($lane->{error}, $problem, "the other server $what");
+			is($lane->{standby}->following->{status}, 'failing', "it $what: the view says so");
+			is($lane->{standby}->ddl, $expected, "it $what: nothing has changed");
+		}
+	};
 }
 
-foreach my $case (@cases)
-{
-	my ($what, $problem, %script) = @$case;
-
-	check($what, $problem, %script);
-}
+my @case_jobs = map { check_job(@$_) } @cases;
 
 # ------------------------------------------------------------- without an end
+
+my @flood_jobs;
 
 foreach my $flood (
 	[ 'rows', row_description(1), row('x' x 1000), qr/more than one row/ ],
@@ -213,11 +283,132 @@ foreach my $flood (
 	[ 'errors', '', error_message('ERROR', 'XX000', 'again'), qr/^the server answers: again$/ ])
 {
 	my ($what, $begin, $then, $problem) = @$flood;
-
-	check("sends $what without an end", $problem,
+	my $job = check_job("sends $what without an end", $problem,
 		greeting => greeting(), answer => $begin, then => $then);
-	cmp_ok(memory_mb($pid), '<', 350, "it sends $what: MB of memory");
+	my $end = $job->{end};
+
+	$job->{end} = sub {
+		my ($lane) = @_;
+
+		$end->($lane);
+		cmp_ok(memory_mb($lane->{pid}), '<', 350, "it sends $what: MB of memory");
+	};
+	push @flood_jobs, $job;
 }
+
+# --------------------------------------------------------------- at random
+
+my @good = (greeting(), answer($line));
+my $alive = 1;
+my $same = 1;
+my @random_jobs;
+
+srand($ENV{DT_SEED} // time);
+note "seed " . srand;
+foreach my $round (1 .. $rounds)
+{
+	my @said = @good;
+
+	foreach (1 .. 1 + int rand 4)
+	{
+		my $which = rand(4) < 1 ? 0 : 1;
+		my $at = int rand length $said[$which];
+		my $kind = int rand 4;
+
+		if ($kind == 0) { substr($said[$which], $at, 1) = chr int rand 256 }
+		elsif ($kind == 1) { substr($said[$which], $at, int rand 8) = '' }
+		elsif ($kind == 2)
+		{
+			substr($said[$which], $at, 0) = join '',
+			  map { chr int rand 256 } 1 .. 1 + int rand 8;
+		}
+		else { substr($said[$which], $at, 4) = pack 'N', int rand 2**32 }
+	}
+	push @random_jobs, {
+		says => { greeting => $said[0], answer => $said[1], then => 'close' },
+		timeout => 30,
+		done => sub { 1 },
+		end => sub {
+			my ($lane, $done) = @_;
+
+			$alive = 0 unless $done;
+			$same = 0 unless $lane->{standby}->ddl eq $expected;
+		}
+	};
+}
+
+# ------------------------------------------- a call of libpq without an end
+
+# A restart in the background: the file will have its exit status and how many
+# milliseconds it has taken.
+sub begin_restart
+{
+	my ($dt) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/restart';
+
+	$dt->disconnect;
+	if (!(fork // die "fork: $!"))
+	{
+		# another program, which inherits no pipes of psql
+		{
+			exec $^X, '-MTime::HiRes=time', '-e', q{
+				my $file = shift;
+				my $start = time;
+
+				system @ARGV;
+				open my $result, '>', "$file.new" or die;
+				print $result "$? ", 1000 * (time - $start), "\n";
+				close $result;
+				rename "$file.new", $file;
+			}, $file, 'pg_ctl', '-s', '-w', '-D', $dt->node->data_dir, '-l',
+			  $dt->node->logfile, 'restart';
+		}
+		POSIX::_exit(127);
+	}
+	return $file;
+}
+
+# A proof of the password by so many iterations takes half an hour.
+my $restart;
+my $problem = qr/libpq did not return within 15 s/;
+my @compute_jobs = (
+	{
+		says => { greeting => scram_greeting(), scram => 2147483647 },
+		conninfo => 'password=x',
+		timeout => 80,
+		done => sub {
+			my ($lane) = @_;
+			my $row = $lane->{standby}->following;
+
+			return $lane->{standby}->log_since(0) =~ $problem
+			  && $row->{status} eq 'failing' && ($row->{pid} // 0) != $lane->{pid};
+		},
+		end => sub {
+			my ($lane) = @_;
+
+			like($lane->{standby}->log_since(0), $problem,
+				'a server that makes libpq compute: the process gives up');
+			is($lane->{standby}->following->{status}, 'failing', 'and is started again');
+			is($lane->{standby}->following->{last_error},
+				'libpq did not return', 'the view tells');
+		}
+	},
+	{
+		timeout => 20,
+		done => sub { $_[0]{fake}->busy },
+		end => sub { $restart = begin_restart($_[0]{standby}) }
+	});
+
+# What takes longest begins first.
+begin_jobs([$computes], @compute_jobs);
+begin_jobs(
+	\@lanes,
+	check_job('says a byte now and then', qr/no answer within 15 s/,
+		greeting => greeting(), answer => answer($line), drip => 0.2),
+	reverse(@flood_jobs), @random_jobs, @case_jobs);
+wait_for_jobs();
+ok($alive, "$rounds conversations that were changed at random: it asks on");
+ok($same, 'and nothing has changed');
 
 # ------------------------------------------------------------------ passwords
 
@@ -254,8 +445,8 @@ $fake->says(
 	}
 }
 
-# What libpq takes for something else, and would show.
-foreach my $conninfo (
+# What libpq takes for something else, and would show: one for each standby.
+my @malformed = (
 	"host=localhost password=my $password",
 	"postgresql://u:my\@$password\@localhost/",
 	"postgresql://u:my\@$password\@localhost:1/",
@@ -266,84 +457,57 @@ foreach my $conninfo (
 	"postgresql://u:1\@localhost?pass=$password",
 	"postgresql://u:my\@$password/x\@localhost",
 	"postgresql://u:my\@localhost,$password\@localhost/",
-	"postgresql://u:my\@localhost,$password/x\@localhost:1/")
+	"postgresql://u:my\@localhost,$password/x\@localhost:1/");
+while (my @now = splice @malformed, 0, scalar @lanes)
 {
-	$standby->sql("ALTER SYSTEM SET dirty_throttle.primary_conninfo = "
-		  . $standby->sql("SELECT quote_literal(\$\$$conninfo\$\$)"));
-	my $questions = $standby->following->{questions};
-	$standby->sql('SELECT pg_reload_conf()');
-	poll_until(sub { $standby->following->{questions} > $questions }, 20);
+	my @asked = @lanes[ 0 .. $#now ];
+
+	foreach my $i (0 .. $#now)
+	{
+		my $dt = $asked[$i]{standby};
+
+		$dt->sql("ALTER SYSTEM SET dirty_throttle.primary_conninfo = "
+			  . $dt->sql("SELECT quote_literal(\$\$$now[$i]\$\$)"));
+		$asked[$i]{questions} = $dt->following->{questions};
+		$dt->sql('SELECT pg_reload_conf()');
+	}
+	poll_until(
+		sub {
+			!grep { $_->{standby}->following->{questions} <= $_->{questions} } @asked;
+		},
+		20);
 	sleep 0.2;
-	my $row = $standby->following;
-	is($row->{status}, 'failing', "malformed: $conninfo");
-	unlike(join(' ', map { $_ // '' } %$row), qr/\Q$password/, 'nothing of it is shown');
-	my $r = $standby->session->run("SELECT create_resource_group('x')");
-	unlike($r->{err}, qr/\Q$password/, 'nor in an error');
+	foreach my $i (0 .. $#now)
+	{
+		my $dt = $asked[$i]{standby};
+		my $row = $dt->following;
+
+		is($row->{status}, 'failing', "malformed: $now[$i]");
+		unlike(join(' ', map { $_ // '' } %$row), qr/\Q$password/, 'nothing of it is shown');
+		my $r = $dt->session->run("SELECT create_resource_group('x')");
+		unlike($r->{err}, qr/\Q$password/, 'nor in an error');
+	}
 }
 
 # The server itself logs statements, and parameters that a reload has changed.
 is( join("\n",
 		grep { /\Q$password/ && !/ statement: |parameter "\S+" changed to/ }
-		  split /\n/, $standby->log_since(0)),
+		  split /\n/, join '', map { $_->{standby}->log_since(0) } @lanes),
 	'', 'nor in the log');
 
-# --------------------------------------------------------------- at random
-
-my @good = (greeting(), answer($line));
-my $alive = 1;
-my $same = 1;
-
-srand($ENV{DT_SEED} // time);
-note "seed " . srand;
-foreach my $round (1 .. $rounds)
+foreach my $lane (@lanes)
 {
-	my @said = @good;
-	my $served = $fake->served;
-
-	foreach (1 .. 1 + int rand 4)
-	{
-		my $which = rand(4) < 1 ? 0 : 1;
-		my $at = int rand length $said[$which];
-		my $kind = int rand 4;
-
-		if ($kind == 0) { substr($said[$which], $at, 1) = chr int rand 256 }
-		elsif ($kind == 1) { substr($said[$which], $at, int rand 8) = '' }
-		elsif ($kind == 2)
-		{
-			substr($said[$which], $at, 0) = join '',
-			  map { chr int rand 256 } 1 .. 1 + int rand 8;
-		}
-		else { substr($said[$which], $at, 4) = pack 'N', int rand 2**32 }
-	}
-	$fake->says(greeting => $said[0], answer => $said[1], then => 'close');
-	$standby->follow($fake->conninfo);
-	$alive = 0 unless poll_until(sub { $fake->served > $served }, 30);
-	$same = 0 unless $standby->ddl eq $expected;
-	last unless $alive && $same;
+	is($lane->{standby}->following->{pid}, $lane->{pid}, 'all that was one process');
+	cmp_ok(memory_mb($lane->{pid}), '<', 350, 'MB of memory');
 }
-ok($alive, "$rounds conversations that were changed at random: it asks on");
-ok($same, 'and nothing has changed');
-is($standby->following->{pid}, $pid, 'all that was one process');
-cmp_ok(memory_mb($pid), '<', 350, 'MB of memory');
 
-check('could not take all itself', qr/a standby for which dirty_throttle.max_groups is too small/,
-	greeting => greeting(),
-	answer => answer(line($line =~ s/change=\K(\d+)/$1 + 1/er =~ s/complete=1/complete=0/r)));
-
-# ------------------------------------------- a call of libpq without an end
-
-# A proof of the password by so many iterations takes half an hour.
-$fake->says(greeting => scram_greeting(), scram => 2147483647);
-$standby->follow($fake->conninfo('password=x'));
-ok( poll_until(sub { $standby->log_since(0) =~ /libpq did not return within 15 s/ }, 40),
-	'a server that makes libpq compute: the process gives up');
-is($standby->wait_status('failing'), 'failing', 'and is started again');
-is($standby->following->{last_error}, 'libpq did not return', 'the view tells');
-poll_until(sub { $fake->busy }, 20);
-$standby->disconnect;
-cmp_ok(elapsed_ms(sub { $standby->node->restart }), '<', 30000,
-	'a restart does not wait for that');
-$standby->disconnect;
+begin_jobs(
+	[ $lanes[0] ],
+	check_job('could not take all itself',
+		qr/a standby for which dirty_throttle.max_groups is too small/,
+		greeting => greeting(),
+		answer => answer(line($line =~ s/change=\K(\d+)/$1 + 1/er =~ s/complete=1/complete=0/r))));
+wait_for_jobs();
 
 # --------------------------- slow: a server that says a byte now and then
 
@@ -355,14 +519,12 @@ sub slow
 	ok( poll_until(
 			sub {
 				return 0 unless $fake->busy;
-				sleep 0.5;
+				sleep 0.3;
 				return $fake->busy;
 			},
 			10),
 		'a question is under way');
 }
-check('says a byte now and then', qr/no answer within 15 s/,
-	greeting => greeting(), answer => answer($line), drip => 0.2);
 {
 	my $ms;
 
@@ -407,9 +569,21 @@ $standby->disconnect;
 $standby->node->restart;
 like($standby->ddl, qr/'batch', 2000/, 'they are there after a restart');
 
-is($_->crashes, '', 'no crash') foreach $primary, $standby;
-unlike($standby->log_since(0), qr/background worker "dirty_throttle follower".*(signal|exit code (?!1\b))/,
-	'the process has never crashed');
-$fake->stop;
-$standby->stop;
+# The other one has been restarted by now.
+my $patience = 60;
+ok(poll_until(sub { -e $restart }, $patience), 'a restart of one that computes');
+my ($status, $ms) = split ' ', slurp_file($restart);
+is($status, 0, 'it succeeds');
+cmp_ok($ms, '<', 30000, 'a restart does not wait for that');
+$computes->{standby}->node->_update_pid(1);
+
+is($_->crashes, '', 'no crash') foreach $primary, map { $_->{standby} } @lanes, $computes;
+foreach my $lane (@lanes, $computes)
+{
+	unlike($lane->{standby}->log_since(0),
+		qr/background worker "dirty_throttle follower".*(signal|exit code (?!1\b))/,
+		'the process has never crashed');
+	$lane->{fake}->stop;
+	$lane->{standby}->stop($lane == $lanes[0] ? 'fast' : 'immediate');
+}
 $primary->finish;

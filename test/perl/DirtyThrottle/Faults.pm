@@ -21,8 +21,6 @@ our @EXPORT = qw($DEFINED clear_fault set_fault slurp_hex trace);
 # The groups that define_groups() defines.
 our $DEFINED = 'grp_a=12288.5 grp_b=0 grp_c=3072';
 
-my $fault;
-
 # The log has the SQLSTATE.
 sub new
 {
@@ -31,6 +29,7 @@ sub new
 
 	return $class->SUPER::new(
 		$name, conf => qq{
+shared_buffers = 16MB
 restart_after_crash = on
 log_line_prefix = '%m [%p] %e '
 $conf});
@@ -74,7 +73,7 @@ sub preload
 {
 	my ($self) = @_;
 
-	$fault = PostgreSQL::Test::Utils::tempdir_short() . '/fault';
+	my $fault = PostgreSQL::Test::Utils::tempdir_short() . '/fault';
 	my $library = compile_library("$FindBin::RealBin/../fault/fault.c", "$fault.so");
 
 	return 0 unless $library && $Config{osname} eq 'linux';
@@ -84,10 +83,12 @@ sub preload
 	return 1;
 }
 
-# From now on calls number $first to $last meet this; see fault.c.
+# From now on calls number $first to $last meet this; see fault.c.  For servers
+# that were started with the present value of DT_FAULT in the environment.
 sub set_fault
 {
 	my ($first, $last, $action, $errno) = @_;
+	my $fault = $ENV{DT_FAULT};
 
 	unlink "$fault.trace";
 	open my $f, '>', "$fault.new" or die "$fault.new: $!";
@@ -98,14 +99,16 @@ sub set_fault
 
 sub clear_fault
 {
-	unlink $fault;
+	unlink $ENV{DT_FAULT};
 }
 
 # The calls since the last set_fault(): 'write tmp', ...
 sub trace
 {
-	return () unless -e "$fault.trace";
-	return map { s/ +/ /r =~ s/ +$//r } split /\n/, slurp_file("$fault.trace");
+	my $file = "$ENV{DT_FAULT}.trace";
+
+	return () unless -e $file;
+	return map { s/ +/ /r =~ s/ +$//r } split /\n/, slurp_file($file);
 }
 
 1;

@@ -105,7 +105,24 @@ sub compile_library
 sub gone
 {
 	my ($pid) = @_;
-	return !kill(0, $pid) || `ps -o stat= -p $pid` =~ /^\s*(Z|$)/;
+
+	return 1 unless kill 0, $pid;
+	return `ps -o stat= -p $pid` =~ /^\s*(Z|$)/ unless -d '/proc/self';
+	open my $file, '<', "/proc/$pid/stat" or return 1;
+	return (<$file> // '') =~ /^(.*\) Z |$)/;
+}
+
+# After a kill of the postmaster, when all its processes have gone: there may be
+# nobody who buries it soon; then its lock files would be taken for a living
+# one's.
+sub bury
+{
+	my ($self, $pid) = @_;
+	my $node = $self->node;
+
+	poll_until(sub { !kill 0, $pid }, 0.5)
+	  or unlink $node->data_dir . '/postmaster.pid',
+	  $node->host . '/.s.PGSQL.' . $node->port . '.lock';
 }
 
 # Wait until nobody is a member and nothing is owed; the groups that are

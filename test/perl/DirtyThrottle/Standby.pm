@@ -32,17 +32,23 @@ sub primary
 
 # A new standby of this server, from a backup.  Options:
 #	conf       lines for postgresql.conf
+#	backup     the name of a backup, which is made when there is none,
+#	of         and of which server, if it is not of this one
 #	no_start   only configure it
 sub standby
 {
 	my ($self, $name, %opt) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	my $backup = "for_$name";
+	my $backup = $opt{backup} // "for_$name";
+	my $source = ($opt{of} // $self)->node;
 
-	$self->node->backup($backup);
-	$node->init_from_backup($self->node, $backup, has_streaming => 1);
+	$source->backup($backup) unless -d $source->backup_dir . "/$backup";
+	$node->init_from_backup($source, $backup);
+	$node->enable_streaming($self->node);
 	# of a server that was a standby itself
 	$node->adjust_conf('postgresql.auto.conf', 'primary_conninfo', undef);
+	# when the other server has been away
+	$node->append_conf('postgresql.conf', 'wal_retrieve_retry_interval = 200ms');
 	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
 	$node->start unless $opt{no_start};
 	return (ref $self)->over($node);
