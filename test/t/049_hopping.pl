@@ -5,7 +5,7 @@
 # ends, leaves a debt to the group.  And many small debts that were left do
 # not starve who comes after them.
 #
-# takes-about: 18 s
+# takes-about: 25 s
 
 use strict;
 use warnings;
@@ -336,12 +336,12 @@ between($dt->group_row('a')->{debt_kb},
 	'and leaves its debt to the group: KB');
 $_->terminate foreach $app, $chooser, $batch;
 
-# Hundreds of sessions that end in debt.  They weigh no more than the one that
+# A thousand sessions that end in debt.  They weigh no more than the one that
 # comes after them: it gets half of the rate.
 $dt->set_conf('dirty_throttle.max_commit_pause', 0);
 $dt->set_conf('dirty_throttle.transaction_grace', '10s');
 my $left_limit = 100;
-my $sessions = 400;
+my $sessions = 1000;
 my $left_start = time;
 fresh_limits($left_limit);
 foreach (1 .. $sessions / 2)
