@@ -172,7 +172,7 @@ foreach my $n (0 .. $#crowd)
 my $blocks_of = q{SELECT extract(epoch FROM clock_timestamp()), blocks_dirtied,
 	paused_processes FROM dirty_throttle_groups WHERE group_name = 'crowd'};
 poll_until(sub { (split /\|/, $dt->sql($blocks_of))[2] > 0.9 * @crowd });
-sleep 2;
+sleep 4;
 my ($from, $blocks_from) = split /\|/, $dt->sql($blocks_of);
 sleep 6;
 my ($to, $blocks_to) = split /\|/, $dt->sql($blocks_of);
