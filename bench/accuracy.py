@@ -412,6 +412,8 @@ def evaluate(cell, curve, sessions, settled, window):
     cell.worst_100ms = steady.worst(0.1)
 
     charges = cell.blocks / cell.sessions / BATCH.get(cell.kind, 1)
+    # a pause pays for a block at least
+    apart = KB_PER_BLOCK * cell.sessions / cell.limit / 2
     if len(sessions) != cell.sessions:
         cell.by = 'failed: %d sessions were seen' % len(sessions)
         cell.rate = cell.jain = None
@@ -419,9 +421,9 @@ def evaluate(cell, curve, sessions, settled, window):
         cell.by = 'blocks'
         cell.rate = cell.plain
         cell.jain = measure.jain([s.blocks() for s in sessions])
-    elif all(s.steps() >= 3 for s in sessions):
+    elif all(len(s.charges(apart)) >= 3 for s in sessions):
         cell.by = 'charges'
-        rates = [s.charge_to_charge() for s in sessions]
+        rates = [s.charge_to_charge(apart) for s in sessions]
         cell.rate = sum(rates)
         cell.jain = measure.jain(rates)
     else:

@@ -99,24 +99,34 @@ class Curve:
                          / (self.times[j] - start))
         return result * KB_PER_BLOCK
 
-    def charge_to_charge(self):
-        """KB/s between the first and the last increase, or None.
+    def charges(self, apart):
+        """[(time, blocks)] of the increases; those that follow within less
+        than that many seconds belong to the one before."""
+        result = []
+        last = None
+        for i in range(1, len(self.times)):
+            n = self.counts[i] - self.counts[i - 1]
+            if n <= 0:
+                continue
+            if last is not None and self.times[i] - last < apart:
+                result[-1] = (result[-1][0], result[-1][1] + n)
+            else:
+                result.append((self.times[i], n))
+            last = self.times[i]
+        return result
+
+    def charge_to_charge(self, apart):
+        """KB/s between the first and the last charge, or None.
 
         For a session that does little else than sleep: it is charged, then
         pauses for as long as that costs.  So the last charge, whose pause has
         not ended, does not count.
         """
-        steps = [(self.times[i], self.counts[i] - self.counts[i - 1])
-                 for i in range(1, len(self.times))
-                 if self.counts[i] > self.counts[i - 1]]
-        if len(steps) < 2:
+        charges = self.charges(apart)
+        if len(charges) < 2:
             return None
-        return (sum(n for _, n in steps[:-1]) * KB_PER_BLOCK
-                / (steps[-1][0] - steps[0][0]))
-
-    def steps(self):
-        return sum(1 for i in range(1, len(self.counts))
-                   if self.counts[i] > self.counts[i - 1])
+        return (sum(n for _, n in charges[:-1]) * KB_PER_BLOCK
+                / (charges[-1][0] - charges[0][0]))
 
     def every(self, period):
         """[(time, KB/s since the last point)], with points about this far
