@@ -179,12 +179,9 @@ foreach my $victim (qw(in_flight after running checkpointer))
 	$_->quit foreach values %$s;
 	$dt->disconnect;
 
-	# Its shared memory is in use until the last one has gone.  In a container
-	# there may be nobody who buries the postmaster; then its lock file would
-	# be taken for a living one's.
+	# Its shared memory is in use until the last one has gone.
 	poll_until(sub { !grep { !gone($_) } @others });
-	poll_until(sub { !kill 0, $postmaster }, 10)
-	  or unlink $node->data_dir . '/postmaster.pid';
+	$dt->bury($postmaster);
 	$node->start;
 	is($dt->crashes($mark), '', 'no PANIC');
 	check_recovered('kill -9 of the postmaster');
