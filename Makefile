@@ -67,6 +67,12 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 $(OBJS) $(OBJS:.o=.bc) $(LIBPQ_MODULE).o: $(wildcard src/*.h src/*/*.h)
 
+# Within the library, calls need no detour by which another library could
+# replace a function.  From 16 on the server's own flags see to that.
+ifeq ($(PORTNAME)-$(MAJORVERSION),linux-15)
+SHLIB_LINK += -Wl,-Bsymbolic
+endif
+
 # the server can tell which release it has loaded, from 18 on
 version := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control)
 src/dirty_throttle.o src/dirty_throttle.bc: override CPPFLAGS += -DDT_VERSION='"$(version)"'

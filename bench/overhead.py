@@ -34,11 +34,12 @@ timer that charges a running statement, at most a thousand times a second, is
 not counted there. Even so equal runs differ, by up to 1 %. So callgrind's counts
 are taken apart, too: *own* is what the library's functions execute themselves
 and in the functions of the core that they call, less what the core would have
-done without them (standard_ExecutorRun() and the like, the plan's nodes). To
-set that timer again is not in it either, but given apart: under valgrind nearly
-every statement finds that it has expired. A target holds for the totals where
-equal runs differ by less than the difference and by less than the target,
-otherwise for the library's own part. overhead_functions.csv has each function.
+done without them (standard_ExecutorRun() and the like, the plan's nodes, the
+check of the stack's depth at the first row). To set that timer again is not in
+it either, but given apart: under valgrind nearly every statement finds that it
+has expired. A target holds for the totals where equal runs differ by less than
+the difference and by less than the target, otherwise for the library's own
+part. overhead_functions.csv has each function.
 """
 
 import contextlib
@@ -111,12 +112,13 @@ LIBRARY = 'dirty_throttle.so'
 FEW = 6                         # ratios: too few for an interval
 
 # In src/backend/live.c, where a statement sets the timer.
-TIMER = [('dt_live_start', 'enable_timeout_at'),
-         ('dt_live_start', 'GetCurrentTimestamp')]
+TIMER = [('start_timer', 'enable_timeout_at'),
+         ('start_timer', 'GetCurrentTimestamp')]
 
 # What the library calls because the core wanted it called.  Functions without
 # a name are static ones of a stripped server: the plan's nodes.
-PASSED_THROUGH = re.compile(r"standard_|Exec|0x|\(below main\)|\?\?\?")
+PASSED_THROUGH = re.compile(
+    r"standard_|Exec|check_stack_depth|0x|\(below main\)|\?\?\?")
 
 
 def seconds(mode):

@@ -178,7 +178,7 @@ dt_account_lock_and_follow(void)
 }
 
 /* Is what this process knows of its membership up to date? */
-static bool
+static inline bool
 is_known(void)
 {
 	return my->group != NULL && is_followed();
@@ -187,7 +187,8 @@ is_known(void)
 bool
 dt_account_is_suspended(bool in_flight)
 {
-	return is_known() && dt_group_is_suspended(my->group, in_flight);
+	return my->group != NULL && dt_group_is_suspended(my->group, in_flight) &&
+		is_followed();
 }
 
 int64
@@ -203,15 +204,18 @@ dt_account_threshold(DtResource resource)
 	return my->usage[resource].threshold;
 }
 
+/* Has this process used something since its last charge? */
+static inline bool
+has_uncharged(void)
+{
+	return dt_account_counter(DT_DIRTY) != my->usage[DT_DIRTY].charged_up_to ||
+		dt_account_counter(DT_WAL) != my->usage[DT_WAL].charged_up_to;
+}
+
 bool
 dt_account_has_used(void)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
-		if (dt_account_counter(r) != my->usage[r].charged_up_to)
-			return true;
-	return !is_known();
+	return has_uncharged() || !is_known();
 }
 
 bool
@@ -236,18 +240,25 @@ dt_account_is_settled(void)
 	return !my->pause_is_due && !dt_account_has_used();
 }
 
-bool
-dt_account_is_current(void)
+static inline bool
+is_current(void)
 {
 	return is_known() &&
 		pg_atomic_read_u32(&my->group->generation) == my->generation;
 }
 
 bool
+dt_account_is_current(void)
+{
+	return is_current();
+}
+
+bool
 dt_account_is_quiet(void)
 {
-	return dt_account_is_settled() && dt_account_is_current() &&
-		my->group->suspended_since == 0 && !dt_account_workers_have_charged();
+	return is_current() && !my->pause_is_due && !has_uncharged() &&
+		my->group->suspended_since == 0 && !dt_debt_any &&
+		!dt_account_workers_have_charged();
 }
 
 /*
@@ -456,7 +467,7 @@ lock_and_look_at_debts(bool already_asleep, double jitter)
 {
 	static const DtDebtLook none = {0};
 
-	if (my->slot == NULL || IsParallelWorker())
+	if (!dt_debt_any || my->slot == NULL || IsParallelWorker())
 		return none;
 	return dt_debt_lock_and_look(my->slot, already_asleep, jitter);
 }
@@ -486,7 +497,7 @@ owed_time_locked(int64 now)
 int64
 dt_account_lock_and_charge(bool in_flight, int64 *owed_us)
 {
-	double		jitter = pg_prng_double(&pg_global_prng_state);
+	double		jitter = pg_prng_uint32(&pg_global_prng_state) / 4294967296.0;
 	DtDebtLook	debts = lock_and_look_at_debts(false, jitter);
 	DtGroup    *g;
 	int64		pause;

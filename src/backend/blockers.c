@@ -168,9 +168,3 @@ dt_blockers_check_release(bool begun)
 		dt_account_lock_and_count_release(pid);
 	return true;
 }
-
-void
-dt_blockers_end_transaction(void)
-{
-	dt_session_slot->released_until = 0;
-}

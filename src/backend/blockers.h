@@ -8,6 +8,8 @@
 #ifndef DT_BLOCKERS_H
 #define DT_BLOCKERS_H
 
+#include "backend/session.h"
+
 /* Parameter; -1 = no bound. */
 extern int	dt_max_blocking_time_ms;
 
@@ -38,6 +40,10 @@ extern bool dt_blockers_check_release(bool begun);
 extern bool dt_blockers_is_released(void);
 
 /* The transaction is over: pauses are possible again. */
-extern void dt_blockers_end_transaction(void);
+static inline void
+dt_blockers_end_transaction(void)
+{
+	dt_session_slot->released_until = 0;
+}
 
 #endif							/* DT_BLOCKERS_H */

@@ -38,14 +38,13 @@
 static void (*call) (void);
 static void (*call_after) (void);
 
-/* The self-test of dt_interrupt_works(): what it has tested, and its result. */
+/* dt_interrupt_test(): what it has tested, and with which result. */
 static emit_log_hook_type tested_hook = NULL;
+static int	tested_level = -1;	/* log_min_messages */
 static bool testing = false;	/* a message of the test is under way */
 static bool works = false;
-
-/* Does log_min_messages, whose value is seen_level, let the message be? */
-static bool is_logged = false;
-static int	seen_level = -1;
+static bool untold = false;
+static bool *told = &untold;	/* whether the handler can be called */
 
 static volatile sig_atomic_t requested = 0; /* by this file, not served yet */
 static volatile sig_atomic_t others_wait = 0;	/* for a genuine request */
@@ -145,20 +144,25 @@ test_hooks(void)
 	testing = false;
 }
 
-bool
-dt_interrupt_works(void)
+static pg_noinline void
+test_again(void)
 {
+	bool		possible;
+
 	if (emit_log_hook != tested_hook)
 		test_hooks();
-	if (DT_LOG_MIN_MESSAGES != seen_level)
-	{
-		seen_level = DT_LOG_MIN_MESSAGES;
-		is_logged = message_level_is_interesting(LOG_SERVER_ONLY);
-	}
-	if (works && is_logged)
-		return true;
-	requested = *asked_by_other = 0;	/* there will be no message for them */
-	return false;
+	tested_level = DT_LOG_MIN_MESSAGES;
+	possible = works && message_level_is_interesting(LOG_SERVER_ONLY);
+	if (!possible || !*told)
+		requested = *asked_by_other = 0;	/* no message comes for them */
+	*told = possible;
+}
+
+void
+dt_interrupt_test(void)
+{
+	if (emit_log_hook != tested_hook || DT_LOG_MIN_MESSAGES != tested_level)
+		test_again();
 }
 
 void
@@ -182,10 +186,12 @@ dt_interrupt_withdraw(void)
 }
 
 void
-dt_interrupt_listen(volatile sig_atomic_t *asked)
+dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
 {
 	*asked = 0;
 	asked_by_other = asked;
+	told = possible;
+	test_again();
 }
 
 void

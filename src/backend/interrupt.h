@@ -25,11 +25,11 @@ extern void dt_interrupt_init(void (*handler) (void), void (*after) (void));
 extern bool dt_interrupt_takes_message(ErrorData *message);
 
 /*
- * Can the handler be called in this process?  A change of log_min_messages, or
- * a library that is loaded later, may change that.  Must not be called in a
- * signal handler.
+ * To be called now and then, and not in a signal handler: find out whether the
+ * handler can be called in this process.  A change of log_min_messages, or a
+ * library that is loaded later, may change that.
  */
-extern bool dt_interrupt_works(void);
+extern void dt_interrupt_test(void);
 
 /*
  * Request a call of the handler in this process, and withdraw the request.
@@ -49,8 +49,9 @@ extern void dt_interrupt_serve_others(void);
 /*
  * Request a call of the handler in another process.  *asked is a variable in
  * shared memory that the other process has passed to dt_interrupt_listen().
+ * In *possible that process tells whether its handler can be called.
  */
-extern void dt_interrupt_listen(volatile sig_atomic_t *asked);
+extern void dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible);
 extern void dt_interrupt_send(int pid, volatile sig_atomic_t *asked);
 
 #endif							/* DT_INTERRUPT_H */

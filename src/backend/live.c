@@ -204,31 +204,41 @@ dt_live_init(bool (*predicate) (int64 owed_us))
 	wants_check = predicate;
 }
 
-void
-dt_live_start(bool soon)
+static pg_noinline void
+start_timer(bool soon)
 {
-	int64		first_us = soon ?
-		Max(soonest_of_all(), SHORTEST_TICK_US) : first_for_rows_us;
+	int64		first_us = Max(soonest_of_all(),
+							   soon ? SHORTEST_TICK_US : USUAL_TICK_US);
 
-	running = 1;
 	/* not at server start, since a fork loses the registrations */
 	if (live_timeout == MAX_TIMEOUTS)
 		live_timeout = RegisterTimeout(USER_TIMEOUT, tick);
 
-	/*
-	 * Is the timer of an earlier statement still set, and soon enough?  After
-	 * the clock has been set back it is not.  A query would notice that at a
-	 * pause between rows.
-	 */
-	if (get_timeout_active(live_timeout) && tick_us <= first_us &&
-		(!soon || get_timeout_finish_time(live_timeout) <=
-		 GetCurrentTimestamp() + first_us))
+	/* after the clock has been set back, the timer is too late */
+	if (soon && get_timeout_active(live_timeout) && tick_us <= first_us &&
+		get_timeout_finish_time(live_timeout) <=
+		GetCurrentTimestamp() + first_us)
 		return;
 	if (!soon)
-		first_us = first_for_rows_us = Max(soonest_of_all(), USUAL_TICK_US);
+		first_for_rows_us = first_us;
 	has_rows = !soon;
 	note_start();
 	set_timer(first_us);
+}
+
+void
+dt_live_start(bool soon)
+{
+	running = 1;
+
+	/*
+	 * Is the timer of an earlier statement still set, and soon enough?  If
+	 * the clock has been set back, a query notices that at a pause between
+	 * rows.
+	 */
+	if (soon || live_timeout == MAX_TIMEOUTS ||
+		!get_timeout_active(live_timeout) || tick_us > first_for_rows_us)
+		start_timer(soon);
 }
 
 void

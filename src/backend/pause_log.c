@@ -49,13 +49,6 @@ dt_pause_log_note_begin(void)
 }
 
 bool
-dt_pause_log_is_empty(void)
-{
-	return dt_session_slot->xact.pauses == 0 &&
-		dt_session_slot->xact.releases == 0;
-}
-
-bool
 dt_pause_log_note_end(bool begun)
 {
 	min_pause_ms = dt_log_min_pause_ms;

@@ -8,11 +8,18 @@
 #ifndef DT_PAUSE_LOG_H
 #define DT_PAUSE_LOG_H
 
+#include "backend/session.h"
+
 /* Parameter; -1 = off. */
 extern int	dt_log_min_pause_ms;
 
 /* Is there nothing to be logged, or forgotten? */
-extern bool dt_pause_log_is_empty(void);
+static inline bool
+dt_pause_log_is_empty(void)
+{
+	return dt_session_slot->xact.pauses == 0 &&
+		dt_session_slot->xact.releases == 0;
+}
 
 /* The pauses before the transaction's first statement are over. */
 extern void dt_pause_log_note_begin(void);

@@ -125,23 +125,11 @@ leave_at_exit(int code, Datum arg)
 	dt_account_attach(NULL);
 }
 
-/*
- * Can this process pause at checks for interrupts?  log_min_messages, which
- * decides that, may have changed.
- */
-static void
-note_interrupts(void)
-{
-	DtMember   *mine = dt_member_mine();
-	bool		works = dt_interrupt_works();
-
-	if (mine->pauses_at_checks != works)
-		mine->pauses_at_checks = works;
-}
-
 void
 dt_session_attach(void)
 {
+	DtMember   *mine;
+
 	if ((dt_session_state & DT_UNATTACHED) == 0 || !dt_shmem_available() ||
 		MyProc == NULL)
 		return;
@@ -150,6 +138,7 @@ dt_session_attach(void)
 		dt_session_background_group() == NULL)
 		return;					/* not a process that can be in a group */
 	dt_session_slot = dt_member_of(MyProc);
+	mine = dt_member_mine();
 	if (!IsParallelWorker())
 		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
 	on_shmem_exit(leave_at_exit, (Datum) 0);
@@ -158,8 +147,7 @@ dt_session_attach(void)
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_account_worker_event, NULL);
 	dt_account_attach(dt_session_slot);
-	dt_interrupt_listen(&dt_member_mine()->asked);
-	note_interrupts();
+	dt_interrupt_listen(&mine->asked, &mine->pauses_at_checks);
 }
 
 bool
@@ -408,7 +396,7 @@ dt_session_begin_statement(void)
 
 	if (dt_account_is_current() && !change_waits && !changes_held)
 	{
-		note_interrupts();
+		dt_interrupt_test();
 		return true;
 	}
 	if (!dt_shmem_available() || changes_held)
@@ -437,7 +425,7 @@ dt_session_begin_statement(void)
 	/* The statement is subject to the limit that is set now. */
 	if (is_member)
 	{
-		note_interrupts();
+		dt_interrupt_test();
 		dt_account_lock_and_follow_limit();
 	}
 	return is_member;

@@ -265,10 +265,10 @@ take_snapshot(void)
  * the pause after a transaction.
  */
 void
-dt_transaction_pay_before(bool snapshot_is_new)
+dt_transaction_pay_before_slow(bool snapshot_is_new)
 {
 	/* a ROLLBACK must not fail */
-	if (dt_transaction_begun || IsAbortedTransactionBlockState())
+	if (IsAbortedTransactionBlockState())
 		return;
 	if ((pay_first || dt_account_is_suspended(true)) && may_pause_here() &&
 		dt_session_background_group() == NULL)

@@ -30,7 +30,14 @@ extern void dt_transaction_mark_begun(void);
  * sent, by the transaction and not by a subtransaction, and nothing depends on
  * it yet, so it can be replaced by a new one.
  */
-extern void dt_transaction_pay_before(bool snapshot_is_new);
+extern void dt_transaction_pay_before_slow(bool snapshot_is_new);
+
+static inline void
+dt_transaction_pay_before(bool snapshot_is_new)
+{
+	if (!dt_transaction_begun)
+		dt_transaction_pay_before_slow(snapshot_is_new);
+}
 
 /*
  * At a safe point in flight: between two rows, with no LWLock and in no

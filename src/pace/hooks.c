@@ -99,7 +99,7 @@ dt_shmem_startup_hook(void)
 /*
  * A statement begins that must not wait.  Is the session in a group?
  */
-static bool
+static pg_attribute_always_inline bool
 note_statement(bool is_command)
 {
 	bool		is_member;
@@ -112,20 +112,17 @@ note_statement(bool is_command)
 }
 
 /*
- * A statement begins that waits until what was used before is paid for; see
- * dt_transaction_pay_before().
+ * A statement begins that waits until what was used before the transaction is
+ * paid for.  For what was used in it, a query waits at its first row.
  */
 static void
 begin_statement(bool snapshot_is_new, bool is_command)
 {
-	if (dt_session_change_waits())
+	if (dt_debt_any && dt_session_change_waits())
 		dt_transaction_pay_between_rows();	/* makes room for the change */
 	/* also after a commit within a procedure, and between its commands */
 	if (note_statement(is_command) || dt_debt_any)
-	{
 		dt_transaction_pay_before(snapshot_is_new);
-		dt_pace();
-	}
 }
 
 /*
@@ -145,6 +142,13 @@ may_pause_before(Node *command)
 	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
 }
 
+static inline bool
+is_prepare(Node *command)
+{
+	return IsA(command, TransactionStmt) &&
+		((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE;
+}
+
 static bool
 is_vacuum(Node *command)
 {
@@ -156,14 +160,14 @@ static void
 begin_command(Node *command, bool snapshot_is_new)
 {
 	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
+	dt_pace();
 	if (is_vacuum(command))
 		dt_pace_vacuum_begin();
 }
 
 /*
  * The statement that the client has just sent, and not one that something
- * within it has analyzed.  In a transaction that has begun, a query pays when it
- * runs; but planning it may call functions.
+ * within it has analyzed.
  */
 static pg_noinline void
 member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
@@ -180,14 +184,7 @@ member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 		begin_command(query->utilityStmt, true);
 	}
 	else
-	{
-		if (dt_transaction_begun)
-		{
-			(void) note_statement(false);
-			return;
-		}
 		begin_statement(true, false);
-	}
 	analyzed_at = GetCurrentStatementStartTimestamp();
 }
 
@@ -233,18 +230,27 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_grant_object_accessed(access, classId, objectId);
 	else if (function_begins())
+	{
 		begin_statement(false, false);
+		dt_pace();
+	}
 	else if (MyBackendType == B_BACKEND && IsTransactionState())
 		(void) note_statement(false);	/* Bind plans a query */
 }
 
+/*
+ * Of a client's statement that was analyzed and does not run yet, the planner
+ * may evaluate expressions.  That it has begun is known already.
+ */
 static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)
 {
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
-		 (ActivePortal == NULL || MyBackendType == B_BG_WORKER)))
+		 (MyBackendType == B_BG_WORKER ||
+		  (ActivePortal == NULL &&
+		   analyzed_at != GetCurrentStatementStartTimestamp()))))
 		handle_object_access(access, classId, objectId, subId, arg);
 	else if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
@@ -262,24 +268,30 @@ call_ExecutorRun(EXECUTOR_RUN_PARAMS)
 static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
-	/* not for a query of a function that the worker calls */
-	bool		worker_runs = IsParallelWorker() &&
-		queryDesc->sourceText == debug_query_string;
+	/* the time is that of a client's message, not of a transaction */
+	if (!dt_transaction_begun ||
+		analyzed_at != GetCurrentStatementStartTimestamp())
+		begin_statement(false, false);
+	analyzed_at = 0;
+	dt_pace_rows_of(queryDesc);
+	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	if (queryDesc->plannedstmt->parallelModeNeeded)
+		dt_account_lock_and_skip_workers();
+}
 
-	if (worker_runs)
+static pg_noinline void
+worker_runs(EXECUTOR_RUN_PARAMS)
+{
+	/* not for a query of a function that the worker calls */
+	bool		is_its_part = queryDesc->sourceText == debug_query_string;
+
+	if (is_its_part)
 		dt_account_lock_and_begin_worker_run();
 	if (dt_session_active())
-	{
-		/* the time is that of a client's message, not of a transaction */
-		if (!dt_transaction_begun ||
-			analyzed_at != GetCurrentStatementStartTimestamp())
-			begin_statement(false, false);
-		analyzed_at = 0;
-		dt_pace_rows_of(queryDesc);
-	}
-	call_ExecutorRun(EXECUTOR_RUN_ARGS);
-	dt_account_lock_and_skip_workers();
-	if (worker_runs)
+		member_runs(EXECUTOR_RUN_ARGS);
+	else
+		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	if (is_its_part)
 	{
 		dt_live_stop();
 		dt_account_lock_and_end_worker_run();
@@ -289,7 +301,9 @@ member_runs(EXECUTOR_RUN_PARAMS)
 static void
 dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 {
-	if (dt_session_active() || IsParallelWorker())
+	if (unlikely(IsParallelWorker()))
+		worker_runs(EXECUTOR_RUN_ARGS);
+	else if (dt_session_active())
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
 	{
@@ -319,7 +333,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						  ActivePortal != NULL && ActiveSnapshotSet() &&
 						  ActivePortal->portalSnapshot == GetActiveSnapshot());
 		analyzed_at = 0;
-		if (CreateCommandTag(pstmt->utilityStmt) == CMDTAG_PREPARE_TRANSACTION)
+		if (is_prepare(pstmt->utilityStmt))
 			dt_transaction_note_prepare();
 	}
 	else

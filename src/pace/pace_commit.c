@@ -46,14 +46,15 @@ static bool callback_registered = false;
 bool		dt_pace_commit_needed = true;
 
 /*
- * Is this one of several transactions of a command that may hold session locks
- * in between?  When the process exits the portal is still there.
+ * With an active portal: is this one of several transactions of its command,
+ * which may hold session locks in between?  When the process exits the portal
+ * is still there.
  */
 static bool
 command_goes_on(void)
 {
 	return !proc_exit_inprogress &&
-		ActivePortal != NULL && ActivePortal->commandTag != CMDTAG_CALL &&
+		ActivePortal->commandTag != CMDTAG_CALL &&
 		ActivePortal->commandTag != CMDTAG_DO;
 }
 
@@ -64,30 +65,39 @@ after_transaction(void *arg)
 	dt_transaction_finish(ActivePortal == NULL);
 }
 
+/*
+ * Processes that run no statements are in the group of a parameter.  An apply
+ * worker gets no timer, since it would end the worker's pauses.
+ */
+static pg_noinline void
+background_transaction_ends(void)
+{
+	dt_session_follow_background_group();
+	if ((MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table()) &&
+		dt_account_lock_and_follow())
+		dt_live_start(false);
+}
+
 static pg_noinline void
 locks_released(bool isCommit)
 {
+	bool		client_waits = ActivePortal == NULL;
+
 	if (CurrentResourceOwner != TopTransactionResourceOwner ||
 		IsParallelWorker() || callback_registered)
 		return;
 
-	dt_session_attach();
-	dt_session_follow_background_group();
-	if (!isCommit || ActivePortal == NULL)
+	if (unlikely(dt_session_state & DT_UNATTACHED))
+		dt_session_attach();
+	if (client_waits)
+		dt_live_stop();
+	if (unlikely(MyBackendType != B_BACKEND))
+		background_transaction_ends();
+	if (client_waits || !isCommit)
 		dt_pace_vacuum_end();
 
-	/*
-	 * These processes run no statements.  An apply worker gets no timer,
-	 * since it would end the worker's pauses.
-	 */
-	if (MyBackendType != B_BACKEND &&
-		(MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table()) &&
-		dt_account_lock_and_follow())
-		dt_live_start(false);
-	else if (ActivePortal == NULL)
-		dt_live_stop();
-
-	if (dt_transaction_end(isCommit, command_goes_on(), ActivePortal == NULL))
+	if (dt_transaction_end(isCommit, !client_waits && command_goes_on(),
+						   client_waits))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 		callback_registered = true;

@@ -18,7 +18,6 @@
 #include "backend/transaction.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
-#include "nodes/nodeFuncs.h"
 #include "pace/pace.h"
 
 static TupleTableSlot *
@@ -41,44 +40,48 @@ pace_measured_node(PlanState *node)
 	return slot;
 }
 
-/* The first call, in which the core checks the depth of the stack. */
-static TupleTableSlot *
-pace_node_first(PlanState *node)
+static void
+wrap_node(PlanState *node)
 {
-	check_stack_depth();
 	node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
-	return node->ExecProcNode(node);
 }
 
-static bool
-wrap_modified(PlanState *ps, void *context)
+/* Only the top of a plan can be a ModifyTable. */
+static void
+wrap_plan(PlanState *top)
 {
-	if (IsA(ps, ModifyTableState))
-		outerPlanState(ps)->ExecProcNode = pace_node_first;
-	return planstate_tree_walker(ps, wrap_modified, context);
+	wrap_node(top);
+	if (IsA(top, ModifyTableState))
+		wrap_node(outerPlanState(top));
+}
+
+/* Data-modifying WITH queries are beside the root. */
+static pg_noinline void
+wrap_modifying_ctes(EState *estate)
+{
+	ListCell   *lc;
+
+	foreach(lc, estate->es_subplanstates)
+	{
+		PlanState  *plan = lfirst(lc);
+
+		if (plan != NULL && IsA(plan, ModifyTableState))
+			wrap_plan(plan);
+	}
 }
 
 void
 dt_pace_rows_of(QueryDesc *queryDesc)
 {
 	PlanState  *root = queryDesc->planstate;
-	ListCell   *lc;
 
 	if (root == NULL ||
-		root->ExecProcNode == pace_node_first ||
 		root->ExecProcNode == pace_node ||
 		root->ExecProcNode == pace_measured_node)
 		return;
 
-	/* the root, and the data-modifying WITH queries beside it */
-	root->ExecProcNode = pace_node_first;
-	if (queryDesc->operation == CMD_SELECT &&
-		!queryDesc->plannedstmt->hasModifyingCTE)
-		return;
-	(void) wrap_modified(root, NULL);
-	foreach(lc, queryDesc->estate->es_subplanstates)
-	{
-		if (lfirst(lc) != NULL)
-			(void) wrap_modified((PlanState *) lfirst(lc), NULL);
-	}
+	check_stack_depth();		/* instead of the core's wrapper */
+	wrap_plan(root);
+	if (queryDesc->plannedstmt->hasModifyingCTE)
+		wrap_modifying_ctes(queryDesc->estate);
 }

@@ -149,8 +149,8 @@ sub check_move
 				},
 				10);
 			ok(!$s->finished, "$name: it runs");
-			move($s, $to);
 			my $start = time;
+			move($s, $to);
 			is(place($s), "$to, moved", "$name: it is moved at once");
 			my $at_move = group_blocks($from);
 
@@ -191,7 +191,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 	my $moves = 0;
 
 	create_tables();
-	$dt->limit($_ => $fast / 2) foreach $here, $there;
+	$dt->limit($_ => $fast / 4) foreach $here, $there;
 	$s->query("SET dirty_throttle.\"group\" = '$here'");
 	$s->query('EXPLAIN SELECT * FROM t, fresh');
 	my %before = map { $_ => group_blocks($_) } $here, $there;
@@ -215,7 +215,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 					WHERE group_name ~ '^fast'
 					  AND (debt_kb > 0 OR paused_processes > 0)") == 0;
 			},
-			3),
+			20),
 		"$name, to and fro: all is paid");
 	is( $dt->sql("SELECT sum(active_processes) FROM dirty_throttle_groups"),
 		1, "$name, to and fro: it is one member");
