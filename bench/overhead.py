@@ -67,7 +67,7 @@ INSTRUCTIONS_TARGET = {'B': 0.1, 'C': 0.5, 'D': 0.5}     # per cent
 
 # seconds: when to give up; least: rounds before an interval is believed
 PLANS = {
-    'full': {'slice': 0.25, 'seconds': 1800, 'least': 12, 'scale': 5,
+    'full': {'slice': 0.25, 'seconds': 900, 'least': 12, 'scale': 5,
              'rows': 20000, 'counted': 5},
     'quick': {'slice': 0.2, 'seconds': 90, 'least': 3, 'scale': 5,
               'rows': 20000, 'counted': 1},
