@@ -34,6 +34,9 @@
 #define LONGEST_CHAIN	4
 #define MOST_HOLDERS	8
 
+/* Among so many locks, each is looked at once, however many wait for it. */
+#define LOCKS_SEEN		16
+
 /* Whether others still wait is not looked at more often than this. */
 #define RELEASED_US		20000
 
@@ -118,8 +121,11 @@ find_waiting(bool already, bool begun)
 {
 	PGPROC	   *us = MyProc->lockGroupLeader ? MyProc->lockGroupLeader : MyProc;
 	DtGroup    *group = dt_member_of(MyProc)->group;
+	LOCK	   *seen[LOCKS_SEEN] = {NULL};
+	int			n_seen = 0;
 	TimestampTz since;
 	int			i;
+	int			s;
 
 	if (dt_max_blocking_time_ms < 0)
 		return 0;
@@ -130,12 +136,19 @@ find_waiting(bool already, bool begun)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(i);
 		TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
+		LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
 
-		if (proc->waitStatus == PROC_WAIT_STATUS_WAITING && proc->pid != 0 &&
-			started != 0 && started <= since &&
-			!is_member(proc, group) &&
-			waits_for(proc, us, group, begun, LONGEST_CHAIN))
+		if (proc->waitStatus != PROC_WAIT_STATUS_WAITING || proc->pid == 0 ||
+			lock == NULL || started == 0 || started > since ||
+			is_member(proc, group))
+			continue;
+		for (s = 0; s < LOCKS_SEEN && seen[s] != lock; s++)
+			;
+		if (s < LOCKS_SEEN)
+			continue;
+		if (waits_for(proc, us, group, begun, LONGEST_CHAIN))
 			return proc->pid;
+		seen[n_seen++ % LOCKS_SEEN] = lock;
 	}
 	return 0;
 }

@@ -56,10 +56,11 @@
 /* What the group may use in this time is not worth a tick. */
 #define UNNOTICED_US		20000
 
-/* Others extend a relation for a moment; many may wait, so ticks are few. */
-#define EXTEND_TICKS		4
-
-/* By which part of the time since the last pause a tick may come late. */
+/*
+ * By which part of the time since the last pause a tick may come late, or of
+ * the time for which the process has waited to extend a relation: it works when
+ * that is over, and the more wait, the longer it takes.
+ */
 #define LATE_PART			4
 
 /*
@@ -108,6 +109,12 @@ soonest_of_all(void)
 	return Min(soonest_tick(DT_DIRTY), soonest_tick(DT_WAL));
 }
 
+static bool
+waits_to_extend(void)
+{
+	return *my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND);
+}
+
 /*
  * How long the interval may grow while the process waits and uses nothing, in
  * us; 0 when it works.
@@ -119,9 +126,8 @@ longest_interval(void)
 
 	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK)
 		return 0;
-	if (*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
-		return Max(EXTEND_TICKS * soonest_of_all(), USUAL_TICK_US);
-	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
+	return class == PG_WAIT_CLIENT || waits_to_extend() ?
+		UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 
 static void
@@ -179,7 +185,8 @@ tick(void)
 						(!dt_account_has_used() &&
 						 !dt_account_is_suspended(true))))
 	{
-		set_timer(Min(Max(2 * tick_us, USUAL_TICK_US), longest));
+		set_timer(Min(Max(waits_to_extend() ? tick_us + tick_us / LATE_PART :
+						  2 * tick_us, USUAL_TICK_US), longest));
 		return;
 	}
 	owed_us = dt_account_try_charge();

@@ -46,7 +46,10 @@ wrap_node(PlanState *node)
 	node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
 }
 
-/* Only the top of a plan can be a ModifyTable. */
+/*
+ * Only the top of a plan can be a ModifyTable, unless an extension has put a
+ * node of its own above it.  Then checks for interrupts are the safe points.
+ */
 static void
 wrap_plan(PlanState *top)
 {
