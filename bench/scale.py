@@ -314,8 +314,10 @@ def run(ctx, result):
           '%.4f' % (load['pauses'] * MANY / load['sessions'] * 2
                     * charge_ns / 1e9),
           'two charges a pause, at %.0f ns' % charge_ns]])
-    result.finding('%d sessions in %d groups' % (many, plan['groups']),
-                   '%.1f %% to %.1f %% of their limits, median %.1f %%'
-                   % (min(percents), max(percents), measure.median(percents)))
+    result.target('%d sessions in %d groups: each group 95 %% to 105 %%'
+                  % (many, plan['groups']),
+                  min(percents) >= 95 and max(percents) <= 105,
+                  '%.1f %% to %.1f %% of their limits, median %.1f %%'
+                  % (min(percents), max(percents), measure.median(percents)))
     result.finding('shared memory', '%.0f bytes a group, %.0f bytes a session'
                    % (per_group, per_session))
