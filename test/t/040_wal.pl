@@ -625,8 +625,9 @@ is($dt->group_row('grp_a')->{paused_processes}, 0, 'nobody pauses');
 $s->query($DirtyThrottle::KINDS{'after commit'}[1]);
 is($dt->session_row($s)->{wal_debt_kb}, 0, 'no debt without a limit');
 ok(put_to_sleep('after commit'), 'it pauses');
+# some pages may be logged whole; of both transactions it would be 120
 between($dt->session_row($s)->{wal_debt_kb},
-	30, 80, 'all of the first transaction is owed, no more: KB');
+	30, 110, 'all of the first transaction is owed, no more: KB');
 fresh_limits('grp_a');
 $s->wait;
 
