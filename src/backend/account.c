@@ -467,7 +467,7 @@ lock_and_look_at_debts(bool already_asleep, double jitter)
 {
 	static const DtDebtLook none = {0};
 
-	if (!dt_debt_any || my->slot == NULL || IsParallelWorker())
+	if (my->slot == NULL || IsParallelWorker())
 		return none;
 	return dt_debt_lock_and_look(my->slot, already_asleep, jitter);
 }

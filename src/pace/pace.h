@@ -35,8 +35,8 @@ dt_pace_commit_need(bool needed)
 extern void dt_pace_rows_of(QueryDesc *queryDesc);
 
 /*
- * At a check for interrupts, anywhere; called by interrupt.c.  And does the timer
- * of live.c request that?
+ * At a check for interrupts, anywhere; called by interrupt.c.  And does the
+ * timer of live.c request that?
  */
 extern void dt_pace_at_check(void);
 extern bool dt_pace_wants_check(int64 owed_us);

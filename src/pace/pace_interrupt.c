@@ -71,8 +71,8 @@ extends_relation(void)
 }
 
 /*
- * A VACUUM that is urgent is not slowed by requests, either.  Called in a signal
- * handler.
+ * A VACUUM that is urgent is not slowed by requests, either.  Called in a
+ * signal handler.
  */
 bool
 dt_pace_wants_check(int64 owed_us)
