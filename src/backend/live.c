@@ -34,7 +34,9 @@
 #include "backend/live.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "storage/lwlock.h"
+#include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -56,12 +58,14 @@
 /* What the group may use in this time is not worth a tick. */
 #define UNNOTICED_US		20000
 
-/*
- * By which part of the time since the last pause a tick may come late, or of
- * the time for which the process has waited to extend a relation: it works when
- * that is over, and the more wait, the longer it takes.
- */
+/* By which part of the time since the last pause a tick may come late. */
 #define LATE_PART			4
+
+/*
+ * One of those who wait to extend a relation works soon, and may then use much
+ * at once.  Together they look in such intervals, however many they are.
+ */
+#define EXTEND_TICK_US		100
 
 /*
  * A tick ends a sleep of vacuum_cost_delay too early.  So while VACUUM sleeps
@@ -109,12 +113,6 @@ soonest_of_all(void)
 	return Min(soonest_tick(DT_DIRTY), soonest_tick(DT_WAL));
 }
 
-static bool
-waits_to_extend(void)
-{
-	return *my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND);
-}
-
 /*
  * How long the interval may grow while the process waits and uses nothing, in
  * us; 0 when it works.
@@ -123,11 +121,19 @@ static int64
 longest_interval(void)
 {
 	uint32		class = *my_wait_event_info & 0xFF000000;
+	LOCK	   *lock;
 
 	if (class == 0 || class == PG_WAIT_IO || class == PG_WAIT_LWLOCK)
 		return 0;
-	return class == PG_WAIT_CLIENT || waits_to_extend() ?
-		UNLIMITED_TICK_US : LONGEST_TICK_US;
+	if (*my_wait_event_info == (PG_WAIT_LOCK | LOCKTAG_RELATION_EXTEND))
+	{
+		/* others take it away when the wait ends; its memory stays */
+		lock = ((volatile PGPROC *) MyProc)->waitLock;
+		return lock == NULL ? USUAL_TICK_US :
+			Min(Max(lock->nRequested * EXTEND_TICK_US, USUAL_TICK_US),
+				UNLIMITED_TICK_US);
+	}
+	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 
 static void
@@ -185,8 +191,7 @@ tick(void)
 						(!dt_account_has_used() &&
 						 !dt_account_is_suspended(true))))
 	{
-		set_timer(Min(Max(waits_to_extend() ? tick_us + tick_us / LATE_PART :
-						  2 * tick_us, USUAL_TICK_US), longest));
+		set_timer(Min(Max(2 * tick_us, USUAL_TICK_US), longest));
 		return;
 	}
 	owed_us = dt_account_try_charge();
