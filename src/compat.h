@@ -193,6 +193,11 @@ dt_io_is_staged(void)
 #define DT_LOG_MIN_MESSAGES	log_min_messages
 #endif
 
+/* 19: signal handlers have a second argument */
+#ifndef PG_SIG_IGN
+#define PG_SIG_IGN			SIG_IGN
+#endif
+
 /* 19: the origin of replicated changes is part of a struct */
 #if PG_VERSION_NUM >= 190000
 #define DT_APPLY_ORIGIN		replorigin_xact_state.origin
