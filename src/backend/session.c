@@ -257,7 +257,9 @@ dt_check_group(char **newval, void **extra, GucSource source)
 				ereport(NOTICE,
 						(errcode(ERRCODE_UNDEFINED_OBJECT),
 						 errmsg("resource group \"%s\" does not exist",
-								*newval)));
+								*newval),
+						 errdetail("Nothing is throttled by this setting."),
+						 errhint("Create the group with set_group_dirty_limit(), or correct the name.")));
 			else if (may_join())
 			{
 				warn_unknown_group(*newval);

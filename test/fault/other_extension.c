@@ -19,6 +19,7 @@
 #include <dlfcn.h>
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "fmgr.h"

@@ -270,6 +270,7 @@ my $dt = DirtyThrottle->new('monitoring',
 	conf => q{dirty_throttle.max_commit_pause = 10min
 # somebody is to wait for a sleeper
 dirty_throttle.max_blocking_time = -1
+dirty_throttle.autovacuum_group = nowhere
 });
 
 $dt->create_sleep_tables;
@@ -497,6 +498,10 @@ foreach my $who (sort keys %user)
 			  @{ doc_rows($session, $heading, 3) } ],
 		[ [ 'forgotten', undef, 'dirty_throttle.group=renamed' ] ],
 		"$who: misspelt");
+	is_deeply(
+		[ map { [ @$_{qw(name setting)} ] } @{ doc_rows($session, $heading, 4) } ],
+		[ [ 'dirty_throttle.autovacuum_group', 'nowhere' ] ],
+		"$who: misspelt for workers");
 
 	# Observe mode
 	$rows = doc_rows($session, 'Observe mode');

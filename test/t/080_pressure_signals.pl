@@ -301,7 +301,8 @@ SKIP:
 # ------------------------------------------------------ where nothing can replicate
 
 $dt->node->append_conf('postgresql.conf',
-	"wal_level = minimal\nmax_wal_senders = 0\nmax_replication_slots = 0\n");
+	"wal_level = minimal\nmax_wal_senders = 0\nmax_replication_slots = 0\n"
+	  . ($dt->node->pg_version->major < 19 ? '' : "max_repack_replication_slots = 0\n"));
 $dt->node->start;
 my $session = $dt->session;
 foreach my $case (
