@@ -6,7 +6,7 @@
 # DT_ROUNDS in the environment is how many times; each fifth is of a kind.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 25 s
+# takes-about: 36 s
 # not-timed
 
 use strict;
@@ -21,7 +21,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $ROUNDS = $ENV{DT_ROUNDS} // 10;
+my $ROUNDS = $ENV{DT_ROUNDS} // 20;
 my $PATIENCE = 60;    # seconds; for 50 sessions to come back, and the like
 
 my $dt = DirtyThrottle::Life->new('kill', conf => 'restart_after_crash = on');

@@ -471,7 +471,7 @@ $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 my (@looked_at, $looked_at_since);
 SKIP:
 {
-	skip 'no library can be preloaded here', 9 unless $library;
+	skip 'no library can be preloaded here', 8 unless $library;
 
 	my ($kind) = grep { $_->{name} eq 'after a transaction, suspended' } @kinds;
 	my @cancelled = map {
@@ -500,9 +500,7 @@ SKIP:
 	unlink $slow;
 	@ms = sort { $a <=> $b } @ms;
 	is(scalar(@ms), 15, 'a cancel while the client is looked at: all ended');
-	# the machine may be late once; one that was lost waits for about a second
-	between($ms[-2], 0, 300, 'a cancel while the client is looked at: longest ms but one');
-	between($ms[-1], 0, 600, 'a cancel while the client is looked at: longest ms');
+	between($ms[-1], 0, 300, 'a cancel while the client is looked at: longest ms');
 	note sprintf '%d of %d cancels took longer than 300 ms',
 	  scalar(grep { $_ > 300 } @ms), scalar @ms;
 	$pauses->let_go($kind);

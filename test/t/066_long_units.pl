@@ -143,7 +143,8 @@ foreach my $n (0 .. $#cases)
 }
 my $end = time + $seconds;
 my $cancels = 0;
-while (time < $end)
+# on a busy machine it takes longer until there are enough cancels
+while (time < $end || ($cancels <= 5 && time < $end + 10))
 {
 	$cancels += $dt->sql(
 		"SELECT count(pg_cancel_backend(pid)) FROM dirty_throttle_sessions()
@@ -151,7 +152,7 @@ while (time < $end)
 	  foreach grep { $_->{is_cancelled} } @running;
 	sleep 0.01;
 }
-cmp_ok($cancels, '>', 2, 'pauses that are cancelled');
+cmp_ok($cancels, '>', 5, 'pauses that are cancelled');
 
 # Not more than the limit and some calls at the beginning; and it works.
 foreach (@running)
