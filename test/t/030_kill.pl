@@ -6,7 +6,7 @@
 # DT_ROUNDS in the environment is how many times; each fifth is of a kind.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 36 s
+# takes-about: 24 s
 # not-timed
 
 use strict;
@@ -91,23 +91,27 @@ sub start
 	exec @_ or POSIX::_exit(127);
 }
 
-# A shell that runs psql with this script again whenever that has ended, as
-# long as the script is there, so until the load is stopped or the test ends.
-sub start_member
+# The members of a group: a shell that runs pgbench again whenever that has lost
+# its connections, as long as the script is there, so until the load is stopped
+# or the test ends.
+sub start_members
 {
-	my ($group, $n) = @_;
-	my $script = "$tmp/${group}_$n.sql";
-	my $sql = $load{$group}{sql} =~ s/%s/${group}_$n/gr;
+	my ($group) = @_;
+	my $script = "$tmp/$group.sql";
+	my $sql = $load{$group}{sql} =~ s/%s/${group}_:client_id/gr;
 
-	append_to_file($script,
-		qq{SET dirty_throttle."group" = '$group';\n} . "$sql;\n" x 2000);
+	append_to_file($script, "$sql;\n");
+	local $ENV{PGOPTIONS} = "-c dirty_throttle.group=$group";
 	return {
 		script => $script,
 		pid => start(
 			'sh',
 			'-c',
-			'while [ -e "$0" ]; do psql -Xq -d postgres -f "$0"; sleep 0.25; done',
-			$script)
+			'while [ -e "$0" ]; do pgbench -n -T 100000 -f "$0" "$@"; sleep 0.25; done',
+			$script,
+			'-c',
+			$load{$group}{members},
+			'postgres')
 	};
 }
 
@@ -115,7 +119,7 @@ foreach my $group (sort keys %load)
 {
 	$dt->limit($group => $load{$group}{limit});
 	$dt->sql($load{$group}{setup} =~ s/%s/${group}_$_/r)
-	  foreach 1 .. $load{$group}{members};
+	  foreach 0 .. $load{$group}{members} - 1;
 }
 $dt->limit(fast => 16000000);
 $dt->table('fast');
@@ -285,10 +289,7 @@ END
 	stop_load();
 }
 
-@load = map {
-	my $group = $_;
-	map { start_member($group, $_) } 1 .. $load{$group}{members}
-} sort keys %load;
+@load = map { start_members($_) } sort keys %load;
 is((wait_for_load())[0], $all, "$members members work");
 
 #
