@@ -1,9 +1,9 @@
-# What the TAP tests share: a server with the library preloaded, psql
-# sessions that run in the background, and measuring.
+# What the TAP tests share: a server with the library preloaded, sessions that
+# run in the background, and measuring.
 #
 #	my $dt = DirtyThrottle->new('rate');              # server and extension
 #	$dt->limit(grp_a => 20000);                       # KB/s
-#	my $s = $dt->session(group => 'grp_a');           # a psql, connected
+#	my $s = $dt->session(group => 'grp_a');           # connected
 #	my $rows = $s->query('SELECT ...');               # dies on an error
 #	$s->send('INSERT ...');                           # does not wait
 #	ok($dt->wait_paused($s, 'in flight'), '...');
@@ -12,16 +12,13 @@
 #
 # With DT_TEST_DISABLED=1 in the environment every server runs with
 # dirty_throttle.enabled = off: tests of pauses and rates must fail then.
-#
-# The sessions are psql processes on pipes of our own, because the interface
-# of BackgroundPsql differs between PostgreSQL 15 and 18 and it cannot start a
-# statement without waiting for its output.
 
 package DirtyThrottle;
 
 use strict;
 use warnings;
 
+use DirtyThrottle::Session;
 use Exporter 'import';
 use POSIX ();
 use PostgreSQL::Test::Cluster;
@@ -404,7 +401,8 @@ sub block_kb
 	return $self->{block_kb};
 }
 
-# Cancel what a session does, or end it; returns milliseconds until psql knows.
+# Cancel what a session does, or end it; returns milliseconds until the client
+# knows.
 sub cancel_ms
 {
 	my ($self, $session) = @_;
@@ -470,194 +468,6 @@ sub stop
 
 	$self->disconnect;
 	$self->{node}->stop($mode);
-}
-
-package DirtyThrottle::Session;
-
-use Errno qw(EAGAIN EINTR);
-use IO::Select;
-use IPC::Open3;
-use Symbol qw(gensym);
-use Time::HiRes qw(time);
-
-# A psql, connected; called by DirtyThrottle::session.
-sub new
-{
-	my ($class, $node, %opt) = @_;
-	my $self = bless { number => 0 }, $class;
-	my ($in, $out, $err) = (gensym, gensym, gensym);
-	my @command = (
-		'psql', '-XAtq', '-f', '-', '-v', 'VERBOSITY=verbose',
-		'-d', $node->connstr($opt{dbname} // 'postgres'));
-
-	push @command, '-U', $opt{user} if $opt{user};
-	local $ENV{PGOPTIONS} = $opt{options} // '';
-	$self->{process} = open3($in, $out, $err, @command);
-	$self->{in} = $in;
-	$self->{handles} = { out => $out, err => $err };
-	$_->blocking(0) for $out, $err;
-
-	$self->query('\timing on');
-	$self->{pid} = $self->query('SELECT pg_backend_pid()');
-	$self->query(qq{SET dirty_throttle."group" = '$opt{group}'})
-	  if defined $opt{group};
-	return $self;
-}
-
-# The backend's process ID.
-sub pid
-{
-	my ($self) = @_;
-	return $self->{pid};
-}
-
-# Start SQL, psql commands, or COPY FROM STDIN with its data; wait() must
-# follow before anything else is sent.
-sub send
-{
-	my ($self, $sql) = @_;
-	my $n = ++$self->{number};
-
-	# a semicolon, except after a psql command or the end of COPY data
-	my ($last_line) = substr($sql, -1000) =~ /(.*)\s*\z/;
-	my $end = $last_line =~ /^\\|;$/ ? '' : ';';
-
-	$self->{buffer} = { out => '', err => '' };
-	$self->{marker} = "-- end of $n --";
-	syswrite_all($self->{in},
-		"$sql$end\n\\echo '$self->{marker}'\n\\warn '$self->{marker}'\n");
-}
-
-sub syswrite_all
-{
-	my ($handle, $data) = @_;
-
-	local $SIG{PIPE} = 'IGNORE';
-	while (length $data)
-	{
-		my $n = syswrite($handle, $data);
-		return unless defined $n || $!{EINTR};    # psql has gone
-		substr($data, 0, $n // 0) = '';
-	}
-}
-
-# Has what was sent ended?  Waits for that up to timeout seconds.
-sub finished
-{
-	my ($self, $timeout) = @_;
-	my $deadline = time + ($timeout // 0);
-
-	while (1)
-	{
-		my @open =
-		  grep { $self->{handles}{$_} && !$self->_complete($_) } qw(out err);
-		return 1 unless @open;
-
-		my $left = $deadline - time;
-		my @ready = IO::Select->new(map { $self->{handles}{$_} } @open)
-		  ->can_read($left > 0 ? $left : 0);
-		return 0 if !@ready && $left <= 0;
-
-		foreach my $which (@open)
-		{
-			my $n = sysread($self->{handles}{$which},
-				$self->{buffer}{$which}, 65536,
-				length $self->{buffer}{$which});
-			next if !defined $n && ($!{EAGAIN} || $!{EINTR});
-			delete $self->{handles}{$which} unless $n;    # psql has gone
-		}
-	}
-}
-
-sub _complete
-{
-	my ($self, $which) = @_;
-	return $self->{buffer}{$which} =~ /^\Q$self->{marker}\E$/m;
-}
-
-# Wait for what was sent, and return a hash with its output (out), messages
-# (err), the SQLSTATE of the first error or undef (sqlstate) and the time of
-# all statements as psql has measured it (ms; of each: times).
-sub wait
-{
-	my ($self, $timeout) = @_;
-	my %result = (ms => 0, times => []);
-
-	die "timed out waiting for backend " . ($self->{pid} // '')
-	  unless $self->finished($timeout // 4 * $DirtyThrottle::TIMEOUT);
-	foreach my $which (qw(out err))
-	{
-		$result{$which} = $self->{buffer}{$which};
-		$result{$which} =~ s/^\Q$self->{marker}\E\n?//m;
-		chomp $result{$which};
-	}
-	while ($result{out} =~ s/^Time: ([\d.]+) ms.*\n?//m)
-	{
-		push @{ $result{times} }, $1;
-		$result{ms} += $1;
-	}
-	chomp $result{out};
-	($result{sqlstate}) =
-	  $result{err} =~ /(?:ERROR|FATAL|PANIC):  (\w{5}): /;
-	return \%result;
-}
-
-sub run
-{
-	my ($self, $sql, $timeout) = @_;
-
-	$self->send($sql);
-	return $self->wait($timeout);
-}
-
-# The same, but return the output only, and die on an error.
-sub query
-{
-	my ($self, $sql) = @_;
-	my $result = $self->run($sql);
-
-	die "$sql: $result->{err}"
-	  if defined $result->{sqlstate} || !$self->alive;
-	return $result->{out};
-}
-
-# Is psql still there, that is, has it not lost its connection?
-sub alive
-{
-	my ($self) = @_;
-
-	return 0 unless $self->{handles}{out};
-	return 1 if $self->{buffer} && !$self->_complete('out');
-
-	# idle: only an end of file can be there to read
-	my $n = sysread($self->{handles}{out}, my $rest, 1);
-	return 1 if !defined $n || $n;
-	delete $self->{handles}{out};
-	return 0;
-}
-
-# End it; also what it still does.
-sub quit
-{
-	my ($self) = @_;
-
-	return unless $self->{process};
-	close $self->{in};
-	if ($self->{handles}{out} && !$self->_complete('out'))
-	{
-		kill 'TERM', $self->{process};
-	}
-	waitpid $self->{process}, 0;
-	delete $self->{process};
-}
-
-sub DESTROY
-{
-	my ($self) = @_;
-
-	# keep the exit status of a test that ends
-	local ($?, $!, $@);
-	$self->quit;
 }
 
 1;

@@ -147,7 +147,7 @@ my $file = PostgreSQL::Test::Utils::tempdir() . '/copy.data';
 append_to_file($file,
 	join('', map { "$_\t" . 'x' x 800 . "\n" } 1 .. $blocks));
 
-check_rate('COPY FROM STDIN', $empty, "\\copy t FROM '$file'");
+check_rate('COPY FROM STDIN', $empty, "COPY t FROM STDIN;\n" . slurp_file($file) . "\\.\n");
 
 check_rate('COPY FROM a file', $empty, "COPY t FROM '$file'");
 is($dt->sql('SELECT count(*) FROM t'), $blocks, 'COPY loads every row');

@@ -111,7 +111,7 @@ sleep 0.2;
 	$s->query($check);
 	$s->send(insert_sql('fresh', 50000));
 	ok($dt->wait_paused($s, 'in flight'), 'client killed: it pauses');
-	kill 'KILL', $s->{process};
+	$s->hang_up;
 	check_left('client killed, in flight', $s->pid, no_debt => 1);
 
 	$s = member();
@@ -121,13 +121,13 @@ sleep 0.2;
 		'KB/s of a command that pauses after its end while its client is watched');
 	$s->send(rewrite());
 	ok($dt->wait_paused($s, 'after transaction'), 'client killed: it pauses');
-	kill 'KILL', $s->{process};
+	$s->hang_up;
 	check_left('client killed, after transaction', $s->pid);
 
 	$s = member();
 	$s->send(rewrite());
 	ok($dt->wait_paused($s, 'after transaction'), 'client killed: it pauses');
-	kill 'KILL', $s->{process};
+	$s->hang_up;
 	check_left('client killed, not noticed', $s->pid, no_debt => 1);
 }
 
@@ -194,7 +194,7 @@ is($dt->left_over, '', 'failed logins leave nothing behind');
 	my @s = map { member() } 1 .. 20;
 	is($dt->group_row('grp')->{active_processes}, 20, '20 members');
 	$_->send('DO $$BEGIN PERFORM pg_sleep(600); END$$') foreach @s;
-	kill 'KILL', map { $_->{process} } @s[ 0 .. 9 ];
+	$_->hang_up foreach @s[ 0 .. 9 ];
 	$dt->sql('SELECT pg_terminate_backend(pid) FROM dirty_throttle_sessions');
 	is($dt->left_over, '', '20 members have gone');
 	$_->quit foreach @s;

@@ -158,7 +158,7 @@ while (time < $end)
 		# a failed transaction must not stay open
 		$s->{sql} = $s == $admin ? administrate() : statement($s);
 		$s->{session}->send(
-			$s == $admin ? $s->{sql} : "$s->{sql};\n\\set QUIET\nROLLBACK");
+			$s == $admin ? $s->{sql} : "$s->{sql};\nROLLBACK");
 		$s->{busy} = 1;
 	}
 	$nonsense += $dt->sql(

@@ -196,8 +196,9 @@ check('UPDATE WHERE CURRENT OF', $fresh,
 		END LOOP; END $$');
 check('SELECT FOR UPDATE', $fresh,
 	'SELECT count(*) FROM (SELECT 1 FROM t FOR UPDATE) l');
-check('psql with FETCH_COUNT', $fresh,
-	"\\set FETCH_COUNT 50\nSELECT id FROM t;\n\\unset FETCH_COUNT\n");
+check('what psql sends when it has a FETCH_COUNT', $fresh, "BEGIN;
+	DECLARE _psql_cursor NO SCROLL CURSOR FOR SELECT id FROM t;\n"
+	  . "FETCH FORWARD 50 FROM _psql_cursor;\n" x (1 + $n / 50) . 'CLOSE _psql_cursor; COMMIT');
 
 # ------------------------------------------------------------ SPI, procedures
 

@@ -70,10 +70,11 @@ END
 	if ($process) { kill 'TERM', $process; waitpid $process, 0; }
 }
 
-# A node to the eyes of DirtyThrottle::Session: something with a connstr.
+# A node to the eyes of DirtyThrottle::Session.
 package Pool
 {
-	sub connstr { return "host=$sockets port=$port dbname=$_[1]" }
+	sub host { return $sockets }
+	sub port { return $port }
 }
 my $pool = bless {}, 'Pool';
 if (!poll_until(sub { -S "$sockets/.s.PGSQL.$port" }, 10))
@@ -159,9 +160,7 @@ ok( poll_until(
 		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }, 10),
 	'a client pauses');
 $start = time;
-kill 'KILL', $clients[0]{process};
-waitpid $clients[0]{process}, 0;
-delete $clients[0]{process};
+$clients[0]->hang_up;
 ok( poll_until(
 		sub { $dt->group_row('grp_a')->{paused_processes} == 0 }, 10),
 	'a client that goes away pauses no longer');

@@ -354,7 +354,8 @@ foreach my $who (sort keys %user)
 	{
 		my %q = %{ $exporter->{queries}{$name} };
 		my @columns = map { [ split /\|/ ] } split /\n/,
-		  $user{$who}->query("$q{text}\\gdesc");
+		  $dt->node->safe_psql('postgres', "$q{text}\\gdesc",
+			extra_params => $who eq 'exporter' ? [ '-U', $who ] : []);
 
 		is_deeply([ map { $_->[0] } @columns ],
 			$q{columns}, "$who: $name: columns");

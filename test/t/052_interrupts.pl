@@ -313,7 +313,7 @@ foreach (put_all(
 		sql => "SET client_connection_check_interval = '50ms'"))
 {
 	my ($kind, $s) = @$_;
-	my $ms = gone_ms($s->pid, sub { kill 'KILL', $s->{process} });
+	my $ms = gone_ms($s->pid, sub { $s->hang_up });
 
 	between($ms, 0, 50 + $bound, "client gone, $kind->{name}: ms");
 	$s->quit;

@@ -427,7 +427,7 @@ sub smart_ms
 			}
 			foreach my $s (@sessions)
 			{
-				$s->wait if $s->{marker};
+				$s->wait;
 				$s->quit;
 			}
 			waitpid $pg_ctl, 0;

@@ -442,7 +442,7 @@ sub backend_is_gone
 		options => '-c client_connection_check_interval=100ms');
 
 	between(elapsed_ms(sub {
-				kill 'KILL', $s->{process};
+				$s->hang_up;
 				backend_is_gone($s->pid);
 			}), 0, 100 + $bound, "$name: ms");
 	$s->quit;

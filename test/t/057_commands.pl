@@ -23,7 +23,9 @@
 #
 # With DT_BESIDE=1 in the environment each command shares its group with a
 # member that inserts rows all the time.  Then the group as a whole gets its
-# limit, and the command about half of it.
+# limit, and the command about half of it.  With DT_ROWS the tables have so many
+# rows, and the limits are as much higher; with DT_COMMANDS only those commands
+# run whose names match this expression.
 #
 # INSERT, REFRESH, CREATE TABLE AS and the PL/pgSQL function are paced between
 # rows.  The others fail here when dirty_throttle.interrupt_pauses is off.
@@ -42,12 +44,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $n = 100000;        # rows
+my $n = $ENV{DT_ROWS} // 50000;    # rows
 my $aim = 2;           # s, which a command takes at its limit
 my $slots = 8;         # commands at the same time
 my $interval = 0.1;    # s, between two looks at all of them
 my $allowance = 0.2;   # s, more than a command may take
 my $beside = $ENV{DT_BESIDE};
+my $wanted = $ENV{DT_COMMANDS} // '.';
 
 my $dt = DirtyThrottle->new(
 	'commands',
@@ -102,8 +105,9 @@ my $checked = "CREATE TABLE tbl (id int CHECK ($slow > 0))";
 my $point = 'point(hashint4(id), hashint4(id + 1))';
 
 # Each: a name, what is there before, the command ("tbl" is a table of the
-# case's own), and what it dirties and writes to the WAL at least, in KB.
-# Options:
+# case's own), and what it dirties and writes to the WAL at least, in KB, when
+# there are 100000 rows.  Options:
+#	any_rows   however many rows there are
 #	alone      of those with the same word here one at a time
 #	db         the database
 #	settings   of the session
@@ -180,11 +184,12 @@ my @cases = (
 		'REFRESH MATERIALIZED VIEW CONCURRENTLY tbl_v', 8000, 9000,
 		own => 1 ],
 	[ 'CREATE DATABASE', '',
-		'CREATE DATABASE tbl STRATEGY wal_log', 7500, 4300, %late ],
+		'CREATE DATABASE tbl STRATEGY wal_log', 7500, 4300, %late,
+		any_rows => 1 ],
 	[ 'COPY FROM a file', "$checked; COPY ($rows) TO '$directory/tbl.copy'",
 		"COPY tbl FROM '$directory/tbl.copy'", 3600, 1200 ],
 	[ 'COPY FROM STDIN', $checked,
-		"\\copy tbl from program 'seq 1 $n'", 3600, 1200 ],
+		join("\n", 'COPY tbl FROM STDIN;', 1 .. $n, "\\.\n"), 3600, 1200 ],
 	[ 'CREATE TABLE AS', '', "CREATE TABLE tbl AS $rows", 3600, 5900 ],
 	[ 'INSERT ... SELECT', $empty, "INSERT INTO tbl $rows", 3600, 5900 ],
 	[ 'a filter that rejects all', $fresh, $rejects, 3600, 3600 ],
@@ -229,10 +234,12 @@ foreach my $case (@cases)
 	my ($name, $setup, $sql, $dirty_kb, $wal_kb, %opt) = @$case;
 
 	next if $name =~ /compiled/ && !$jit;
+	next if $name !~ /$wanted/;
 	foreach my $by ('dirty', 'wal')
 	{
 		my $kb = $by eq 'dirty' ? $dirty_kb : $wal_kb;
 
+		$kb *= $n / 100000 if $kb && !$opt{any_rows};
 		push @todo,
 		  { name => $name, setup => $setup, sql => $sql, by => $by, least => $kb,
 			limit => sprintf('%.0f', $kb / $aim), db => 'postgres', %opt }

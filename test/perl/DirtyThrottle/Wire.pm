@@ -9,20 +9,22 @@
 #	$r = $w->wait(cancel_every => 0.1);      # seconds
 #
 # A message is only queued by the method that makes it; sync(), flush(),
-# query(), wait(), read() and transmit() send what is queued.
+# query(), wait(), read() and transmit() send what is queued, and what the
+# server does not take at once is sent by the next read().
 #
-# A result is a hash: rows (of lists), out (the same as psql -At has it),
-# tags, notices, errors (both as [SQLSTATE, message]), sqlstate (of the first
-# error, or undef), types (of all messages, a letter each), ms.
+# A result is a hash: rows (of lists), out (the same as psql -At has it, with
+# data of COPY), tags, notices, errors (both as [SQLSTATE, message]), err (the
+# same as psql has them with VERBOSITY verbose), sqlstate (of the first error,
+# or undef), types (of all messages, a letter each), ms.
 
 package DirtyThrottle::Wire;
 
 use strict;
 use warnings;
 
-use IO::Select;
+use Errno qw(EAGAIN EINTR);
 use IO::Socket::UNIX;
-use Socket qw(SOCK_STREAM);
+use Socket qw(SHUT_RDWR SOCK_STREAM);
 use Time::HiRes qw(time);
 
 our $TIMEOUT = 60;    # for one message, seconds
@@ -33,8 +35,9 @@ use constant {
 };
 
 # A connection.  Options:
-#	dbname, user   default: postgres, and the superuser
-#	options        as PGOPTIONS
+#	dbname, user      default: postgres, and the superuser
+#	options           as PGOPTIONS
+#	application_name
 sub new
 {
 	my ($class, $node, %opt) = @_;
@@ -47,8 +50,12 @@ sub new
 		user     => $opt{user} // scalar getpwuid($<),
 		database => $opt{dbname} // 'postgres');
 
-	$parameters{options} = $opt{options} if defined $opt{options};
+	foreach my $name (qw(options application_name))
+	{
+		$parameters{$name} = $opt{$name} if defined $opt{$name};
+	}
 	$self->{socket} = $self->_connect;
+	$self->{socket}->blocking(0);
 	my $startup = pack('N', PROTOCOL_3)
 	  . join('', map { "$_\0$parameters{$_}\0" } sort keys %parameters) . "\0";
 	$self->{output} = pack('N', 4 + length $startup) . $startup;
@@ -82,7 +89,7 @@ sub message
 	return $self;
 }
 
-# Send what is queued.
+# Send what is queued, as much of it as the server takes now.
 sub transmit
 {
 	my ($self) = @_;
@@ -91,10 +98,20 @@ sub transmit
 	while (length $self->{output})
 	{
 		my $n = syswrite $self->{socket}, $self->{output};
-		last unless defined $n;    # reading will tell
-		substr($self->{output}, 0, $n) = '';
+
+		if (defined $n)
+		{
+			substr($self->{output}, 0, $n) = '';
+		}
+		elsif ($!{EAGAIN})
+		{
+			last;
+		}
+		elsif (!$!{EINTR})
+		{
+			$self->{output} = '';    # reading will tell
+		}
 	}
-	$self->{output} = '';
 	return $self;
 }
 
@@ -208,12 +225,93 @@ sub read
 			}
 		}
 		my $left = $end - time;
+		vec(my $readable = '', fileno $self->{socket}, 1) = 1;
+		my $writable = length $self->{output} ? $readable : undef;
 		return
-		  unless IO::Select->new($self->{socket})
-		  ->can_read($left > 0 ? $left : 0);
-		sysread($self->{socket}, $self->{input}, 65536, length $self->{input})
-		  or die "the server has closed the connection\n";
+		  if select($readable, $writable, undef, $left > 0 ? $left : 0) == 0;
+		$self->transmit;
+		my $n = sysread($self->{socket}, $self->{input}, 65536,
+			length $self->{input});
+		die "the server has closed the connection\n"
+		  unless $n || !defined $n && ($!{EAGAIN} || $!{EINTR});
 	}
+}
+
+# A result that has nothing yet.
+sub new_result
+{
+	return {
+		rows    => [],
+		tags    => [],
+		notices => [],
+		errors  => [],
+		types   => '',
+		out     => '',
+		err     => ''
+	};
+}
+
+# Add a message to a result.
+sub take
+{
+	my ($self, $r, $type, $body) = @_;
+
+	$r->{types} .= $type;
+	if ($type eq 'D')
+	{
+		_add_row($r, _row($body));
+	}
+	elsif ($type eq 'C')
+	{
+		push @{ $r->{tags} }, $body =~ s/\0$//r;
+	}
+	elsif ($type eq 'E' || $type eq 'N')
+	{
+		my %field = map { /^(.)(.*)/s } split /\0/, $body;
+
+		push @{ $r->{ $type eq 'E' ? 'errors' : 'notices' } },
+		  [ $field{C}, $field{M} ];
+		$r->{sqlstate} //= $field{C} if $type eq 'E';
+		$r->{err} .= "$field{S}:  $field{C}: $field{M}\n" . join '',
+		  map { "$_->[1]:  $field{$_->[0]}\n" }
+		  grep { defined $field{ $_->[0] } }
+		  [ D => 'DETAIL' ], [ H => 'HINT' ], [ W => 'CONTEXT' ];
+	}
+	elsif ($type eq 'V')
+	{
+		my ($length, $value) = unpack 'l> a*', $body;
+		_add_row($r, [ $length < 0 ? undef : $value ]);
+	}
+	elsif ($type eq 'd')
+	{
+		$r->{out} .= $body;
+	}
+	elsif ($type eq 'A')
+	{
+		my ($pid, $channel, $payload) = unpack 'NZ*Z*', $body;
+		$r->{out} .= qq{Asynchronous notification "$channel" with payload}
+		  . qq{ "$payload" received from server process with PID $pid.\n};
+	}
+	elsif ($type eq 'K')
+	{
+		($self->{pid}, $self->{key}) = unpack 'NN', $body;
+	}
+	elsif ($type eq 'R' && unpack('N', $body) != 0)
+	{
+		die "the server asks for authentication\n";
+	}
+	elsif ($type eq 'Z')
+	{
+		$self->{status} = $body;
+	}
+}
+
+sub _add_row
+{
+	my ($r, $row) = @_;
+
+	push @{ $r->{rows} }, $row;
+	$r->{out} .= join('|', map { $_ // '' } @$row) . "\n";
 }
 
 # Read up to ReadyForQuery: a result.  Options:
@@ -229,7 +327,7 @@ sub wait
 	my $until = $opt{until} // 'Z';
 	my $timeout = $opt{timeout} // $TIMEOUT;
 	my @cancel_at = @{ $opt{cancel_at} // [] };
-	my %r = (rows => [], tags => [], notices => [], errors => [], types => '');
+	my $r = $self->new_result;
 
 	@cancel_at = map { $_ * $opt{cancel_every} } 1 .. 1000
 	  if $opt{cancel_every};
@@ -255,45 +353,12 @@ sub wait
 			shift @cancel_at;
 			next;
 		}
-		$r{types} .= $type;
-		if ($type eq 'D')
-		{
-			push @{ $r{rows} }, _row($body);
-		}
-		elsif ($type eq 'C')
-		{
-			push @{ $r{tags} }, $body =~ s/\0$//r;
-		}
-		elsif ($type eq 'E' || $type eq 'N')
-		{
-			my %field = map { /^(.)(.*)/s } split /\0/, $body;
-			push @{ $r{ $type eq 'E' ? 'errors' : 'notices' } },
-			  [ $field{C}, $field{M} ];
-		}
-		elsif ($type eq 'V')
-		{
-			my ($length, $value) = unpack 'l> a*', $body;
-			push @{ $r{rows} }, [ $length < 0 ? undef : $value ];
-		}
-		elsif ($type eq 'K')
-		{
-			($self->{pid}, $self->{key}) = unpack 'NN', $body;
-		}
-		elsif ($type eq 'R' && unpack('N', $body) != 0)
-		{
-			die "the server asks for authentication\n";
-		}
-		elsif ($type eq 'Z')
-		{
-			$self->{status} = $body;
-		}
+		$self->take($r, $type, $body);
 		last if $type eq $until || $type eq 'Z' || ($type eq 'E' && $opt{until});
 	}
-	$r{sqlstate} = @{ $r{errors} } ? $r{errors}[0][0] : undef;
-	$r{out} = join "\n",
-	  map { join '|', map { $_ // '' } @$_ } @{ $r{rows} };
-	$r{ms} = (time - $start) * 1000;
-	return \%r;
+	chomp @$r{qw(out err)};
+	$r->{ms} = (time - $start) * 1000;
+	return $r;
 }
 
 sub _row
@@ -346,6 +411,16 @@ sub call
 
 # ------------------------------------------------------------ cancel and leave
 
+# Has the server not closed the connection?
+sub alive
+{
+	my ($self) = @_;
+	my $n =
+	  sysread $self->{socket}, $self->{input}, 65536, length $self->{input};
+
+	return $n || !defined $n && ($!{EAGAIN} || $!{EINTR});
+}
+
 # Returns when the signal has been sent.
 sub cancel
 {
@@ -366,10 +441,12 @@ sub terminate
 	$self->hang_up;
 }
 
-# Go without a word.
+# Go without a word, also where another process has inherited the socket.
 sub hang_up
 {
 	my ($self) = @_;
+
+	shutdown $self->{socket}, SHUT_RDWR;
 	CORE::close $self->{socket};
 }
 
