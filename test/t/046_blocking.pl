@@ -576,12 +576,14 @@ sub verdicts
 		$pair->{wants} = $other->($first);
 	}
 	$dt->limit(grp_a => 0);
-	$dt->limit(grp_a => $kb);
 	if ($kb > 0)
 	{
+		# a busy machine may be slower than that
+		$dt->limit(grp_a => $kb / 40);
 		$_->{member}->send($_->{rest}) foreach @pairs;
 		$paused += $dt->wait_paused($_->{member}, 'in flight') foreach @pairs;
 		$_->{outsider}->send($_->{wants}) foreach @pairs;
+		$dt->limit(grp_a => $kb);
 	}
 	else
 	{
