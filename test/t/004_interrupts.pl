@@ -23,7 +23,7 @@ sub check_books
 {
 	my ($name, $members) = @_;
 
-	# psql may know before the backend has gone
+	# the client may know before the backend has gone
 	poll_until(
 		sub { $dt->group_row('grp_a')->{active_processes} == $members }, 2);
 	my $row = $dt->group_row('grp_a');

@@ -349,7 +349,7 @@ sub begin_restart
 	$dt->disconnect;
 	if (!(fork // die "fork: $!"))
 	{
-		# another program, which inherits no pipes of psql
+		# another program, which inherits no connections
 		{
 			exec $^X, '-MTime::HiRes=time', '-e', q{
 				my $file = shift;

@@ -102,7 +102,7 @@ sub new
 	$self->{process} = fork // die "fork: $!";
 	if ($self->{process} == 0)
 	{
-		# another program, which inherits no pipes of psql or prove
+		# another program, which inherits no connections, and no pipes of prove
 		open STDIN, '<', '/dev/null';
 		open STDOUT, '>', '/dev/null';
 		open STDERR, '>', '/dev/null';
