@@ -281,12 +281,13 @@ sub wait_paused
 	  :                         'xact_start IS NULL';
 	my $paused = 0;
 
+	# the functions, as the views take the planner three times as long
 	poll_until(
 		sub {
 			$paused = $self->sql(
-				"SELECT count(*) FROM dirty_throttle_sessions s
-				 JOIN pg_stat_activity a USING (pid)
-				 WHERE pid = $pid AND paused_since IS NOT NULL
+				"SELECT count(*)
+				 FROM dirty_throttle_sessions() s, pg_stat_get_activity($pid)
+				 WHERE s.pid = $pid AND paused_since IS NOT NULL
 				   AND $condition");
 			return $paused || $session->finished;
 		},
