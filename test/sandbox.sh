@@ -362,20 +362,24 @@ sb_create()
 }
 
 # Run a command in the background, its output in LOG; lines that match the
-# extended regular expression SHOW are shown as progress.
+# extended regular expression SHOW, if any, are shown as progress.
 sb_start()
 {
 	local log=$1 show=$2
 
 	shift 2
 	set -m						# a process group that can be ended as a whole
-	{
-		sb_user "$@" </dev/null 2>&1 | while IFS= read -r line; do
-			printf '%s\n' "$line" >>"$log"
-			[[ -n $show && $line =~ $show ]] && sb_say "  $line"
-		done
-		exit "${PIPESTATUS[0]}"
-	} &
+	if [ -z "$show" ]; then
+		sb_user "$@" </dev/null >>"$log" 2>&1 &
+	else
+		{
+			sb_user "$@" </dev/null 2>&1 | while IFS= read -r line; do
+				printf '%s\n' "$line" >>"$log"
+				[[ $line =~ $show ]] && sb_say "  $line"
+			done
+			exit "${PIPESTATUS[0]}"
+		} &
+	fi
 	SB_JOB=$!
 	set +m
 	SB_JOBS[SB_JOB]=1
