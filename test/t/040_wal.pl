@@ -17,8 +17,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $limit = 6000;    # KB/s
-my $rows = 4000;     # about 0.6 s
+my $limit = 4000;    # KB/s
+my $rows = 4000;     # about 0.9 s
 my $x = "repeat('x', 800)";
 
 my $dt = DirtyThrottle->new(

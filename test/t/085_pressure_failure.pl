@@ -6,7 +6,6 @@
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # takes-about: 60 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';
