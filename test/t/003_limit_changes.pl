@@ -2,6 +2,7 @@
 # within 100 ms, wherever they sleep.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
+# takes-about: 13 s
 
 use strict;
 use warnings;

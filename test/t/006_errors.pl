@@ -1,6 +1,7 @@
 # Errors, savepoints, procedures: what a transaction pays, when, and to whom.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
+# takes-about: 13 s
 
 use strict;
 use warnings;

@@ -2,6 +2,7 @@
 # member, who never does, and what happens where the extension is missing.
 #
 # expect-in-log: WARNING:  resource group "(missing|par)" does not exist
+# takes-about: 12 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -3,6 +3,7 @@
 # nothing is left that would make what comes after it free, or charged twice.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
+# takes-about: 15 s
 
 use strict;
 use warnings;

@@ -15,6 +15,7 @@
 # first, and then it must be the same number; and where it cannot be, the
 # charge is the larger one.
 #
+# takes-about: 20 s
 # not-timed
 
 use strict;

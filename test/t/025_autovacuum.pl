@@ -4,7 +4,7 @@
 #
 # expect-in-log: WARNING:  resource group "everybody" does not exist
 # expect-in-log: bypassing nonessential maintenance of table
-# takes-about: 35 s
+# takes-about: 44 s
 
 use strict;
 use warnings;

@@ -6,7 +6,7 @@
 # DT_ROUNDS in the environment is how many times; each fifth is of a kind.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 24 s
+# takes-about: 37 s
 # not-timed
 
 use strict;

@@ -4,7 +4,7 @@
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # expect-in-log: WARNING:  file "dirty_throttle.groups" is damaged
-# takes-about: 15 s
+# takes-about: 29 s
 # not-timed
 
 use strict;

@@ -2,7 +2,7 @@
 # paused: about as long as they do for the same work when the limit is
 # enforced.  And what suggest_group_limits() makes of what it has seen.
 #
-# takes-about: 30 s
+# takes-about: 36 s
 
 use strict;
 use warnings;

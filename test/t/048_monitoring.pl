@@ -3,6 +3,8 @@
 # of the reasons, and of those whom they block, what the views say.  Both
 # exporters have the same metrics, their columns are the queries', and
 # dashboard and alerts use these metrics and no others.
+#
+# takes-about: 9 s
 
 use strict;
 use warnings;

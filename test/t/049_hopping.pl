@@ -5,7 +5,7 @@
 # ends, leaves a debt to the group.  And many small debts that were left do
 # not starve who comes after them.
 #
-# takes-about: 25 s
+# takes-about: 32 s
 
 use strict;
 use warnings;

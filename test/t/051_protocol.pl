@@ -3,7 +3,7 @@
 # hook sees; and commands that each owe more than max_commit_pause.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
-# takes-about: 35 s
+# takes-about: 42 s
 
 use strict;
 use warnings;

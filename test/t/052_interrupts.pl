@@ -27,7 +27,7 @@
 # An apply worker's pause is cut by no timer of ours, and a cancel is not lost
 # while the client's connection is being looked at.
 #
-# takes-about: 35 s
+# takes-about: 49 s
 
 use strict;
 use warnings;

@@ -4,7 +4,7 @@
 # flight it keeps what it has locked, with or without a pause, and its
 # snapshot; what does not conflict with these must not wait.
 #
-# takes-about: 10 s
+# takes-about: 17 s
 
 use strict;
 use warnings;

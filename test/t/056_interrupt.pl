@@ -3,7 +3,7 @@
 # time, pg_log_backend_memory_contexts() at any time, every way to interrupt
 # such a pause, and another extension with the same hook.
 #
-# takes-about: 35 s
+# takes-about: 45 s
 
 use strict;
 use warnings;

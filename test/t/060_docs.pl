@@ -10,6 +10,7 @@
 #	<!-- not run: REASON -->			the next block of SQL cannot be run
 #	<!-- before the examples: SQL -->	runs before the blocks of the file
 #
+# takes-about: 12 s
 # not-timed
 
 use strict;

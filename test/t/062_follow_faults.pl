@@ -4,7 +4,7 @@
 #
 # DT_ROUNDS in the environment is how many conversations are changed at random.
 #
-# takes-about: 45 s
+# takes-about: 68 s
 # not-timed
 #
 # A standby that is restarted replays once more that a database is dropped:

@@ -3,7 +3,7 @@
 # with and without pg_rewind, changes on both sides of a split.  And standbys
 # that cannot take all, or are of another release.
 #
-# takes-about: 25 s
+# takes-about: 35 s
 # not-timed
 # expect-in-log: WARNING:  resource group "batch" does not exist
 

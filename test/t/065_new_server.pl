@@ -5,7 +5,7 @@
 # bin) of an earlier major release that has the extension, this is a real
 # upgrade; else pg_upgrade comes from the release that it goes to.
 #
-# takes-about: 25 s
+# takes-about: 39 s
 # not-timed
 # expect-in-log: WARNING:  resource group "batch" does not exist
 #

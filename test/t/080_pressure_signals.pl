@@ -3,7 +3,7 @@
 # pg_buffercache, kernel_dirty and /proc/meminfo, io_pressure and what the kernel
 # counts.  And where a signal is not to be had: the reason.
 #
-# takes-about: 20 s
+# takes-about: 35 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -5,7 +5,7 @@
 # free as its limit says, the log has one line, and the view tells.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 60 s
+# takes-about: 66 s
 
 use strict;
 use warnings FATAL => 'all';
