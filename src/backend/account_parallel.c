@@ -14,7 +14,8 @@
  * hint bits in the catalogs that it reads, is charged as well, but never gets
  * into the leader's counters.  In a worker that runs no plan, but builds an
  * index or vacuums, there is no telling when that part begins: all counts as
- * part of it.
+ * part of it.  The core adds their counters at the end of the command, long
+ * after the workers have ended: a leader writes all of a B-tree meanwhile.
  *
  *-------------------------------------------------------------------------
  */
@@ -71,6 +72,7 @@ dt_account_lock_and_end_worker_run(void)
 void
 dt_account_worker_event(XactEvent event, void *arg)
 {
+	bool		had_no_plan = my->worker_runs;
 	DtGroup    *g;
 	int64		now;
 	int			r;
@@ -80,6 +82,7 @@ dt_account_worker_event(XactEvent event, void *arg)
 	dt_account_lock_and_end_worker_run();
 	if ((g = dt_account_lock(NULL, &now)) == NULL)
 		return;
+	my->slot->workers_have_no_plan = had_no_plan;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;

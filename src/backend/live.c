@@ -14,7 +14,8 @@
  * pauses, with more a burst.  Until that speed is known the interval grows
  * with the time since the last pause, so that what comes in one piece, like
  * the rows that COPY collects, is noticed before the next piece.  For a
- * statement that waits and uses nothing it grows further.
+ * statement that waits and uses nothing it grows further; then the check at
+ * which it goes on makes it short again.
  *
  * The handler runs in a signal handler; see dt_account_try_charge().  Setting
  * a timer is not cheap, so a statement leaves its timer to the next one, and
@@ -66,6 +67,12 @@
  * at once.  Together they look in such intervals, however many they are.
  */
 #define EXTEND_TICK_US		100
+
+/*
+ * Who has waited, and used nothing, until there is no tick for longer than
+ * this, in us, is to come to a check for interrupts when it goes on.
+ */
+#define LONG_WAIT_US		10000
 
 /*
  * A tick ends a sleep of vacuum_cost_delay too early.  So while VACUUM sleeps
@@ -191,7 +198,10 @@ tick(void)
 						(!dt_account_has_used() &&
 						 !dt_account_is_suspended(true))))
 	{
-		set_timer(Min(Max(2 * tick_us, USUAL_TICK_US), longest));
+		tick_us = Min(Max(2 * tick_us, USUAL_TICK_US), longest);
+		if (tick_us > LONG_WAIT_US)
+			dt_interrupt_request();
+		set_timer(tick_us);
 		return;
 	}
 	owed_us = dt_account_try_charge();

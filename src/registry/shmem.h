@@ -213,6 +213,7 @@ typedef struct DtMember
 
 	/* guarded by group->lock */
 	DtMemberUsage usage[DT_RESOURCES];
+	bool		workers_have_no_plan;	/* those that have charged last */
 
 	/*
 	 * Guarded by group->lock; while the session is in no group and pauses for

@@ -11,10 +11,9 @@
 # asked to pause when a timer has ticked, and while a command uses nothing, that
 # is every 10 ms.  What it uses in less time than that at its very end is paid
 # after its transaction, and what it uses so at any time comes in one go.  That
-# is how indexes get to the WAL: btree writes its pages after the sort; GIN,
-# GiST with an operator class that cannot sort, and SP-GiST log all pages when
-# they are done (log_newpage_range, with a check every 32 pages).  For these
-# ("late") less is asked here.
+# is how some indexes get to the WAL: GIN, GiST with an operator class that
+# cannot sort, and SP-GiST log all pages when they are done (log_newpage_range,
+# with a check every 32 pages).  For these ("late") less is asked here.
 #
 # Not checked is, in the core: a write to a large object (inv_write: lo_put(),
 # lo_import(), lo_from_bytea()); a WAL record, however big
@@ -85,6 +84,7 @@ my $jit = $dt->sql('SET jit = on; SELECT pg_jit_available(); RESET jit') eq 't';
 my $fresh = "CREATE TABLE tbl AS SELECT i AS id FROM generate_series(1, $n) i";
 my $empty = 'CREATE TABLE tbl (id int)';
 my $indexed = "$fresh; CREATE INDEX tbl_idx ON tbl USING";
+my $more = $fresh =~ s/, $n/, 2 * $n/r;
 my $big = $fresh =~ s/, $n/, 4 * $n/r;
 my $dead = "$big; CREATE INDEX ON tbl (id); DELETE FROM tbl WHERE id % 2 = 0";
 my $half = $fresh =~ s/, $n/, $n \/ 2/r;
@@ -120,12 +120,15 @@ my $point = 'point(hashint4(id), hashint4(id + 1))';
 #	late       how much of it, in %, has to be paid while it runs, where that is
 #	           less than nearly all
 #	burst      much of it comes in one go
+#	even       no second has much more than its share, although workers have
+#	           written what the leader is not charged for
 my %late = (late => 35);
 my %burst = (burst => 1);
+my %even = (even => 1);
 my %concurrently = (alone => 'concurrently', db => 'other');
 my @cases = (
 	[ 'CREATE INDEX btree', $fresh,
-		"CREATE INDEX ON tbl $slow_id", 3600, 5600, %late ],
+		"CREATE INDEX ON tbl $slow_id", 3600, 5600, %even ],
 	[ 'CREATE INDEX hash', $fresh,
 		'CREATE INDEX ON tbl USING hash (id)', 7800, 10800 ],
 	[ 'CREATE INDEX gin', $fresh,
@@ -141,10 +144,10 @@ my @cases = (
 		"CREATE INDEX ON tbl USING brin $slow_id WITH (pages_per_range = 1)",
 		3600, 3600 ],
 	[ 'CREATE INDEX btree, parallel', $fresh,
-		"CREATE INDEX ON tbl $slow_id", 3600, 5600, %late,
+		"CREATE INDEX ON tbl $slow_id", 3600, 5600, %even,
 		settings => 'SET max_parallel_maintenance_workers = 2' ],
 	[ 'CREATE INDEX CONCURRENTLY', $fresh,
-		"CREATE INDEX CONCURRENTLY ON tbl $slow_id", 3600, 5600, %late,
+		"CREATE INDEX CONCURRENTLY ON tbl $slow_id", 3600, 5600,
 		%concurrently ],
 	[ 'CREATE INDEX CONCURRENTLY hash', $fresh,
 		'CREATE INDEX CONCURRENTLY ON tbl USING hash (id)', 7800, 10800,
@@ -208,8 +211,8 @@ my @cases = (
 	[ 'DO', $fresh, "DO \$\$ DECLARE n int; BEGIN n := ($rejects); END \$\$",
 		3600, 3600 ],
 	[ 'a query, moved', $fresh, $rejects, 3300, 3300, move => 0.02 ],
-	[ 'CREATE INDEX, moved', $fresh, 'CREATE INDEX ON tbl USING hash (id)',
-		3700, 8000, move => 0.02 ],
+	[ 'CREATE INDEX, moved', $more, 'CREATE INDEX ON tbl USING hash (id)',
+		7400, 16000, move => 0.02 ],
 	[ 'autovacuum', "$dead; ALTER TABLE tbl SET (autovacuum_enabled = off,
 			autovacuum_vacuum_threshold = 1)",
 		'ALTER TABLE tbl SET (autovacuum_enabled = on)', 23600, 19600,
@@ -593,7 +596,8 @@ foreach my $case (@todo)
 	between($case->{took},
 		($beside ? 0.9 : 0.95) * $case->{ideal} - 0.02 - ($case->{unseen} // 0),
 		longest($case), "$name: s");
-	between($case->{worst}, 0, $case->{late} || $case->{burst} ? 210 : 150,
+	between($case->{worst}, 0,
+		$case->{even} ? 120 : $case->{late} || $case->{burst} ? 210 : 150,
 		"$name: % of the limit in the worst second");
 	between($case->{in_flight}, $case->{late} // 80,
 		101, "$name: % paid while it runs");
