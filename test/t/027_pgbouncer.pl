@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
@@ -77,7 +78,7 @@ package Pool
 	sub port { return $port }
 }
 my $pool = bless {}, 'Pool';
-if (!poll_until(sub { -S "$sockets/.s.PGSQL.$port" }, 10))
+if (!poll_until(sub { IO::Socket::UNIX->new("$sockets/.s.PGSQL.$port") }, 10))
 {
 	diag(slurp_file("$dir/pgbouncer.out"));
 	BAIL_OUT('pgbouncer does not start');
