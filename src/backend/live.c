@@ -14,8 +14,7 @@
  * pauses, with more a burst.  Until that speed is known the interval grows
  * with the time since the last pause, so that what comes in one piece, like
  * the rows that COPY collects, is noticed before the next piece.  For a
- * statement that waits and uses nothing it grows further; then the check at
- * which it goes on makes it short again.
+ * statement that waits and uses nothing it grows further.
  *
  * The handler runs in a signal handler; see dt_account_try_charge().  Setting
  * a timer is not cheap, so a statement leaves its timer to the next one, and
@@ -30,6 +29,7 @@
 #include <signal.h>
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "backend/account.h"
 #include "backend/interrupt.h"
 #include "backend/live.h"
@@ -69,10 +69,10 @@
 #define EXTEND_TICK_US		100
 
 /*
- * Who has waited, and used nothing, until there is no tick for longer than
- * this, in us, is to come to a check for interrupts when it goes on.
+ * Who waits for his parallel workers goes on soon, and may then use much at
+ * once: all of a B-tree.
  */
-#define LONG_WAIT_US		10000
+#define LEADER_TICK_US		10000
 
 /*
  * A tick ends a sleep of vacuum_cost_delay too early.  So while VACUUM sleeps
@@ -140,6 +140,8 @@ longest_interval(void)
 			Min(Max(lock->nRequested * EXTEND_TICK_US, USUAL_TICK_US),
 				UNLIMITED_TICK_US);
 	}
+	if (class == PG_WAIT_IPC && IsInParallelMode())
+		return LEADER_TICK_US;
 	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 
@@ -198,10 +200,7 @@ tick(void)
 						(!dt_account_has_used() &&
 						 !dt_account_is_suspended(true))))
 	{
-		tick_us = Min(Max(2 * tick_us, USUAL_TICK_US), longest);
-		if (tick_us > LONG_WAIT_US)
-			dt_interrupt_request();
-		set_timer(tick_us);
+		set_timer(Min(Max(2 * tick_us, USUAL_TICK_US), longest));
 		return;
 	}
 	owed_us = dt_account_try_charge();
