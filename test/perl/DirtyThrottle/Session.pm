@@ -218,9 +218,12 @@ sub DESTROY
 {
 	my ($self) = @_;
 
-	# keep the exit status of a test that ends; a child has inherited it only
+	# the end of the process ends all; a child has inherited it only
+	return if ${^GLOBAL_PHASE} eq 'DESTRUCT' || $self->{process} != $$;
+
+	# keep the exit status of a test that ends
 	local ($?, $!, $@);
-	$self->quit if $self->{process} == $$;
+	$self->quit;
 }
 
 1;
