@@ -35,9 +35,6 @@
 /* With no limit in force, charge after so many bytes. */
 #define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
 
-/* Parallel workers use less than half of this before their work, in bytes. */
-#define FEW_BYTES			(32 * (int64) BLCKSZ)
-
 /* The length of a slice in a suspended group. */
 #define SUSPEND_SLICE_US		INT64CONST(1000000)
 
@@ -288,20 +285,6 @@ mark_running_locked(DtGroup *g, int64 now)
 }
 
 /*
- * How much of what the leader's counter has gained have workers charged?  While
- * it is much less than what they have charged in a command, it is the leader's
- * own: the core adds all of theirs in one go.
- */
-static int64
-part_of_workers(const DtMember *leader, int64 charged_by_workers, int64 bytes)
-{
-	if (leader->workers_have_no_plan && charged_by_workers > FEW_BYTES &&
-		bytes < charged_by_workers / 2)
-		return 0;
-	return Min(charged_by_workers, bytes);
-}
-
-/*
  * What was used since the last charge, in bytes, without what parallel workers
  * have charged.  Counts it for the views.
  */
@@ -316,14 +299,7 @@ take_uncharged_locked(int resource, int64 now)
 
 	usage->charged_up_to = used;
 	if (my_usage->charged_by_workers > 0 && !IsParallelWorker())
-	{
-		int64		theirs = part_of_workers(my->slot,
-											 my_usage->charged_by_workers,
-											 bytes);
-
-		my_usage->charged_by_workers -= theirs;
-		bytes -= theirs;
-	}
+		bytes -= dt_account_take_workers_part_locked(resource, bytes);
 	if (bytes == 0)
 		return 0;
 	my_usage->used += bytes;

@@ -58,6 +58,12 @@ dt_account_workers_have_charged(void)
 }
 
 /*
+ * How much of what the leader's counter has gained, in bytes, have workers
+ * charged?  That is not to be left out again.
+ */
+extern int64 dt_account_take_workers_part_locked(int resource, int64 bytes);
+
+/*
  * Begin to change the account: marks it as busy and locks the group.  *now is
  * the time just before that.  When the session is in no group (any more) but a
  * debt is given, that debt's group is locked instead.  Returns the group that

@@ -25,6 +25,9 @@
 #include "backend/account_internal.h"
 #include "backend/account_parallel.h"
 
+/* Workers use less than half of this before their work, in bytes. */
+#define FEW_BYTES			(32 * (int64) BLCKSZ)
+
 static void
 begin_run(void)
 {
@@ -89,6 +92,23 @@ dt_account_worker_event(XactEvent event, void *arg)
 		my->usage[r].worker_used = 0;
 	}
 	dt_account_unlock(g);
+}
+
+/*
+ * While it is much less than what they have charged in a command, it is the
+ * leader's own: the core adds all of theirs in one go.
+ */
+int64
+dt_account_take_workers_part_locked(int resource, int64 bytes)
+{
+	int64	   *charged = &my->slot->usage[resource].charged_by_workers;
+	int64		theirs = Min(*charged, bytes);
+
+	if (my->slot->workers_have_no_plan && *charged > FEW_BYTES &&
+		bytes < *charged / 2)
+		theirs = 0;
+	*charged -= theirs;
+	return theirs;
 }
 
 static pg_noinline void

@@ -69,10 +69,10 @@
 #define EXTEND_TICK_US		100
 
 /*
- * Who waits for his parallel workers goes on soon, and may then use much at
- * once: all of a B-tree.
+ * Who waits for the other processes of a parallel query or command goes on
+ * soon, and may then use much at once: a leader all of a B-tree.
  */
-#define LEADER_TICK_US		10000
+#define PARALLEL_TICK_US	10000
 
 /*
  * A tick ends a sleep of vacuum_cost_delay too early.  So while VACUUM sleeps
@@ -141,7 +141,7 @@ longest_interval(void)
 				UNLIMITED_TICK_US);
 	}
 	if (class == PG_WAIT_IPC && IsInParallelMode())
-		return LEADER_TICK_US;
+		return PARALLEL_TICK_US;
 	return class == PG_WAIT_CLIENT ? UNLIMITED_TICK_US : LONGEST_TICK_US;
 }
 

@@ -98,6 +98,7 @@ sub send
 
 	$self->{result} = $wire->new_result;
 	$self->{since} = time;
+	return if $self->{gone};
 	foreach my $statement (_statements($sql))
 	{
 		my ($text, $data) = @$statement;
@@ -106,14 +107,7 @@ sub send
 		$wire->copy_data($data)->copy_done if defined $data;
 		$self->{unanswered}++;
 	}
-	if ($self->{gone})
-	{
-		$self->{unanswered} = 0;
-	}
-	else
-	{
-		$wire->transmit;
-	}
+	$wire->transmit;
 }
 
 # Has what was sent ended?  Waits for that up to timeout seconds.
@@ -196,22 +190,17 @@ sub quit
 {
 	my ($self) = @_;
 
-	$self->{unanswered} > 0 ? $self->hang_up : $self->_close('terminate');
+	$self->{wire}->terminate unless $self->{gone} || $self->{unanswered} > 0;
+	$self->hang_up;
 }
 
 # Go without a word, as a client does that is killed.
 sub hang_up
 {
 	my ($self) = @_;
-	$self->_close('hang_up');
-}
 
-sub _close
-{
-	my ($self, $how) = @_;
-
-	$self->{wire}->$how unless $self->{closed};
-	@$self{qw(closed gone unanswered)} = (1, 1, 0);
+	$self->{wire}->hang_up;
+	@$self{qw(gone unanswered)} = (1, 0);
 }
 
 sub DESTROY

@@ -22,7 +22,6 @@ package DirtyThrottle::Wire;
 use strict;
 use warnings;
 
-use Errno qw(EAGAIN EINTR);
 use IO::Socket::UNIX;
 use Socket qw(SHUT_RDWR SOCK_STREAM);
 use Time::HiRes qw(time);
@@ -446,8 +445,10 @@ sub hang_up
 {
 	my ($self) = @_;
 
-	shutdown $self->{socket}, SHUT_RDWR;
-	CORE::close $self->{socket};
+	my $socket = delete $self->{socket} // return;
+
+	shutdown $socket, SHUT_RDWR;
+	CORE::close $socket;
 }
 
 1;
