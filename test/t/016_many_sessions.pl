@@ -23,6 +23,13 @@ my $kb = $dt->block_kb;
 my $limit = sprintf '%.0f', $per_group * $blocks * $kb / $seconds;
 my @names = map { "grp_$_" } 1 .. $groups;
 
+# What each member has dirtied so far, by its process ID.
+sub session_blocks
+{
+	return map { split /\|/ } split /\n/,
+	  $dt->sql('SELECT pid, blocks_dirtied FROM dirty_throttle_sessions');
+}
+
 $dt->sql("SELECT set_group_dirty_limit('$_', $limit)") foreach @names;
 my @s;
 foreach my $group (@names)
@@ -51,10 +58,7 @@ is( $dt->sql(
 my $gate = $dt->session;
 $gate->query('SELECT pg_advisory_lock(1)');
 $dt->sql('SELECT dirty_throttle_reset()');
-my %before =
-  map { split /\|/ }
-  split /\n/,
-  $dt->sql('SELECT pid, blocks_dirtied FROM dirty_throttle_sessions');
+my %before = session_blocks();
 foreach my $s (@s)
 {
 	$s->{session}->send('EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) '
@@ -72,17 +76,10 @@ my $start = $gate->query('SELECT extract(epoch FROM clock_timestamp());
 
 # In the middle: does everybody make the same progress?  On a busy machine it
 # takes a while until all have begun.
-my $members =
-  'SELECT pid, group_name, blocks_dirtied FROM dirty_throttle_sessions';
 sleep 0.2 * $seconds;
-my %begin = map { my ($pid, undef, $n) = split /\|/; $pid => $n } split /\n/, $dt->sql($members);
+my %begin = session_blocks();
 sleep 0.5 * $seconds;
-my %middle;
-foreach my $row (split /\n/, $dt->sql($members))
-{
-	my ($pid, $group, $n) = split /\|/, $row;
-	push @{ $middle{$group} }, $n - $begin{$pid};
-}
+my %end = session_blocks();
 my $shown = $dt->sql(
 	'SELECT min(dirty_rate), max(dirty_rate), sum(paused_processes) FROM dirty_throttle_groups');
 
@@ -108,9 +105,8 @@ cmp_ok(scalar(grep { $_->{dirtied} < $blocks } @s),
 	'==', 0, 'each has dirtied its blocks');
 
 # The views, to the block
-my %session_blocks =
-  map { my ($pid, undef, $n) = split /\|/; $pid => $n - $before{$pid} }
-  split /\n/, $dt->sql($members);
+my %session_blocks = session_blocks();
+$session_blocks{$_} -= $before{$_} foreach keys %session_blocks;
 my %group_blocks =
   map { split /\|/ }
   split /\n/, $dt->sql('SELECT group_name, blocks_dirtied FROM dirty_throttle_groups');
@@ -134,8 +130,9 @@ foreach my $group (@names)
 	push @share, map {
 		$_->{dirtied} / ($_->{end} - $start) / ($total / $wall) * $per_group * 100
 	} @members;
-	my $mean = sum(@{ $middle{$group} }) / $per_group;
-	push @middle_share, map { $_ / $mean * 100 } @{ $middle{$group} };
+	my @middle = map { $end{$_} - $begin{$_} } map { $_->{session}->pid } @members;
+	my $mean = sum(@middle) / $per_group;
+	push @middle_share, map { $_ / $mean * 100 } @middle;
 }
 is($errors, 0, 'blocks of each group are the sum of its sessions');
 note sprintf 'limit of each group: %d KB/s', $limit;
