@@ -38,17 +38,17 @@ extern bool pq_check_connection(void);
 #endif
 
 /*
- * 16: a variable tells that VACUUM has come to its failsafe.  In 15 it
- * switches the cost-based delay off.
+ * 16: a variable tells that VACUUM has come to its failsafe.  In 15 there is a
+ * WARNING, and the cost-based delay ends if there is one.
  */
 #if PG_VERSION_NUM < 160000
 #define vacuum_cost_delay		VacuumCostDelay
-#define DT_FAILSAFE_ENDS_DELAY	true
+#define DT_FAILSAFE_WARNS		true
 #define VacuumFailsafeActive \
 	((MyProc->statusFlags & PROC_IN_VACUUM) && VacuumCostDelay > 0 && \
 	 !VacuumCostActive)
 #else
-#define DT_FAILSAFE_ENDS_DELAY	false
+#define DT_FAILSAFE_WARNS		false
 #endif
 
 /* 16: the lists of the lock manager are dlists */

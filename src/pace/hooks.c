@@ -161,8 +161,6 @@ begin_command(Node *command, bool snapshot_is_new)
 {
 	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
 	dt_pace();
-	if (is_vacuum(command))
-		dt_pace_vacuum_begin();
 }
 
 /*
@@ -349,14 +347,20 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
- * An error that ends the transaction is reported before it does.  Messages by
+ * An error that ends the transaction is reported before it does, and the
+ * failsafe of VACUUM when it is triggered.  Messages by
  * which the core serves our requests for a check are not logged.
  */
 static void
 dt_emit_log(ErrorData *error)
 {
 	if (error->elevel == ERROR)
+	{
 		dt_transaction_note_error(error->sqlerrcode);
+		dt_pace_vacuum_end();
+	}
+	else if (error->elevel == WARNING)
+		dt_pace_vacuum_note_warning(error);
 	if (!dt_interrupt_takes_message(error) && prev_emit_log)
 		prev_emit_log(error);
 }

@@ -42,11 +42,11 @@ extern void dt_pace_at_check(void);
 extern bool dt_pace_wants_check(int64 owed_us);
 
 /*
- * To be called before and after a member's VACUUM, also after an error.  The
- * third tells whether this process runs a VACUUM, or autovacuum, that is so
- * urgent that it must not be slowed down.
+ * The failsafe of VACUUM may have reported this WARNING; to be called after a
+ * VACUUM, also after an error.  The third tells whether this process runs a
+ * VACUUM, or autovacuum, that is so urgent that it must not be slowed down.
  */
-extern void dt_pace_vacuum_begin(void);
+extern void dt_pace_vacuum_note_warning(const ErrorData *warning);
 extern void dt_pace_vacuum_end(void);
 extern bool dt_pace_vacuum_is_urgent(void);
 

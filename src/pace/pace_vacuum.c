@@ -7,9 +7,10 @@
  * in addition to the delays of vacuum_cost_delay.  An autovacuum to prevent
  * wraparound does not, nor does a VACUUM that has triggered its failsafe.
  *
- * In release 15 the only sign of the failsafe is that it switches the
- * cost-based delay off.  So there a member that has no delay gets one that is
- * too short to be slept.
+ * From release 16 on a variable tells that the failsafe was triggered.  In 15
+ * it ends the cost-based delay, if there is one, and reports a WARNING.  Where
+ * there is no delay and log_min_messages is higher than that, it cannot be
+ * seen.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,27 +23,20 @@
 
 #include "compat.h"
 
-/* In ms; more than 0, but pg_usleep() gets 0 us for it. */
-#define TINY_DELAY		1e-9
-
-static bool has_no_delay = false;	/* the user has set no delay */
 static bool was_urgent = false; /* until the end of the command */
 
 void
-dt_pace_vacuum_begin(void)
+dt_pace_vacuum_note_warning(const ErrorData *warning)
 {
-	if (!DT_FAILSAFE_ENDS_DELAY || VacuumCostDelay > 0)
-		return;
-	has_no_delay = true;
-	VacuumCostDelay = TINY_DELAY;
+	if (DT_FAILSAFE_WARNS && warning->funcname != NULL &&
+		strcmp(warning->funcname, "lazy_check_wraparound_failsafe") == 0)
+		was_urgent = true;
 }
 
 void
 dt_pace_vacuum_end(void)
 {
-	if (has_no_delay)
-		VacuumCostDelay = 0;
-	has_no_delay = was_urgent = false;
+	was_urgent = false;
 }
 
 bool
