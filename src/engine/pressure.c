@@ -41,7 +41,8 @@ static const int64_t stall_windows[] = {2 * SECOND_US, 10 * SECOND_US};
 
 /*
  * A group that is not limited any more is let go slowly: its rate doubles in a
- * second, for EASE_US at most, as the signal may be back at once.
+ * second, for EASE_US at most, as the signal may be back at once.  Not so when
+ * it is free because the user has said so.
  */
 #define EASE_US			(10 * SECOND_US)
 
@@ -70,6 +71,20 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 		g->used[r] = g->last_used[r] = used[r];
 		g->ease_us[r] = rate[r] > 0 ? EASE_US : 0;
 	}
+}
+
+void
+dt_pressure_group_redefined(DtPressureGroup *g)
+{
+	g->redefined = true;
+}
+
+void
+dt_pressure_group_restart(DtPressureGroup *g, DtSignal signal)
+{
+	memset(&g->law[signal], 0, sizeof(g->law[signal]));
+	if (signal == DT_REPLICA_LAG)
+		g->drain_seen_at = 0;
 }
 
 /* There is a new reading.  Returns the time since the last one, or 0. */
@@ -473,7 +488,8 @@ set_rate(DtPressureGroup *g, DtResource r, int64_t rate, int64_t easing,
 	int64_t		before = g->rate[r];
 	bool		free = rate == DT_FREE;
 
-	g->ease_us[r] = free ? max64(g->ease_us[r] - dt, 0) : easing;
+	g->ease_us[r] = !free ? easing :
+		g->redefined ? 0 : max64(g->ease_us[r] - dt, 0);
 	if (free && before > 0 && g->ease_us[r] > 0)
 	{
 		rate = before + muldiv64(before, 7 * dt, 10 * SECOND_US) + 1;
@@ -510,6 +526,7 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
 		int64_t		share;
 
 		g->pressures[s] = -1;
+		g->share[s] = 0;
 		if (g->threshold[s] <= 0 || reading->state == DT_SIGNAL_ABSENT)
 		{
 			memset(&g->law[s], 0, sizeof(g->law[s]));
@@ -521,6 +538,7 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
 		rate -= use_of_others(p, g, s);
 		r = dt_signal_resource(s);
 		share = share_of(p, groups, n, g, s, max64(rate, 0));
+		g->share[s] = max64(share, 1);
 		if (share < rates[r])
 		{
 			rates[r] = share;
@@ -533,6 +551,7 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
 	}
 	for (r = 0; r < DT_RESOURCES; r++)
 		set_rate(g, r, rates[r], easing[r], dt);
+	g->redefined = false;
 }
 
 void

@@ -131,12 +131,14 @@ typedef struct DtPressureGroup
 	int			decides[DT_RESOURCES];	/* the signal, a DtSignal, that the
 										 * rate is from when it is less than
 										 * the limit; -1: it was so before */
+	int64_t		share[DT_SIGNALS];	/* what each signal leaves to it, 0 = all */
 	int64_t		pressure;		/* of the worst signal, in thousandths of its
 								 * threshold, at most DT_PRESSURE_MAX */
 	int			signal;			/* which one that is, a DtSignal; -1: no
 								 * signal that it uses has a value */
 
 	/* these belong to pressure.c */
+	bool		redefined;		/* since the last step */
 	DtLaw		law[DT_SIGNALS];
 	int64_t		pressures[DT_SIGNALS];	/* -1: the signal has no value */
 	int64_t		drain_seen_at;	/* the sample that the law has seen */
@@ -157,6 +159,16 @@ extern void dt_pressure_init(DtPressure *p);
  */
 extern void dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 								   const int64_t *used);
+
+/*
+ * The user has changed what is defined of a group: what the next step finds
+ * free is free at once, and not let go slowly.
+ *
+ * When he has set a threshold that lets it go faster than the one before, the
+ * signal's law is to start anew, too.
+ */
+extern void dt_pressure_group_redefined(DtPressureGroup *g);
+extern void dt_pressure_group_restart(DtPressureGroup *g, DtSignal signal);
 
 /*
  * A fresh value.  _read() is for DT_SLOT_LAG, DT_DIRTY_BUFFERS and

@@ -41,6 +41,9 @@
 /* The limit of the kernel changes slowly. */
 #define KERNEL_LIMIT_US	INT64CONST(1000000)
 
+/* After a change of a definition the next sample comes within that time. */
+#define REDEFINED_US	INT64CONST(20000)
+
 /* A group that has been at its floor for so long is worth a message. */
 #define FLOOR_US		INT64CONST(10000000)
 
@@ -62,7 +65,7 @@ typedef struct Follower
 {
 	uint64		id;
 	DtGroup    *group;
-	char		name[NAMEDATALEN];
+	DtDefinition definition;	/* as of the last cycle */
 	int64		woken_rate[DT_RESOURCES];	/* sleepers know of this one, or
 											 * of a lower one */
 	int64		floor_since;	/* it is at its floor, us; 0 = it is not */
@@ -142,6 +145,7 @@ put_follower(DtGroup *g, int n, const int64 *rate, const int64 *used)
 	memset(&followers[n], 0, sizeof(Follower));
 	followers[n].id = g->id;
 	followers[n].group = g;
+	followers[n].definition = g->definition;
 	for (r = 0; r < DT_RESOURCES; r++)
 		followers[n].woken_rate[r] = rate[r];
 	dt_pressure_group_init(&laws[n], rate, used);
@@ -178,6 +182,41 @@ threshold_of(const DtDefinition *d, DtSignal signal)
 }
 
 /*
+ * Tell the laws what is defined of a follower, and what of that is new.
+ */
+static void
+take_definition(Follower *f, DtPressureGroup *law, const DtDefinition *d)
+{
+	DtDefinition *before = &f->definition;
+	int			r;
+	int			s;
+
+	strlcpy(before->name, d->name, NAMEDATALEN);
+	if (memcmp(before, d, sizeof(DtDefinition)) != 0)
+		dt_pressure_group_redefined(law);
+	for (r = 0; r < DT_RESOURCES; r++)
+		law->limit[r] = d->rate[r];
+	law->floor = d->floor;
+	law->ignore = d->threshold[DT_REPLICA_LAG].ignore;
+	law->observe = d->observe != 0 || !dt_throttling_is_enabled();
+	for (s = 0; s < DT_SIGNALS; s++)
+	{
+		int64		threshold = threshold_of(d, s);
+
+		/* one that is a share of the kernel's limit changes by itself, too */
+		if (memcmp(&before->threshold[s], &d->threshold[s],
+				   sizeof(DtThreshold)) != 0 &&
+			(threshold > law->threshold[s] ||
+			 d->threshold[s].ignore > before->threshold[s].ignore))
+			dt_pressure_group_restart(law, s);
+		law->threshold[s] = threshold;
+		if (dt_definition_follows(d, s))
+			followed[s]++;
+	}
+	*before = *d;
+}
+
+/*
  * Find the groups that follow signals, and what they define.
  */
 static void
@@ -185,7 +224,6 @@ find_followers(void)
 {
 	int			n = 0;
 	int			i;
-	int			s;
 	int			r;
 
 	memset(followed, 0, sizeof(followed));
@@ -208,21 +246,9 @@ find_followers(void)
 		}
 		dt_group_unlock(g);
 		put_follower(g, n, rate, used);
-		strlcpy(followers[n].name, d->name, NAMEDATALEN);
 		for (r = 0; r < DT_RESOURCES; r++)
-		{
 			laws[n].used[r] = used[r];
-			laws[n].limit[r] = d->rate[r];
-		}
-		laws[n].floor = d->floor;
-		laws[n].ignore = d->threshold[DT_REPLICA_LAG].ignore;
-		laws[n].observe = d->observe != 0 || !dt_throttling_is_enabled();
-		for (s = 0; s < DT_SIGNALS; s++)
-		{
-			laws[n].threshold[s] = threshold_of(d, s);
-			if (dt_definition_follows(d, s))
-				followed[s]++;
-		}
+		take_definition(&followers[n], &laws[n], d);
 		n++;
 	}
 	LWLockRelease(dt_shared->registry_lock);
@@ -448,11 +474,12 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 	f->floor_logged = true;
 	ereport(LOG,
 			(errmsg("resource group \"%s\" is slowed down to its floor by signal \"%s\"",
-					f->name, dt_signal_name(law->signal))));
+					f->definition.name, dt_signal_name(law->signal))));
 }
 
 /*
- * Put the rates in force, in those groups that follow signals still.
+ * Put the rates in force, in those groups of which the same is still defined;
+ * for the others a new cycle is under way.
  */
 static void
 apply(int64 now)
@@ -469,12 +496,14 @@ apply(int64 now)
 		DtGroupPressure result;
 		bool		wake = false;
 
-		if (g->id != f->id || !dt_definition_follows_any(&g->definition))
+		if (g->id != f->id ||
+			memcmp(&g->definition, &f->definition, sizeof(DtDefinition)) != 0)
 			continue;
 		dt_pressure_clear(&result);
 		result.level = law->pressure;
 		result.signal = law->signal;
 		memcpy(result.decides, law->decides, sizeof(result.decides));
+		memcpy(result.share, law->share, sizeof(result.share));
 		result.expires = expiry(law, now);
 		for (r = 0; r < DT_RESOURCES; r++)
 		{
@@ -538,6 +567,7 @@ dt_sampler_main(Datum main_arg)
 {
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottlePressure");
 	int64		next = 0;
+	int64		soonest = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -558,6 +588,7 @@ dt_sampler_main(Datum main_arg)
 	{
 		int64		now = dt_now_us();
 		bool		busy = true;
+		int			events;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -569,15 +600,16 @@ dt_sampler_main(Datum main_arg)
 		{
 			busy = cycle(now);
 			next = now + CYCLE_US;
+			soonest = now + REDEFINED_US;
 		}
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
-						 (busy ? WL_TIMEOUT : 0),
-						 busy ? Max(next - dt_now_us(), 0) / 1000 + 1 : -1,
-						 wait_event);
+		events = WaitLatch(MyLatch,
+						   WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
+						   (busy ? WL_TIMEOUT : 0),
+						   busy ? Max(next - dt_now_us(), 0) / 1000 + 1 : -1,
+						   wait_event);
 		ResetLatch(MyLatch);
-		if (!busy)
-			next = 0;
+		if (events & WL_LATCH_SET)
+			next = busy ? Min(next, soonest) : 0;
 	}
 	proc_exit(1);
 }

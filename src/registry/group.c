@@ -50,6 +50,64 @@ effective_rate(const DtGroup *g, DtResource resource)
 }
 
 /*
+ * Put a rate that pressure has changed in force; what it makes the group
+ * forgive is counted.
+ */
+static void
+follow_pressure(DtGroup *g, DtResource resource, int64 now)
+{
+	DtRateGroup *rate = &g->usage[resource].rate;
+	int64		before = rate->rate;
+	int64		effective = effective_rate(g, resource);
+
+	if (effective == before)
+		return;
+	if (effective == 0)
+		g->forgiven += dt_rate_group_debt(rate, now);
+	dt_rate_set(rate, effective, now);
+	if (effective > 0 && effective < before)
+		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+}
+
+/*
+ * End the pressure of signals that the group does not follow any more, and
+ * leave it to the others.  When these leave the group free, so it is, until
+ * the sampler has looked.
+ */
+static void
+forget_signals(DtGroup *g, int64 now)
+{
+	DtGroupPressure *pressure = &g->pressure;
+	int			r;
+	int			s;
+
+	if (pressure->signal >= 0 &&
+		!dt_definition_follows(&g->definition, pressure->signal))
+		pressure->signal = -1;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (pressure->decides[r] < 0 ||
+			dt_definition_follows(&g->definition, pressure->decides[r]))
+			continue;
+		pressure->decides[r] = -1;
+		pressure->rate[r] = 0;
+		for (s = 0; s < DT_SIGNALS; s++)
+		{
+			int64		share = pressure->share[s];
+
+			if (dt_signal_resource(s) != r || share == 0 ||
+				!dt_definition_follows(&g->definition, s) ||
+				(pressure->rate[r] > 0 && pressure->rate[r] <= share))
+				continue;
+			pressure->rate[r] = share;
+			pressure->decides[r] = s;
+		}
+		follow_pressure(g, r, now);
+	}
+}
+
+/*
  * Give a group the properties of its definition.  The caller holds the group's
  * lock, or is the postmaster at server start.
  */
@@ -60,6 +118,7 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 	int			r;
 
 	g->definition = *d;
+	forget_signals(g, now);
 	if (!dt_definition_follows_any(d))
 		dt_pressure_clear(&g->pressure);
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -89,27 +148,6 @@ dt_pressure_clear(DtGroupPressure *pressure)
 	for (r = 0; r < DT_RESOURCES; r++)
 		pressure->decides[r] = -1;
 	pressure->expires = PG_INT64_MAX;
-}
-
-/*
- * Put a rate that pressure has changed in force; what it makes the group
- * forgive is counted.
- */
-static void
-follow_pressure(DtGroup *g, DtResource resource, int64 now)
-{
-	DtRateGroup *rate = &g->usage[resource].rate;
-	int64		before = rate->rate;
-	int64		effective = effective_rate(g, resource);
-
-	if (effective == before)
-		return;
-	if (effective == 0)
-		g->forgiven += dt_rate_group_debt(rate, now);
-	dt_rate_set(rate, effective, now);
-	if (effective > 0 && effective < before)
-		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
-	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
 void

@@ -69,6 +69,8 @@ typedef struct DtGroupPressure
 	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
+	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
+									 * all */
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 

@@ -513,6 +513,71 @@ test_changes(void)
 	ok(w.g[0].rate[DT_WAL] == 10190 * KB, "of the fixed limit: any");
 }
 
+/* What the user changes holds at once, and is not reached by easing. */
+static void
+test_redefined(void)
+{
+	World		w;
+	DtPressureGroup pressed;
+
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	w.use[0][DT_WAL] = w.use[0][DT_DIRTY] = 2 * MB;
+	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
+	w.value[DT_KERNEL_DIRTY] = 200 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_DIRTY] > 0 && w.g[0].rate[DT_WAL] == 10 * MB,
+	   "both are limited");
+	ok(w.g[0].share[DT_CHECKPOINT] == 10 * MB &&
+	   w.g[0].share[DT_KERNEL_DIRTY] > 0 && w.g[0].share[DT_SLOT_LAG] == 0,
+	   "what each signal leaves to it is told");
+	pressed = w.g[0];
+
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] > 0, "nobody has said so: it is let go slowly");
+	w.g[0] = pressed;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	dt_pressure_group_redefined(&w.g[0]);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] == 0, "a signal is taken away: free at once");
+	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].signal == DT_CHECKPOINT,
+	   "the other one stays");
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_DIRTY] == 0, "and free it stays");
+
+	w.g[0] = pressed;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 1000 * MB;
+	dt_pressure_group_redefined(&w.g[0]);
+	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] == 0, "a high threshold: the same");
+	w.g[0] = pressed;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 110 * MB;
+	dt_pressure_group_redefined(&w.g[0]);
+	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] > 0, "one that is exceeded still presses");
+
+	/* what it was limited to is no floor, nor a ceiling */
+	w.g[0] = pressed;
+	w.g[0].floor = 5 * MB;
+	dt_pressure_group_redefined(&w.g[0]);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] == 5 * MB, "a higher floor");
+	w.g[0].floor = 10 * KB;
+	w.value[DT_CHECKPOINT] = 0;
+	dt_pressure_group_redefined(&w.g[0]);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 10 * KB, "a lower one");
+	w.g[0].threshold[DT_CHECKPOINT] = 0;
+	w.g[0].limit[DT_WAL] = 3 * MB;
+	dt_pressure_group_redefined(&w.g[0]);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_WAL] == 3 * MB, "a fixed limit");
+}
+
 /* What others write is not there for the groups. */
 static void
 test_others(void)
@@ -901,6 +966,7 @@ main(void)
 	test_free();
 	test_decision();
 	test_changes();
+	test_redefined();
 	test_others();
 	test_levels();
 	test_idle();

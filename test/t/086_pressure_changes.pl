@@ -1,0 +1,80 @@
+# What is changed of a group that follows signals holds at once: a signal that
+# it does not follow any more neither limits it nor is named as the reason.
+#
+# takes-about: 5 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Pressure;
+use Test::More;
+
+# 16 MB that nobody writes, and a job that dirties more of them
+my $dt = DirtyThrottle::Pressure->new('changes', conf => q{
+shared_buffers = 64MB
+bgwriter_lru_maxpages = 0
+checkpoint_timeout = 1h
+max_wal_size = 100GB
+autovacuum = off
+});
+$dt->sql(q{SELECT create_resource_group('batch');
+	CREATE TABLE filler (id int, pad text) WITH (fillfactor = 10);
+	INSERT INTO filler SELECT i, repeat('x', 900) FROM generate_series(1, 2000) i});
+$dt->follow('batch', 'checkpoint');
+
+sub paused_by
+{
+	my ($cause) = @_;
+	return $dt->sql("SELECT count(*) FROM dirty_throttle_sessions
+		WHERE group_name = 'batch' AND paused_by = '$cause'");
+}
+
+# Until a member pauses for dirty_buffers.
+sub press
+{
+	$dt->follow('batch', 'dirty_buffers', '2%');
+	ok( $dt->wait_group(
+			'batch',
+			sub {
+				($_[0]->{pressure_signal} // '') eq 'dirty_buffers'
+				  && $_[0]->{effective_dirty_limit} > 0
+				  && $_[0]->{effective_dirty_limit} < 1000;
+			}),
+		'the group is limited');
+	ok(poll_until(sub { paused_by('dirty_buffers') > 0 }),
+		'and a member pauses for that');
+}
+
+# The row of the group after a change, with no time for a sample in between.
+sub after
+{
+	my ($change) = @_;
+	my ($limit, $signal) = $dt->sql(
+		"$change; SELECT effective_dirty_limit, pressure_signal
+			FROM dirty_throttle_groups WHERE group_name = 'batch'"
+	) =~ /^\s*(\d+)\|(\w*)$/m;
+
+	return ($limit, $signal);
+}
+
+$dt->start_job('batch');
+press();
+my ($limit, $signal) = after(q{SELECT reset_group_pressure('batch', 'dirty_buffers')});
+is($limit, 0, 'the signal is taken away: there is no limit at once');
+isnt($signal, 'dirty_buffers', 'nor is it told as the reason');
+ok(poll_until(sub { paused_by('dirty_buffers') == 0 }),
+	'no member pauses for it any more');
+is($dt->group_row('batch')->{effective_dirty_limit}, 0,
+	'and there is still no limit');
+
+press();
+($limit) = after(q{SELECT set_group_floor('batch', 50000)});
+is($limit, 50000, 'another floor: at once');
+ok(poll_until(sub { paused_by('dirty_buffers') == 0 || $dt->group_row('batch')->{dirty_rate} > 1000 }),
+	'and the job goes on');
+$dt->stop_jobs;
+is($dt->crashes, '', 'no crash');
+$dt->finish;
