@@ -230,7 +230,8 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT pressure float8,
     OUT pressure_signal text,
     OUT floor float8,
-    OUT pressure_forgiven_kb float8
+    OUT pressure_forgiven_kb float8,
+    OUT pressure_out_of_reach boolean
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -247,7 +248,7 @@ SELECT group_name, dirty_rate_limit, active_processes,
        burst, mode, observed_pauses, observed_pause_time,
        suspended_since, suspended_hard, releases,
        effective_dirty_limit, effective_wal_limit, pressure,
-       pressure_signal, floor, pressure_forgiven_kb
+       pressure_signal, floor, pressure_forgiven_kb, pressure_out_of_reach
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: limits, measured rates and counters, one row per group';
@@ -280,6 +281,7 @@ COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of th
 COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.pressure_forgiven_kb IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what a lowered limit would need more than 30 s to pay, and what is owed when a limit by pressure ends';
+COMMENT ON COLUMN dirty_throttle_groups.pressure_out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the group is at its floor until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
 
 CREATE FUNCTION dirty_throttle_thresholds(
     OUT group_name name,
@@ -334,11 +336,11 @@ GRANT SELECT ON dirty_throttle_pressure TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal';
 COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server';
-COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, or why it has no new value';
+COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, why it has no new value, or why it is out of reach';
 COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of slot_lag, the WAL that replication slots retain; of checkpoint, the WAL that can still be written until a checkpoint is forced; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O. NULL if it is not known, and for replica_lag and io_pressure also while no group follows them';
 COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value: ms, bytes or percent';
-COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, and a group that follows the signal is at its floor; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_pressure.stale_since IS 'Time since which the value is stale; NULL if it is not';
 

@@ -517,12 +517,14 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
 	int			r;
 	int			s;
 
+	g->budget = g->others = 0;
 	for (r = 0; r < DT_RESOURCES; r++)
 		rates[r] = DT_FREE;
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
 		const DtSignalReading *reading = &p->signal[s];
 		int64_t		rate;
+		int64_t		others;
 		int64_t		share;
 
 		g->pressures[s] = -1;
@@ -535,7 +537,13 @@ set_rates(DtPressure *p, DtPressureGroup *groups, int n, DtPressureGroup *g,
 		rate = ask_law(p, g, s, now);
 		if (rate == DT_FREE)
 			continue;
-		rate -= use_of_others(p, g, s);
+		others = use_of_others(p, g, s);
+		if (s == DT_CHECKPOINT)
+		{
+			g->budget = rate;
+			g->others = others;
+		}
+		rate -= others;
 		r = dt_signal_resource(s);
 		share = share_of(p, groups, n, g, s, max64(rate, 0));
 		g->share[s] = max64(share, 1);

@@ -132,6 +132,9 @@ typedef struct DtPressureGroup
 										 * rate is from when it is less than
 										 * the limit; -1: it was so before */
 	int64_t		share[DT_SIGNALS];	/* what each signal leaves to it, 0 = all */
+	int64_t		budget;			/* DT_CHECKPOINT: what all may write until one
+								 * comes by time, bytes/s, and ... */
+	int64_t		others;			/* ... what of it others write; both may be 0 */
 	int64_t		pressure;		/* of the worst signal, in thousandths of its
 								 * threshold, at most DT_PRESSURE_MAX */
 	int			signal;			/* which one that is, a DtSignal; -1: no

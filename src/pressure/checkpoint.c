@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include <math.h>
 #include <time.h>
 
 #include "access/xlog.h"
@@ -23,11 +24,15 @@
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
 #include "pressure/signals.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 
 #define SECOND	INT64CONST(1000000)
 #define LATE	(5 * SECOND)
+
+/* What was written in fewer seconds than this is no rate. */
+#define WRITTEN_S	10
 
 /*
  * How long ago, us, the checkpoint with this redo point has begun, for the
@@ -78,4 +83,34 @@ dt_look_checkpoint(DtCheckpointSeen *seen, int64 now, int64 *bytes_left,
 	if (age > timeout + Max(LATE, timeout / 10))
 		age %= timeout;
 	*time_left = Max(timeout - age, 0) + SECOND;
+}
+
+int64
+dt_look_wal_rate(void)
+{
+	bool		crc_ok;
+	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
+	XLogRecPtr	redo = control->checkPointCopy.redo;
+	pg_time_t	begun = Max((pg_time_t) control->checkPointCopy.time,
+							timestamptz_to_time_t(PgStartTime));
+	int64		seconds = (int64) time(NULL) - (int64) begun;
+
+	pfree(control);
+	if (!crc_ok)
+		return 0;
+	return (int64) (GetXLogInsertRecPtr() - redo) / Max(seconds, WRITTEN_S);
+}
+
+/*
+ * The reverse of what the core makes of max_wal_size.  The redo point may be
+ * at the end of its segment, so one more is needed.
+ */
+int64
+dt_max_wal_size_for(int64 rate)
+{
+	double		segments = ceil((double) rate * CheckPointTimeout /
+								wal_segment_size) + 1;
+
+	return (int64) ceil(segments * (1.0 + CheckPointCompletionTarget) *
+						wal_segment_size / (1024 * 1024));
 }

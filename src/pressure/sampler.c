@@ -44,7 +44,10 @@
 /* After a change of a definition the next sample comes within that time. */
 #define REDEFINED_US	INT64CONST(20000)
 
-/* A group that has been at its floor for so long is worth a message. */
+/*
+ * A group that has been at its floor for so long, or whose signal has been out
+ * of reach or within it again, is worth a message.
+ */
 #define FLOOR_US		INT64CONST(10000000)
 
 /* Sleepers are woken when the rate has risen by a tenth since they were. */
@@ -70,6 +73,8 @@ typedef struct Follower
 											 * of a lower one */
 	int64		floor_since;	/* it is at its floor, us; 0 = it is not */
 	bool		floor_logged;
+	bool		out_of_reach;	/* others alone force checkpoints */
+	int64		reach_since;	/* that is to change, us; 0 = it is not */
 } Follower;
 
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
@@ -448,6 +453,46 @@ is_worth_waking(Follower *f, int r, int64 rate)
 	return true;
 }
 
+/* Do those who are in no such group use up the WAL until a checkpoint? */
+static bool
+others_exceed(const DtPressureGroup *law)
+{
+	return law->others > 0 && law->others >= law->budget;
+}
+
+/*
+ * Can it be reached at all that no checkpoint is forced?  What is found holds
+ * when it has been so for a while.
+ */
+static void
+note_reach(Follower *f, const DtPressureGroup *law, int64 now)
+{
+	bool		out_of_reach = others_exceed(law);
+
+	if (out_of_reach == f->out_of_reach)
+		f->reach_since = 0;
+	else if (f->reach_since == 0)
+		f->reach_since = now;
+	else if (now - f->reach_since >= FLOOR_US)
+	{
+		f->out_of_reach = out_of_reach;
+		f->reach_since = 0;
+		if (out_of_reach)
+			ereport(LOG,
+					(errmsg("resource group \"%s\" is slowed down to its floor, as others alone force checkpoints",
+							f->definition.name),
+					 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
+							   law->others / 1000, law->budget / 1000),
+					 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
+							 dt_max_wal_size_for(law->others + law->floor))));
+	}
+	if (f->out_of_reach && infos[DT_CHECKPOINT].reason[0] == '\0')
+		snprintf(infos[DT_CHECKPOINT].reason, DT_REASON_SIZE,
+				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time."),
+				 law->others / 1000, law->budget / 1000);
+	infos[DT_CHECKPOINT].out_of_reach |= f->out_of_reach;
+}
+
 /*
  * A message when a group has been at its floor for a while.
  */
@@ -461,7 +506,8 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
 			law->rate[r] != law->limit[r])
 			at_floor = true;
-	if (!at_floor || law->signal < 0)
+	if (!at_floor || law->signal < 0 || f->out_of_reach ||
+		others_exceed(law))
 	{
 		f->floor_since = 0;
 		f->floor_logged = false;
@@ -504,6 +550,7 @@ apply(int64 now)
 		result.signal = law->signal;
 		memcpy(result.decides, law->decides, sizeof(result.decides));
 		memcpy(result.share, law->share, sizeof(result.share));
+		result.out_of_reach = f->out_of_reach;
 		result.expires = expiry(law, now);
 		for (r = 0; r < DT_RESOURCES; r++)
 		{
@@ -528,6 +575,7 @@ cycle(int64 now)
 	int			i;
 
 	find_followers();
+	infos[DT_CHECKPOINT].out_of_reach = false;
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
 		if (followed[s] > 0)
@@ -545,6 +593,8 @@ cycle(int64 now)
 			results[DT_KERNEL_DIRTY] == DT_LOOK_MEASURED)
 			results[DT_KERNEL_DIRTY] = look_at_kernel_limit(now);
 		dt_pressure_step(&pressure, laws, n_followers, wal, now);
+		for (i = 0; i < n_followers; i++)
+			note_reach(&followers[i], &laws[i], now);
 		apply(now);
 		for (i = 0; i < n_followers; i++)
 			log_floor(&followers[i], &laws[i], now);

@@ -67,6 +67,14 @@ extern void dt_look_checkpoint(DtCheckpointSeen *seen, int64 now,
 							   int64 *bytes_left, int64 *time_left);
 
 /*
+ * How much WAL has been written, in bytes/s, since the last completed
+ * checkpoint has begun; 0: not known.  And the max_wal_size, in MB, with which
+ * no checkpoint is forced while this much is written.
+ */
+extern int64 dt_look_wal_rate(void);
+extern int64 dt_max_wal_size_for(int64 rate);
+
+/*
  * Bytes of shared_buffers that are dirty, judged by a sample of them, or by a
  * quarter (0 to 3) of that sample.
  */

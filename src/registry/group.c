@@ -82,6 +82,8 @@ forget_signals(DtGroup *g, int64 now)
 	int			r;
 	int			s;
 
+	if (!dt_definition_follows(&g->definition, DT_CHECKPOINT))
+		pressure->out_of_reach = false;
 	if (pressure->signal >= 0 &&
 		!dt_definition_follows(&g->definition, pressure->signal))
 		pressure->signal = -1;

@@ -71,6 +71,7 @@ typedef struct DtGroupPressure
 										 * not known */
 	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
 									 * all */
+	bool		out_of_reach;	/* DT_CHECKPOINT: others alone force them */
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 
@@ -265,7 +266,9 @@ typedef struct DtSignalInfo
 	DtSignalState state;
 	int64		value;			/* unless the state is DT_SIGNAL_ABSENT */
 	int64		read_at;		/* time of the last fresh value, us; 0 = none */
-	char		reason[DT_REASON_SIZE]; /* why there is no new value, or empty */
+	bool		out_of_reach;	/* DT_CHECKPOINT: of some group */
+	char		reason[DT_REASON_SIZE]; /* for that, or why there is no new
+										 * value; or empty */
 } DtSignalInfo;
 
 /* The last samples, for the views. */

@@ -58,6 +58,8 @@ view_sampled(const DtSignalInfo *info, DtSignalView *view)
 		view->state = DT_SIGNAL_STALE;
 	if (age >= DT_STALE_US)
 		view->stale_since = wall_clock(info->read_at + DT_STALE_US);
+	view->out_of_reach = info->out_of_reach &&
+		view->state == DT_SIGNAL_FRESH;
 	view->has_value = view->state != DT_SIGNAL_ABSENT;
 	view->value = info->value;
 }

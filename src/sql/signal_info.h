@@ -14,12 +14,14 @@
 typedef struct DtSignalView
 {
 	bool		available;		/* to be had on this server */
-	char		reason[DT_REASON_SIZE]; /* why not, or why there is no value;
-										 * may be empty */
+	char		reason[DT_REASON_SIZE]; /* why not, why there is no value, or
+										 * why it is out of reach; may be
+										 * empty */
 	int			groups;			/* that follow it */
 	bool		has_value;
 	int64		value;			/* in dt_signal_unit() */
 	DtSignalState state;		/* if groups follow it */
+	bool		out_of_reach;	/* fresh, but others alone exceed it */
 	TimestampTz measured_at;	/* 0 = never */
 	TimestampTz stale_since;	/* 0 = it is not */
 } DtSignalView;

@@ -22,12 +22,14 @@
 #include "backend/session.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
+#include "engine/law.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pressure/signals.h"
 #include "registry/grant.h"
 #include "registry/group.h"
 #include "registry/member.h"
+#include "sql/group_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -303,6 +305,51 @@ notice_kernel_waits(const DtThreshold *t)
 				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
 }
 
+/*
+ * When others alone force checkpoints, a group that follows the signal is at
+ * its floor for good.
+ */
+static void
+notice_out_of_reach(const char *name)
+{
+	DtCheckpointSeen seen = {0};
+	DtGroupInfo *groups;
+	double		by_groups = 0;
+	int64		floor = 0;
+	int64		left;
+	int64		time_left;
+	int64		written;
+	int64		others;
+	int64		budget;
+	int			n;
+	int			i;
+
+	if (RecoveryInProgress())
+		return;
+	n = dt_group_info_groups(&groups);
+	for (i = 0; i < n; i++)
+	{
+		if (dt_definition_follows(&groups[i].definition, DT_CHECKPOINT))
+			by_groups += groups[i].usage[DT_WAL].rate;
+		if (strcmp(groups[i].definition.name, name) == 0)
+			floor = groups[i].definition.floor;
+	}
+	written = dt_look_wal_rate();
+	others = written - (int64) by_groups;
+	dt_look_checkpoint(&seen, dt_now_us(), &left, &time_left);
+	budget = dt_law_budget(left, time_left);
+	if (others <= 0 || others < budget)
+		return;
+	ereport(NOTICE,
+			(errmsg("resource group \"%s\" will be slowed down to its floor, as others alone force checkpoints",
+					name),
+			 errdetail("Since the last completed checkpoint began, the server has written " INT64_FORMAT " KB/s of WAL; the groups that follow the signal now write " INT64_FORMAT " KB/s of that. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
+					   written / 1000, (int64) by_groups / 1000,
+					   budget / 1000),
+			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
+					 dt_max_wal_size_for(others + floor))));
+}
+
 Datum
 set_group_pressure(PG_FUNCTION_ARGS)
 {
@@ -325,6 +372,8 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	(void) dt_group_set_threshold(name, signal, &threshold);
 	if (signal == DT_KERNEL_DIRTY)
 		notice_kernel_waits(&threshold);
+	if (signal == DT_CHECKPOINT)
+		notice_out_of_reach(name);
 	if (!dt_sampler_runs())
 		ereport(NOTICE,
 				(errmsg("signals are not measured at present"),

@@ -37,7 +37,7 @@ PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 PG_FUNCTION_INFO_V1(suggest_group_limits);
 
 /* The number of columns of the widest row. */
-#define MAX_COLUMNS		29
+#define MAX_COLUMNS		30
 
 /* A row being put together. */
 typedef struct Row
@@ -253,6 +253,8 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 				 dt_signal_name(g->pressure.signal));
 		add_thousandths(&row, d->floor);
 		add_thousandths(&row, g->forgiven);
+		add(&row, BoolGetDatum(g->pressure.out_of_reach),
+			g->pressure.signal < 0);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -446,7 +448,8 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 		add(&row, Int32GetDatum(view.groups), false);
 		add_value(&row, s, dt_signal_unit(s), view.value, view.has_value);
 		add_unit(&row, s);
-		add_text(&row, view.groups > 0 ? states[view.state] : NULL);
+		add_text(&row, view.groups == 0 ? NULL :
+				 view.out_of_reach ? "out of reach" : states[view.state]);
 		add_time(&row, view.measured_at);
 		add_time(&row, view.stale_since);
 		put(fcinfo, &row);

@@ -42,9 +42,10 @@ sub press
 				($_[0]->{pressure_signal} // '') eq 'dirty_buffers'
 				  && $_[0]->{effective_dirty_limit} > 0
 				  && $_[0]->{effective_dirty_limit} < 1000;
-			}),
+			},
+			180),
 		'the group is limited');
-	ok(poll_until(sub { paused_by('dirty_buffers') > 0 }),
+	ok(poll_until(sub { paused_by('dirty_buffers') > 0 }, 180),
 		'and a member pauses for that');
 }
 
@@ -65,7 +66,7 @@ press();
 my ($limit, $signal) = after(q{SELECT reset_group_pressure('batch', 'dirty_buffers')});
 is($limit, 0, 'the signal is taken away: there is no limit at once');
 isnt($signal, 'dirty_buffers', 'nor is it told as the reason');
-ok(poll_until(sub { paused_by('dirty_buffers') == 0 }),
+ok(poll_until(sub { paused_by('dirty_buffers') == 0 }, 180),
 	'no member pauses for it any more');
 is($dt->group_row('batch')->{effective_dirty_limit}, 0,
 	'and there is still no limit');
@@ -73,7 +74,7 @@ is($dt->group_row('batch')->{effective_dirty_limit}, 0,
 press();
 ($limit) = after(q{SELECT set_group_floor('batch', 50000)});
 is($limit, 50000, 'another floor: at once');
-ok(poll_until(sub { paused_by('dirty_buffers') == 0 || $dt->group_row('batch')->{dirty_rate} > 1000 }),
+ok(poll_until(sub { paused_by('dirty_buffers') == 0 || $dt->group_row('batch')->{dirty_rate} > 1000 }, 180),
 	'and the job goes on');
 $dt->stop_jobs;
 is($dt->crashes, '', 'no crash');

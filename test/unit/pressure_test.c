@@ -470,6 +470,8 @@ test_decision(void)
 	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 20 * MB, "the fixed limit is the ceiling");
+	ok(w.g[0].budget == 100 * MB && w.g[0].others == 0,
+	   "it is told what all may write, and what others do");
 	w.value[DT_CHECKPOINT] = 0;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR, "the floor");
@@ -559,6 +561,23 @@ test_redefined(void)
 	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0, "one that is exceeded still presses");
+
+	/* so little below half of it that the law would let go slowly */
+	w.g[0] = pressed;
+	w.value[DT_KERNEL_DIRTY] = 98 * MB;
+	run_world(&w, 60);
+	pressed = w.g[0];
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 200 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] > 0, "a law that goes on lets go slowly");
+	w.g[0] = pressed;
+	w.g[0].threshold[DT_KERNEL_DIRTY] = 200 * MB;
+	dt_pressure_group_redefined(&w.g[0]);
+	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.g[0].rate[DT_DIRTY] == 0, "one that starts anew does not press");
+	w.value[DT_KERNEL_DIRTY] = 200 * MB;
+	run_world(&w, 5);
 
 	/* what it was limited to is no floor, nor a ceiling */
 	w.g[0] = pressed;

@@ -1,0 +1,89 @@
+# Signal checkpoint beside others that alone force checkpoints: a notice when
+# it is set, and then a line in the log and a state in the views.
+#
+# takes-about: 30 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pressure;
+use Test::More;
+
+# There is room for about 33 MB of WAL, 0.4 KB/s until a checkpoint comes by
+# time.
+my $dt = DirtyThrottle::Pressure->new(
+	'reach',
+	init => [ extra => ['--wal-segsize=1'] ],
+	conf => q{
+max_wal_size = 64MB
+min_wal_size = 10MB
+checkpoint_timeout = 1d
+checkpoint_completion_target = 0.9
+checkpoint_warning = 0
+autovacuum = off
+});
+my $follow = q{SELECT set_group_pressure('batch', 'checkpoint')};
+my $notice = qr/NOTICE: .*"batch" will be slowed down to its floor, as others alone force checkpoints/;
+
+sub out_of_reach
+{
+	return $dt->sql(
+		q{SELECT pressure_out_of_reach FROM dirty_throttle_groups WHERE group_name = 'batch'});
+}
+
+# 5 MB of others
+$dt->sql(q{SELECT create_resource_group('batch'), set_group_floor('batch', 100);
+	SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 50000)))
+	FROM generate_series(1, 100)});
+my $err = $dt->session->run($follow)->{err};
+like($err, $notice, 'the notice');
+my ($written, $fit) = $err =~
+  /DETAIL: .* has written (\d+) KB\/s of WAL; the groups that follow the signal now write 0 KB\/s of that\. No more than (\d+) KB\/s fit/;
+cmp_ok($written // 0, '>', 1, 'what is written');
+is($fit, 0, 'what there is room for');
+
+# as much as it says is enough
+my ($size) = $err =~ /HINT:  Increase max_wal_size to more than (\d+) MB\./;
+$dt->sql(q{SELECT reset_group_pressure('batch', 'checkpoint')});
+$dt->sql("ALTER SYSTEM SET max_wal_size = '${size}MB'");
+$dt->sql('SELECT pg_reload_conf()');
+ok( poll_until(sub { $dt->session->run($follow)->{err} !~ $notice }),
+	"no notice with a max_wal_size of $size MB");
+$dt->sql('ALTER SYSTEM RESET max_wal_size');
+$dt->sql('SELECT pg_reload_conf()');
+
+# at most 0.5 MB/s
+my $mark = $dt->log_mark;
+my $others = $dt->session;
+$others->send(
+	q{DO $$ BEGIN
+		LOOP
+			PERFORM pg_logical_emit_message(false, 'x', repeat('x', 50000));
+			PERFORM pg_sleep(0.1);
+		END LOOP;
+	END $$});
+ok(poll_until(sub { out_of_reach() eq 't' }, 180),
+	'the view of groups tells');
+my $row = $dt->signal('checkpoint');
+is($row->{state}, 'out of reach', 'and so does that of signals');
+like($row->{reason}, qr{^Others write \d+ KB/s of WAL, and no more than 0 KB/s fit},
+	'which says why');
+is($dt->group_row('batch')->{effective_wal_limit}, 100, 'the group is at its floor');
+is($dt->log_lines($mark,
+		'LOG:  resource group "batch" is slowed down to its floor, as others alone force checkpoints'),
+	1, 'one line in the log');
+is($dt->log_lines($mark, 'slowed down to its floor by signal'),
+	0, 'and no other one');
+
+$dt->sql('SELECT pg_cancel_backend(' . $others->pid . ')');
+$others->wait;
+ok(poll_until(sub { out_of_reach() eq 'f' }, 180),
+	'when the others have stopped it ends');
+is($dt->signal('checkpoint')->{state}, 'fresh', 'in both views');
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;
