@@ -153,6 +153,42 @@ sub problems
 	return join "\n", @problems;
 }
 
+# The README's query for what is to be reset before the library is removed finds
+# what its examples have set and granted, and more; its statements leave nothing.
+sub check_removal
+{
+	my ($sql) = map { $_->{sql} }
+	  grep { $_->{sql} =~ /pg_proc/ && $_->{sql} =~ /pg_parameter_acl/ }
+	  @{ $docs{'README.md'}{blocks} };
+	my $session = $dt->session(dbname => 'docs');
+
+	$session->query(
+		q{CREATE FUNCTION "Quoted Name"(int, text) RETURNS int LANGUAGE sql
+			SET dirty_throttle."group" = 'batch' SET work_mem = '1MB' AS 'SELECT 1';
+		ALTER ROLE ALL SET dirty_throttle.log_min_pause = '1s';
+		ALTER DATABASE docs SET dirty_throttle."group" = 'batch';
+		CREATE ROLE "an operator";
+		ALTER ROLE "an operator" IN DATABASE docs SET dirty_throttle."group" = 'batch';
+		GRANT SET ON PARAMETER dirty_throttle."group" TO "an operator" WITH GRANT OPTION;
+		GRANT SET ON PARAMETER dirty_throttle.log_min_pause TO PUBLIC});
+	my $found = $session->query($sql);
+	like($found, qr/^\Q$_\E/m, "README.md, what is to be reset: $_")
+	  foreach 'ALTER ROUTINE "Quoted Name"(integer,text) RESET dirty_throttle."group";',
+	  'ALTER ROUTINE purge_log() RESET dirty_throttle."group";',
+	  'ALTER ROLE etl RESET dirty_throttle."group";',
+	  'ALTER ROLE ALL RESET dirty_throttle.log_min_pause;',
+	  'ALTER DATABASE docs RESET dirty_throttle."group";',
+	  'ALTER ROLE "an operator" IN DATABASE docs RESET dirty_throttle."group";',
+	  'REVOKE ALL ON PARAMETER dirty_throttle."group" FROM "an operator"',
+	  'REVOKE ALL ON PARAMETER dirty_throttle.log_min_pause FROM PUBLIC';
+	unlike($found, qr/work_mem/, 'and nothing else');
+	is($session->run($found)->{err}, '', 'its statements run');
+	is($session->query($sql), '', 'and leave nothing');
+	is( $dt->sql(q{SELECT count(*) FROM pg_parameter_acl WHERE parname LIKE 'dirty%'}),
+		0, 'no privilege on a parameter');
+	$session->quit;
+}
+
 foreach my $file (@files)
 {
 	my @blocks = @{ $docs{$file}{blocks} };
@@ -175,6 +211,8 @@ foreach my $file (@files)
 		is(problems($block->{sql}), '', "$block->{name}: runs");
 		$run++;
 	}
+
+	check_removal() if $file eq 'README.md';
 
 	# leave nothing to the next file
 	$dt->sql(
