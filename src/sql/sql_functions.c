@@ -315,7 +315,7 @@ notice_out_of_reach(const char *name)
 	DtCheckpointSeen seen = {0};
 	DtGroupInfo *groups;
 	double		by_groups = 0;
-	int64		floor = 0;
+	int64		least = 0;
 	int64		left;
 	int64		time_left;
 	int64		written;
@@ -332,7 +332,7 @@ notice_out_of_reach(const char *name)
 		if (dt_definition_follows(&groups[i].definition, DT_CHECKPOINT))
 			by_groups += groups[i].usage[DT_WAL].rate;
 		if (strcmp(groups[i].definition.name, name) == 0)
-			floor = groups[i].definition.floor;
+			least = groups[i].definition.floor;
 	}
 	written = dt_look_wal_rate();
 	others = written - (int64) by_groups;
@@ -347,7 +347,7 @@ notice_out_of_reach(const char *name)
 					   written / 1000, (int64) by_groups / 1000,
 					   budget / 1000),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
-					 dt_max_wal_size_for(others + floor))));
+					 dt_max_wal_size_for(others + least))));
 }
 
 Datum
