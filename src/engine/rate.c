@@ -50,7 +50,9 @@
  * A member that leaves in debt leaves the debt to the group's ghost, which
  * repays it like any other debtor.  However many left however much, the ghost
  * never weighs more than the members in debt together do (or 1): while there
- * are any it takes at most half of the income, and repays the longer.
+ * are any it takes at most half of the income, and repays the longer.  Or it
+ * hands its debt over to a member that stands for those who have left, and is
+ * repaid in the same way as any other.
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
@@ -365,6 +367,23 @@ busy(DtRateGroup *g, int64_t until)
 	g->busy_until = max64(g->busy_until, until);
 }
 
+/* Make m owe that many more tokens, > 0; there is nothing in the pool. */
+static void
+add_debt(DtRateGroup *g, DtRateMember *m, int64_t tokens)
+{
+	if (!m->debtor)
+	{
+		m->finish = g->vtime;
+		m->debtor = true;
+		g->debtor_weight += m->weight;
+		if (m->let_off)
+			g->let_off_weight -= m->weight;
+	}
+	m->finish = g->vtime +
+		(uint64_t) min64(unpaid(g, m) + div_up(tokens, m->weight),
+						 DEBT_MAX / m->weight);
+}
+
 /* Enter a charge of bytes > 0 into the books. */
 static void
 enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
@@ -393,17 +412,8 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 			(uint64_t) div_up(part, m->weight);
 		if (tokens == 0)
 			return;
-
-		m->finish = g->vtime;
-		m->debtor = true;
-		g->debtor_weight += m->weight;
-		if (m->let_off)
-			g->let_off_weight -= m->weight;
 	}
-
-	m->finish = g->vtime +
-		(uint64_t) min64(unpaid(g, m) + div_up(tokens, m->weight),
-						 DEBT_MAX / m->weight);
+	add_debt(g, m, tokens);
 }
 
 /*
@@ -637,6 +647,30 @@ is_in_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
 	advance(g, now);
 	remove_if_paid(g, m);
 	return m->debtor;
+}
+
+/*
+ * The heir's weight stays what it is, so that debts of many that one inherits
+ * are repaid as slowly as those of a single member.
+ */
+void
+dt_rate_hand_over(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
+				  int64_t now)
+{
+	int64_t		tokens;
+
+	if (!is_in_debt(g, m, now))
+		return;
+	tokens = unpaid(g, m) * m->weight;
+	g->debtor_weight -= m->weight;
+	if (m->let_off)
+		g->let_off_weight += m->weight;
+	m->debtor = false;
+	m->finish = g->vtime;
+	m->slack = 0;
+	add_debt(g, heir, tokens);
+	lighten_ghost(g);
+	distribute_pool(g);			/* the weights' sum may have changed */
 }
 
 int64_t

@@ -109,6 +109,13 @@ extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged,
 						  int64_t now);
 
 /*
+ * Make heir, another member of the group, owe what m owes; m, which stays a
+ * member, owes nothing then.
+ */
+extern void dt_rate_hand_over(DtRateGroup *g, DtRateMember *m,
+							  DtRateMember *heir, int64_t now);
+
+/*
  * Move an account, with all that belongs to it, to other memory: from now on
  * "to" is the member that "from", which is zeroed, was.
  */

@@ -69,6 +69,23 @@ check_bound(DtRateGroup *g, int64_t us, int64_t now)
 		fail("more is owed than the bound");
 }
 
+/* Each debt is rounded up to bytes, and the heir's to its weight in tokens. */
+static void
+check_handed_over(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
+				  int64_t now)
+{
+	int64_t		owed = dt_rate_debt(g, m, now) + dt_rate_debt(g, heir, now);
+	int64_t		rounding = heir->weight / TOKENS + 3;
+	int64_t		inherited;
+
+	dt_rate_hand_over(g, m, heir, now);
+	if (dt_rate_debt(g, m, now) != 0 || dt_rate_wake(g, m, now) != 0)
+		fail("a debt that was handed over is still owed");
+	inherited = dt_rate_debt(g, heir, now);
+	if (inherited > owed + rounding)
+		fail("more was inherited than was owed");
+}
+
 static void
 check(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
@@ -135,7 +152,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 								 (op & 0x3F) * (op & 0x3F));
 		}
 
-		switch (op % 13)
+		switch (op % 14)
 		{
 			case 0:
 				if (m->next != NULL)
@@ -171,6 +188,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				break;
 			case 8:
 				check_bound(&g, next_number(&in), now);
+				break;
+			case 9:
+				if (m->next != NULL)
+				{
+					DtRateMember *heir = &members[next_byte(&in) % MEMBERS];
+
+					if (heir->next != NULL && heir != m)
+						check_handed_over(&g, m, heir, now);
+				}
 				break;
 			default:
 				if (m->next == NULL)

@@ -1167,6 +1167,58 @@ test_ghost(void)
 	   "who comes then shares with the ghost");
 }
 
+/* Those who leave hand their debts over to one member that stands for them. */
+static void
+test_heir(void)
+{
+	DtRateGroup g;
+	DtRateMember heir;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		now = SEC;
+	int			i;
+
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &heir, 1, now);
+	dt_rate_join(&g, &a, 3, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_hand_over(&g, &a, &heir, now);
+	ok(dt_rate_wake(&g, &heir, now) == 0 && !heir.debtor,
+	   "without a debt there is nothing to inherit");
+	dt_rate_charge(&g, &a, 200 * KB + 30 * MB, now, 0.9);
+	dt_rate_hand_over(&g, &a, &heir, now);
+	ok(dt_rate_debt(&g, &a, now) == 0 && dt_rate_wake(&g, &a, now) == 0 &&
+	   dt_rate_debt(&g, &heir, now) == 30 * MB,
+	   "the heir owes what was owed");
+	ok_intact(&g, "inherited");
+
+	/* one share, however many left however much, and whatever they weighed */
+	for (i = 0; i < 50; i++)
+	{
+		dt_rate_charge(&g, &a, MB, now, 0);
+		dt_rate_hand_over(&g, &a, &heir, now);
+		dt_rate_leave(&g, &a, 0, now);
+		dt_rate_join(&g, &a, 7, now);
+	}
+	ok(dt_rate_debt(&g, &heir, now) == 80 * MB + 1 && !g.ghost.debtor,
+	   "debts add up, each rounded up to a token");
+	dt_rate_charge(&g, &b, 10 * MB, now, 0);
+	now += SEC;
+	ok(dt_rate_debt(&g, &b, now) == 5 * MB &&
+	   dt_rate_debt(&g, &heir, now) == 75 * MB + 1,
+	   "a member keeps half of the income beside fifty who have left");
+	now += SEC;
+	ok(dt_rate_wake(&g, &b, now) == 0, "and has paid when it should");
+	ok(dt_rate_wake(&g, &heir, now) == SEC, "the heir goes on owing");
+	dt_rate_set(&g, 70 * MB, now);
+	ok(dt_rate_wake(&g, &heir, now + SEC) == 0, "a changed rate repays it, too");
+	dt_rate_charge(&g, &a, 300 * MB, now + SEC, 0);
+	dt_rate_hand_over(&g, &a, &heir, now + SEC);
+	dt_rate_set(&g, 0, now + SEC);
+	ok(dt_rate_wake(&g, &heir, now + SEC) == 0, "no limit: forgiven");
+	ok_intact(&g, "heir");
+}
+
 /* The same account in other memory: nobody can tell the difference. */
 static void
 test_move(void)
@@ -1484,8 +1536,17 @@ test_random(uint64_t seed, int steps)
 				who = to;
 			}
 			rounding = who->weight;
-			switch (rng() % 21)
+			switch (rng() % 22)
 			{
+				case 21:
+					bytes = 0;
+					if (to->next == NULL || to == who)
+						break;
+					rounding += to->weight;
+					dt_rate_hand_over(&g, who, to, now);
+					if (who->debtor)
+						failed = "not handed over";
+					break;
 				case 20:
 					bytes = dt_rate_debt(&g, who, now);
 					if (who->debtor && (int64_t) (who->finish - g.vtime) > 0)
@@ -2310,6 +2371,7 @@ main(void)
 	test_rate_changes();
 	test_bound_debts();
 	test_ghost();
+	test_heir();
 	test_move();
 	test_clock();
 	test_wrap();
