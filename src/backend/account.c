@@ -30,6 +30,7 @@
 #include "backend/debt.h"
 #include "common/pg_prng.h"
 #include "registry/group.h"
+#include "registry/role_debt.h"
 #include "utils/timestamp.h"
 
 /* With no limit in force, charge after so many bytes. */
@@ -400,6 +401,43 @@ dt_account_lock_and_close(void)
 }
 
 /*
+ * Before its first statement in a group a session waits for what others of its
+ * role have left there unpaid.  For how long, in us?  Returns "pause" if that
+ * is longer, otherwise sets "cause".  asleep: this goes on with a pause.
+ */
+static int64
+left_to_role_locked(int64 pause, bool asleep, int64 now)
+{
+	int64		left = 0;
+
+	if (!my->slot->pays_for_role)
+		return pause;
+	if (!my->group->observe && dt_throttling_is_enabled())
+		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now);
+	if (left == 0)
+		my->slot->pays_for_role = false;
+	if (left <= pause)
+		return pause;
+	my->cause = DT_BY_ROLE;
+	return left;
+}
+
+bool
+dt_account_lock_and_pays_for_role(void)
+{
+	int64		pause;
+	DtGroup    *g;
+	int64		now;
+
+	if (my->slot == NULL || !my->slot->pays_for_role ||
+		(g = dt_account_lock(NULL, &now)) == NULL)
+		return false;
+	pause = left_to_role_locked(0, false, now);
+	dt_account_unlock(g);
+	return pause > 0;
+}
+
+/*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Returns for how long to pause, in us, and sets "cause".
  * May be called in a signal handler.
@@ -442,6 +480,7 @@ charge_locked(int64 now, double jitter, bool in_flight)
 			my->cause = dt_group_pause_cause(my->group, r);
 		}
 	}
+	pause = left_to_role_locked(pause, false, now);
 	if (dt_group_is_suspended(my->group, in_flight))
 	{
 		pause = SUSPEND_SLICE_US;
@@ -471,7 +510,8 @@ lock_and_look_at_debts(bool already_asleep, double jitter)
 static int64
 owed_time_locked(int64 now)
 {
-	int64		owed_us = 0;
+	int64		owed_us = my->slot->pays_for_role ?
+		dt_role_debt_time(my->group, my->slot->role, now) : 0;
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
@@ -624,7 +664,8 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 		if (g->observe)
 			forgive_locked(now);
 		else
-			pause = left_to_pay_locked(pause, now);
+			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,
+										now);
 		if (dt_group_is_suspended(g, in_flight))
 		{
 			*suspended = true;

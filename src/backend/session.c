@@ -28,6 +28,7 @@
 #include "backend/interrupt.h"
 #include "backend/live.h"
 #include "backend/session.h"
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "registry/member.h"
 #include "replication/logicalworker.h"
@@ -95,6 +96,16 @@ may_join(void)
 		 !IsParallelWorker() && !IsLogicalWorker());
 }
 
+/*
+ * As whom this process has logged in.  A background worker that has named
+ * nobody has the rights of the bootstrap superuser.
+ */
+static Oid
+authenticated_role(void)
+{
+	return OidIsValid(MyProc->roleId) ? MyProc->roleId : BOOTSTRAP_SUPERUSERID;
+}
+
 static void
 warn_unknown_group(const char *name)
 {
@@ -140,7 +151,10 @@ dt_session_attach(void)
 	dt_session_slot = dt_member_of(MyProc);
 	mine = dt_member_mine();
 	if (!IsParallelWorker())
+	{
 		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
+		dt_session_slot->role = may_join() ? authenticated_role() : InvalidOid;
+	}
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
 		dt_member_publish(dt_session_slot);

@@ -270,8 +270,9 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	/* a ROLLBACK must not fail */
 	if (IsAbortedTransactionBlockState())
 		return;
-	if ((pay_first || dt_account_is_suspended(true)) && may_pause_here() &&
-		dt_session_background_group() == NULL)
+	if (may_pause_here() && dt_session_background_group() == NULL &&
+		(pay_first || dt_account_is_suspended(true) ||
+		 dt_account_lock_and_pays_for_role()))
 	{
 		snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
 		if (snapshot_is_new)

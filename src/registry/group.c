@@ -203,6 +203,8 @@ dt_group_begin(DtGroup *g, const DtDefinition *d)
 	g->suspended_hard = false;
 	g->members = 0;
 	g->paused = 0;
+	g->n_role_debts = 0;
+	memset(g->role_debts, 0, sizeof(g->role_debts));
 	dt_pressure_clear(&g->pressure);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{

@@ -17,6 +17,7 @@
 
 #include "miscadmin.h"
 #include "registry/member.h"
+#include "registry/role_debt.h"
 #include "storage/procarray.h"
 
 #include "compat.h"
@@ -80,6 +81,7 @@ enter_group(DtMember *member, DtGroup *g)
 		debt->group = NULL;
 	memset(&member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
+	member->pays_for_role = OidIsValid(member->role);
 	member->times_joined++;
 	member->group = g;
 	g->members++;
@@ -109,7 +111,8 @@ dt_member_cause_name(DtPauseCause cause)
 	static const char *const names[DT_BY_SIGNAL] = {
 		[DT_BY_DIRTY] = "dirty",
 		[DT_BY_WAL] = "wal",
-		[DT_BY_SUSPEND] = "suspend_group"
+		[DT_BY_SUSPEND] = "suspend_group",
+		[DT_BY_ROLE] = "ended_sessions"
 	};
 
 	return cause < DT_BY_SIGNAL ? names[cause] :
@@ -191,21 +194,35 @@ end_membership(DtMember *member, int64 now)
 	member->group = NULL;
 }
 
+/* End these accounts, and leave what is owed to the role. */
+static void
+end_accounts(DtGroup *g, Oid role, DtRateMember *const accounts[DT_RESOURCES],
+			 int64 now)
+{
+	int			r;
+
+	dt_role_debt_take(g, role, accounts, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_leave(&g->usage[r].rate, accounts[r], 0, now);
+}
+
 void
 dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 				int64 now)
 {
 	DtGroup    *g = member->group;
+	DtRateMember *accounts[DT_RESOURCES];
 	int			r;
 
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
+		accounts[r] = &member->usage[r].rate;
+		(void) dt_rate_charge(&g->usage[r].rate, accounts[r], uncharged[r],
+							  now, 0);
 		if (g->observe)
-			(void) dt_rate_forgive(&g->usage[r].rate,
-								   &member->usage[r].rate, now);
-		dt_rate_leave(&g->usage[r].rate, &member->usage[r].rate, uncharged[r],
-					  now);
+			(void) dt_rate_forgive(&g->usage[r].rate, accounts[r], now);
 	}
+	end_accounts(g, member->role, accounts, now);
 	end_membership(member, now);
 }
 
@@ -257,11 +274,13 @@ dt_member_lock_debt(DtDebt *debt)
 void
 dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now)
 {
+	DtRateMember *accounts[DT_RESOURCES];
 	int			r;
 
 	end_pause(member, debt->group, now);
 	for (r = 0; r < DT_RESOURCES; r++)
-		dt_rate_leave(&debt->group->usage[r].rate, &debt->rate[r], 0, now);
+		accounts[r] = &debt->rate[r];
+	end_accounts(debt->group, member->role, accounts, now);
 	debt->group = NULL;
 }
 

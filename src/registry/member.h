@@ -26,8 +26,8 @@ extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
 
 /*
  * End a membership, with the group locked: charge "uncharged" bytes, the use
- * since the last charge, and hand the debt over to the group.  Does not wake
- * sleepers.
+ * since the last charge, and leave the debt to the next sessions of the role;
+ * see role_debt.c.  Does not wake sleepers.
  */
 extern void dt_member_leave(DtMember *member,
 							const int64 uncharged[DT_RESOURCES], int64 now);
@@ -44,10 +44,10 @@ extern bool dt_member_leave_owing(DtMember *member,
 /* Lock the group of a debt.  NULL when there is no debt (any more). */
 extern DtGroup *dt_member_lock_debt(DtDebt *debt);
 
-/* With its group locked: end a debt; the group takes over what is not paid. */
+/* With its group locked: end a debt, and leave it to the role in that way. */
 extern void dt_member_end_debt(DtMember *member, DtDebt *debt, int64 now);
 
-/* Hand all debts over to their groups. */
+/* The same for all debts. */
 extern void dt_member_hand_over_debts(DtMember *member);
 
 /*

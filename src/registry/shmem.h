@@ -76,6 +76,19 @@ typedef struct DtGroupPressure
 } DtGroupPressure;
 
 /*
+ * What sessions of a role that have left a group still owe there; see
+ * role_debt.c.
+ */
+typedef struct DtRoleDebt
+{
+	Oid			role;			/* InvalidOid: this entry is free */
+	DtRateMember rate[DT_RESOURCES];
+} DtRoleDebt;
+
+/* Of so many roles that owe something a group knows how much each of them. */
+#define DT_ROLE_DEBTS	64
+
+/*
  * One resource group.  The first part is read without the lock whenever a
  * member's statement begins, and is rarely written; the second is written at
  * each charge.  So they do not share a cache line.
@@ -118,6 +131,8 @@ typedef struct DtGroup
 	 * less, what pressure leaves of it.
 	 */
 	DtGroupUsage usage[DT_RESOURCES];
+	int			n_role_debts;
+	DtRoleDebt	role_debts[DT_ROLE_DEBTS];
 } DtGroup;
 
 /* The reason for a pause. */
@@ -126,6 +141,7 @@ typedef enum DtPauseCause
 	DT_BY_DIRTY = DT_DIRTY,		/* the limit of this resource */
 	DT_BY_WAL = DT_WAL,
 	DT_BY_SUSPEND,				/* suspend_group() */
+	DT_BY_ROLE,					/* what those of the same role have left */
 	DT_BY_SIGNAL				/* pressure, of the DtSignal that is added to
 								 * this */
 } DtPauseCause;
@@ -205,6 +221,13 @@ typedef struct DtMember
 								 * own choice or not */
 
 	/*
+	 * As whom the session has logged in, which SET ROLE does not change.
+	 * Invalid for those who do not pay for others of their role.  Written by
+	 * the session before it can be in a group.
+	 */
+	Oid			role;
+
+	/*
 	 * The session goes on without pauses until this time (us), since others
 	 * wait for it; 0: nobody does.  Written by its own processes only.
 	 */
@@ -217,6 +240,9 @@ typedef struct DtMember
 	/* guarded by group->lock */
 	DtMemberUsage usage[DT_RESOURCES];
 	bool		workers_have_no_plan;	/* those that have charged last */
+	bool		pays_for_role;	/* it has joined, and may have to wait first
+								 * for what others have left; its own
+								 * processes read that without the lock */
 
 	/*
 	 * Guarded by group->lock; while the session is in no group and pauses for

@@ -12,6 +12,7 @@
 
 #include "backend/live.h"
 #include "registry/group.h"
+#include "registry/role_debt.h"
 #include "sql/group_info.h"
 
 static void
@@ -104,6 +105,8 @@ copy_member(DtMemberInfo *info, int number, DtDebt *debt, DtGroup *g)
 			info->stats.paused_us += now - m->paused_since_us;
 			info->paused_since = m->paused_since;
 			info->paused_by = m->paused_by;
+			for (r = 0; r < DT_RESOURCES && m->paused_by == DT_BY_ROLE; r++)
+				info->debt[r] += dt_role_debt_bytes(g, m->role, r, now);
 		}
 	}
 	dt_group_unlock(g);
