@@ -1,0 +1,199 @@
+# Whoever connects anew gains nothing by it: what ended sessions of a role have
+# left unpaid in a group, the next ones of that role wait for before their first
+# statement.  No other role waits for it.
+#
+# takes-about: 5 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $slow = 100;        # KB/s, at which nothing is paid while this file runs
+my $dt = DirtyThrottle->new('reconnect');
+
+$dt->sql("SELECT set_group_dirty_limit('grp', 0)");
+$dt->sql(
+	q{CREATE ROLE other LOGIN;
+	CREATE ROLE batch LOGIN IN ROLE other;
+	ALTER ROLE batch SET dirty_throttle."group" = 'grp';
+	ALTER ROLE other SET dirty_throttle."group" = 'grp';
+	CREATE ROLE chooser LOGIN;
+	GRANT SET ON PARAMETER dirty_throttle."group" TO chooser});
+
+sub wal_limit
+{
+	my ($kb) = @_;
+	$dt->sql("SELECT set_group_wal_limit('grp', $kb)");
+}
+
+# Forgives all that is owed.
+sub clear
+{
+	wal_limit(0);
+	wal_limit($slow);
+}
+
+# Writes that much WAL in one call, and ends before it has paid.
+sub emit
+{
+	my ($kb) = @_;
+	return "pg_logical_emit_message(false, 'x', repeat('x', ${kb}000))";
+}
+
+sub use_and_die
+{
+	my ($kb, %opt) = @_;
+	my $s = $dt->session(%opt);
+	my $pid = $s->pid;
+
+	$s->run('SELECT ' . emit($kb) . ', pg_terminate_backend(pg_backend_pid())');
+	poll_until(
+		sub { $dt->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 })
+	  or die 'it has not ended';
+}
+
+# Does the statement, the first one of this session, wait for others of its
+# role?  The session, which is asleep.
+sub check_waits
+{
+	my ($name, $s, $sql) = @_;
+
+	$s->send($sql // 'SELECT 1');
+	ok($dt->wait_paused($s), "$name: it waits");
+	is($dt->session_row($s)->{paused_by}, 'ended_sessions', "$name: as said");
+	return $s;
+}
+
+sub check_goes_on
+{
+	my ($name, $s) = @_;
+	is($s->wait->{sqlstate}, undef, $name);
+}
+
+# A storm: in any time no more than the limit allows, what a group may save up
+# and be ahead (rate.c), and one call.
+{
+	my $rate = 2000;
+	my $call = 1000;
+	my $n = 5;
+
+	wal_limit($rate);
+	my $start = time;
+	use_and_die($call, user => 'batch') for 1 .. $n;
+	my $row = $dt->group_row('grp');
+	my $seconds = time - $start;
+	my $used = $row->{wal_bytes} / 1000;
+	cmp_ok($used, '>=', $n * $call, 'a storm: all calls were made');
+	cmp_ok($used, '<=', $rate * ($seconds + 0.3) + 1.1 * $call,
+		sprintf 'KB in %.1f s, one connection after the other', $seconds);
+}
+
+# How it is seen, and ended.
+clear();
+use_and_die(20000, user => 'batch');
+{
+	my $s = $dt->session(user => 'batch');
+	check_waits('the next one', $s);
+	my $row = $dt->session_row($s);
+	cmp_ok($row->{wal_debt_kb}, '>', 10000, 'the view shows for how much');
+	is($row->{wal_bytes}, 0, '... which is not its own');
+	cmp_ok($dt->group_row('grp')->{wal_debt_kb}, '>', 10000,
+		'the group shows it, too');
+	$dt->cancel_ms($s);
+	check_waits('canceled: the next statement', $s, 'SELECT 2');
+	$dt->terminate_ms($s);
+
+	# it counts who has logged in
+	check_waits('SET ROLE at login',
+		my $with_role =
+		  $dt->session(user => 'batch', options => '-c role=other'));
+
+	# nobody else
+	my $other = $dt->session(user => 'other');
+	is($other->query('SELECT 1'), 1, 'another role does not wait');
+	is($dt->session_row($with_role)->{paused_by},
+		'ended_sessions', '... while this one does');
+
+	wal_limit(10000000);
+	check_goes_on('a raised limit ends that', $with_role);
+	wal_limit($slow);
+	is($with_role->query('SELECT 3'), 3, 'who has waited once is done');
+	$_->quit foreach $other, $with_role;
+}
+
+# What else ends it; the waiting session is the only member.
+foreach my $end (
+	[ 'no limit', q{SELECT set_group_wal_limit('grp', 0)} ],
+	[ 'mode observe', q{SELECT set_group_mode('grp', 'observe')} ],
+	[ 'a move', q{SELECT set_session_group($PID, NULL)} ],
+	[ 'the end of the group', q{SELECT drop_resource_group('grp', force => true)} ])
+{
+	my ($name, $sql) = @$end;
+
+	$dt->sql("SELECT set_group_dirty_limit('grp', 0);
+		SELECT set_group_mode('grp', 'enforce')");
+	clear();
+	use_and_die(20000, user => 'batch');
+	my $s = check_waits($name, $dt->session(user => 'batch'));
+	$sql =~ s/\$PID/$s->pid/e;
+	$dt->sql($sql);
+	check_goes_on("$name ends that", $s);
+	$s->quit;
+}
+
+# A group that has the same name does not inherit it.
+$dt->sql("SELECT set_group_dirty_limit('grp', 0)");
+clear();
+is($dt->session(user => 'batch')->query('SELECT 1'), 1, 'a new group: no wait');
+
+# Ways into the group
+use_and_die(20000, user => 'chooser', group => 'grp');
+{
+	my $s = $dt->session(user => 'chooser');
+	is($s->query('SELECT 1'), 1, 'outside of the group: no wait');
+	$s->query('BEGIN');
+	$s->query(q{SET LOCAL dirty_throttle."group" = 'grp'});
+	check_waits('in a transaction', $s);
+	$dt->terminate_ms($s);
+
+	$s = $dt->session(user => 'chooser');
+	$s->query('SELECT 1');
+	$dt->sql("SELECT set_session_group(" . $s->pid . ", 'grp')");
+	check_waits('moved into it', $s);
+	$dt->terminate_ms($s);
+
+	# who is taken out owes that when he comes back, and others of his role do
+	clear();
+	$s = $dt->session(user => 'chooser', group => 'grp');
+	$s->query('SELECT 1');
+	$s->send('SELECT ' . emit(20000) . '; SELECT 2');
+	ok($dt->wait_paused($s), 'taken out while it owes');
+	$dt->sql("SELECT set_session_group(" . $s->pid . ", NULL)");
+	check_goes_on('it goes on', $s);
+	check_waits('another one',
+		my $t = $dt->session(user => 'chooser', group => 'grp'));
+	$dt->terminate_ms($t);
+	$s->query(q{SET dirty_throttle."group" = 'grp'});
+	check_waits('back again', $s);
+	$dt->terminate_ms($s);
+}
+
+# More roles than a group knows apart: the largest debts are not forgotten.
+clear();
+use_and_die(20000, user => 'batch');
+$dt->sql(join ';',
+	map { qq{CREATE ROLE r$_ LOGIN; ALTER ROLE r$_ SET dirty_throttle."group" = 'grp'} }
+	  1 .. 70);
+use_and_die(500, user => "r$_") for 1 .. 70;
+check_waits('beside 70 other roles', my $s = $dt->session(user => 'batch'));
+my $nearly_new = $dt->session(group => 'grp');
+is($nearly_new->query('SELECT 1'), 1, '... of which nobody else waits for one');
+wal_limit(0);
+check_goes_on('no limit ends that', $s);
+
+$dt->finish;
