@@ -367,8 +367,8 @@ lock_and_leave(bool keep_debt)
 		left = dt_member_leave_owing(my->slot, uncharged, now);
 	else
 		dt_member_leave(my->slot, uncharged, now);
-	if (left)
-		my->slot->times_left++;
+	if (left && keep_debt)
+		my->slot->times_left++; /* the caller holds the registry lock */
 	dt_account_unlock(g);
 	if (left)
 		forget_account();
@@ -592,6 +592,7 @@ dt_account_try_charge(void)
 	/*
 	 * This handler may have interrupted the holder: never wait for the lock.
 	 */
+	now = dt_now_us();
 	locked = dt_group_try_lock(g);
 	if (locked && my->slot->group != g)
 	{
@@ -603,7 +604,6 @@ dt_account_try_charge(void)
 		dt_account_charge_at_next_safe_point();
 		return -1;
 	}
-	now = dt_now_us();
 	dt_group_check_pressure(g, now);
 	if (!is_followed())
 		follow_locked(g);
@@ -655,8 +655,11 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 	DtDebtLook	debts = lock_and_look_at_debts(true, 0);
 	int64		pause = debts.pause_us;
 	int64		now;
-	DtGroup    *g = dt_account_lock(debts.debt, &now);
+	DtGroup    *g;
 
+	if (first)
+		since = GetCurrentTimestamp();
+	g = dt_account_lock(debts.debt, &now);
 	*suspended = false;
 	my->cause = debts.cause;
 	if (g != NULL && g == my->group && dt_throttling_is_enabled())
@@ -678,8 +681,6 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 		pause = 0;
 	else if (!*suspended)
 		pause = Min(pause, longest);
-	if (first)
-		since = GetCurrentTimestamp();
 	if (pause > 0)
 	{
 		mark_paused_locked(g, now, since);

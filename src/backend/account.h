@@ -50,7 +50,8 @@ extern void dt_account_attach(DtMember *member);
 /*
  * Leave the group, if any, by the session's own choice: charge the rest, and
  * go on owing what is owed.  False when the session owes to too many groups
- * already: then it stays in the group and has to pay first.
+ * already: then it stays in the group and has to pay first.  The caller holds
+ * the registry lock in shared mode.
  */
 extern bool dt_account_lock_and_leave(void);
 

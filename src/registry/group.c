@@ -475,9 +475,12 @@ dt_group_drop(const char *name, bool missing_ok, bool force)
 	{
 		/*
 		 * The change lock is still held, so nobody else has changed this.
-		 * Sessions that did not find the group meanwhile look again.
+		 * Sessions that did not find the group meanwhile look again.  Only
+		 * the write of the definitions fails, without the registry lock.
 		 */
+		LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 		g->being_dropped = false;
+		LWLockRelease(dt_shared->registry_lock);
 		dt_registry_changed();
 		PG_RE_THROW();
 	}

@@ -235,6 +235,7 @@ dt_member_leave_owing(DtMember *member, const int64 uncharged[DT_RESOURCES],
 	bool		owes = false;
 	int			r;
 
+	Assert(LWLockHeldByMe(dt_shared->registry_lock));
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateMember *account = &member->usage[r].rate;
@@ -435,7 +436,10 @@ dt_member_wake_all(DtGroup *g)
 }
 
 /*
- * First remove everything that sleepers pause for, then wake them.
+ * First remove everything that sleepers pause for, then wake them.  The
+ * registry lock keeps sessions from becoming members or debtors meanwhile (see
+ * DtMember and DtDebt), so a slot that the loop has passed stays as it is.
+ * Those that exit leave by themselves; after the first step they owe nothing.
  */
 void
 dt_member_take_out_all(DtGroup *g)
@@ -444,6 +448,7 @@ dt_member_take_out_all(DtGroup *g)
 	int			r;
 	int			i;
 
+	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
 	dt_group_lock(g);
 	for (r = 0; r < DT_RESOURCES; r++)
 		dt_rate_set(&g->usage[r].rate, 0, now);

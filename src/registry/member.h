@@ -35,7 +35,7 @@ extern void dt_member_leave(DtMember *member,
 /*
  * The same, but what is owed becomes one of the session's debts.  False when
  * it has DT_DEBTS already: then the bytes are charged, and it is still a
- * member.
+ * member.  The caller holds the registry lock, too.
  */
 extern bool dt_member_leave_owing(DtMember *member,
 								  const int64 uncharged[DT_RESOURCES],
