@@ -395,11 +395,11 @@ COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource gr
 COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused since the session joined the group, including the current pause, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for yet, in KB; while paused_by is ended_sessions, also by these';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
-COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB; while paused_by is ended_sessions, also by these';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group, or ended_sessions when sessions of the same role have left the group in debt before this one ran its first statement there; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
