@@ -70,7 +70,9 @@ dt_account_lock_and_end_worker_run(void)
 
 /*
  * A worker that ends without an error hands over what it has charged before
- * its leader adds up.
+ * its leader adds up.  While somebody else moves the session from one group to
+ * another, it is in none; the registry lock keeps that from happening here,
+ * where the leader would charge all of it again.
  */
 void
 dt_account_worker_event(XactEvent event, void *arg)
@@ -83,15 +85,18 @@ dt_account_worker_event(XactEvent event, void *arg)
 	if (event != XACT_EVENT_PARALLEL_COMMIT)
 		return;
 	dt_account_lock_and_end_worker_run();
-	if ((g = dt_account_lock(NULL, &now)) == NULL)
-		return;
-	my->slot->workers_have_no_plan = had_no_plan;
-	for (r = 0; r < DT_RESOURCES; r++)
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	if ((g = dt_account_lock(NULL, &now)) != NULL)
 	{
-		my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
-		my->usage[r].worker_used = 0;
+		my->slot->workers_have_no_plan = had_no_plan;
+		for (r = 0; r < DT_RESOURCES; r++)
+		{
+			my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
+			my->usage[r].worker_used = 0;
+		}
+		dt_account_unlock(g);
 	}
-	dt_account_unlock(g);
+	LWLockRelease(dt_shared->registry_lock);
 }
 
 /*

@@ -10,6 +10,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
+use DirtyThrottle::Life;
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -181,6 +182,40 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$s->query(q{SET dirty_throttle."group" = 'grp'});
 	check_waits('back again', $s);
 	$dt->terminate_ms($s);
+}
+
+# Background workers of extensions never pay after a transaction.
+SKIP:
+{
+	my $include = `pg_config --includedir-server`;
+	chomp $include;
+	my $library = compile_library(
+		"$FindBin::RealBin/../fault/worker.c",
+		PostgreSQL::Test::Utils::tempdir_short() . '/worker.so',
+		"-I'$FindBin::RealBin/../../src' -I'$include'");
+	skip 'test/fault/worker.c cannot be compiled here', 2 unless $library;
+
+	clear();
+	$dt->sql('CREATE DATABASE work');
+	$dt->sql(q{ALTER DATABASE work SET dirty_throttle."group" = 'grp'});
+	my $launcher = $dt->session(dbname => 'work',
+		options => '-c dirty_throttle.group=');
+	$launcher->query(
+		"CREATE FUNCTION launch(text) RETURNS int AS '$library' LANGUAGE c");
+	my $pid = $launcher->query(
+		"SELECT launch('SELECT " . emit(20000) =~ s/'/''/gr . "')");
+	ok(poll_until(sub { ($dt->group_row('grp')->{wal_debt_kb}) > 10000 }),
+		'a background worker owes');
+	$dt->sql("SELECT pg_terminate_backend($pid, 180000)");
+	$pid = $launcher->query("SELECT launch('SELECT 1')");
+	ok( poll_until(
+			sub {
+				$dt->sql("SELECT count(*) FROM dirty_throttle_sessions
+					WHERE pid = $pid AND paused_by = 'ended_sessions'");
+			}),
+		'... and when it has ended, the next one waits');
+	$dt->sql("SELECT pg_terminate_backend($pid, 180000)");
+	$launcher->quit;
 }
 
 # More roles than a group knows apart: the largest debts are not forgotten.
