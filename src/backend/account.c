@@ -403,18 +403,18 @@ dt_account_lock_and_close(void)
 /*
  * Before its first statement in a group a session waits for what others of its
  * role have left there unpaid.  For how long, in us?  Returns "pause" if that
- * is longer, otherwise sets "cause".  asleep: this goes on with a pause.
+ * is longer, otherwise sets "cause".  asleep: this goes on with a pause, which
+ * is the last one for that reason when nothing is left.
  */
 static int64
 left_to_role_locked(int64 pause, bool asleep, int64 now)
 {
 	int64		left = 0;
 
-	if (!my->slot->pays_for_role)
-		return pause;
-	if (!my->group->observe && dt_throttling_is_enabled())
+	if (my->slot->pays_for_role && !my->group->observe &&
+		dt_throttling_is_enabled())
 		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now);
-	if (left == 0)
+	if (asleep && left == 0)
 		my->slot->pays_for_role = false;
 	if (left <= pause)
 		return pause;
@@ -433,6 +433,8 @@ dt_account_lock_and_pays_for_role(void)
 		(g = dt_account_lock(NULL, &now)) == NULL)
 		return false;
 	pause = left_to_role_locked(0, false, now);
+	if (pause == 0)
+		my->slot->pays_for_role = false;
 	dt_account_unlock(g);
 	return pause > 0;
 }

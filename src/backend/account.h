@@ -89,7 +89,7 @@ extern bool dt_account_has_used(void);
 /*
  * Charge what was used since the last charge.  Returns the pause that is due,
  * us, also for debts to groups that the session has left, and for what others
- * of its role have left unpaid before it joined.  in_flight: in a
+ * of its role have left unpaid.  in_flight: in a
  * transaction, where suspend_group() makes it pause only with "hard".  Sets
  * *owed_us to the largest debt for which a pause is due, in time at its
  * group's rate.
@@ -97,8 +97,9 @@ extern bool dt_account_has_used(void);
 extern int64 dt_account_lock_and_charge(bool in_flight, int64 *owed_us);
 
 /*
- * Has this session to wait for what others of its role have left unpaid in the
- * group?  Only until this was false once since it has joined.
+ * Before a transaction: has this session to wait for what others of its role
+ * have left unpaid in the group?  When it has not, it never has to as long as
+ * it is in this group.
  */
 extern bool dt_account_lock_and_pays_for_role(void);
 

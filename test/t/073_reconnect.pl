@@ -96,9 +96,18 @@ sub check_goes_on
 
 # How it is seen, and ended.
 clear();
-use_and_die(20000, user => 'batch');
 {
 	my $s = $dt->session(user => 'batch');
+	my $early = $dt->session(user => 'batch');
+	is($early->query('SELECT 1'), 1, 'nothing is owed: no wait');
+
+	use_and_die(20000, user => 'batch');
+	is($early->query('SELECT 2'), 2, 'who works already does not wait');
+	check_waits('who has only connected', $s);
+	$dt->terminate_ms($s);
+	$early->quit;
+
+	$s = $dt->session(user => 'batch');
 	check_waits('the next one', $s);
 	my $row = $dt->session_row($s);
 	cmp_ok($row->{wal_debt_kb}, '>', 10000, 'the view shows for how much');
