@@ -180,6 +180,7 @@ my @stuck;
 foreach my $round (1 .. $ROUNDS / 5)
 {
 	my $mark = $dt->log_mark;
+	$dt->limit(slow => $_) foreach 0, 1;    # they do not wait for each other
 	my @pids = map {
 		my $group = $_ == 5 ? 'slow' : 'watched';
 		launch(qq{SET dirty_throttle."group"=$group;$work})
