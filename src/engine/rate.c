@@ -814,13 +814,18 @@ int64_t
 dt_rate_group_debt(DtRateGroup *g, int64_t now)
 {
 	DtRateMember *m;
+	int64_t		weight;			/* of the debtors that are still to come */
 	int64_t		bytes;
 	int32_t		i;
 
 	advance(g, now);
 	bytes = debt_bytes(g, &g->ghost);
 	bytes += div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
-	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	weight = g->debtor_weight - (g->ghost.debtor ? g->ghost.weight : 0);
+	for (i = 0, m = g->cursor; i < g->n_members && weight > 0; i++, m = m->next)
+	{
 		bytes += debt_bytes(g, m);
+		weight -= m->debtor ? m->weight : 0;
+	}
 	return bytes;
 }

@@ -166,6 +166,12 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 {
 	my $s = $dt->session(user => 'chooser');
 	is($s->query('SELECT 1'), 1, 'outside of the group: no wait');
+
+	my $t = $dt->session(user => 'chooser', group => 'grp');
+	$t->query(q{SET dirty_throttle."group" = ''});
+	is($t->query('SELECT 1'), 1, 'who may leave it can do so at once');
+	$t->quit;
+
 	$s->query('BEGIN');
 	$s->query(q{SET LOCAL dirty_throttle."group" = 'grp'});
 	check_waits('in a transaction', $s);
@@ -186,7 +192,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$dt->sql("SELECT set_session_group(" . $s->pid . ", NULL)");
 	check_goes_on('it goes on', $s);
 	check_waits('another one',
-		my $t = $dt->session(user => 'chooser', group => 'grp'));
+		$t = $dt->session(user => 'chooser', group => 'grp'));
 	$dt->terminate_ms($t);
 	$s->query(q{SET dirty_throttle."group" = 'grp'});
 	check_waits('back again', $s);
