@@ -89,10 +89,9 @@ extern bool dt_account_has_used(void);
 /*
  * Charge what was used since the last charge.  Returns the pause that is due,
  * us, also for debts to groups that the session has left, and for what others
- * of its role have left unpaid.  in_flight: in a
- * transaction, where suspend_group() makes it pause only with "hard".  Sets
- * *owed_us to the largest debt for which a pause is due, in time at its
- * group's rate.
+ * of its role have left unpaid.  in_flight: in a transaction, where
+ * suspend_group() makes it pause only with "hard".  Sets *owed_us to the
+ * largest debt for which a pause is due, in time at its group's rate.
  */
 extern int64 dt_account_lock_and_charge(bool in_flight, int64 *owed_us);
 
