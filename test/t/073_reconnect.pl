@@ -199,6 +199,29 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$dt->terminate_ms($s);
 }
 
+# Who leaves by himself takes his debt along, until he ends.
+{
+	clear();
+	my $s = $dt->session(user => 'chooser', group => 'grp');
+	$s->query('SELECT 1');
+	$s->send('SELECT ' . emit(20000));
+	ok($dt->wait_paused($s), 'a session owes');
+	$dt->cancel_ms($s);
+	$s->query(q{SET dirty_throttle."group" = ''});
+	my $t = $dt->session(user => 'chooser', group => 'grp');
+	is($t->query('SELECT 1'), 1, '... as long as it is there nobody else waits');
+	$_->quit foreach $s, $t;
+	ok( poll_until(
+			sub {
+				$dt->sql("SELECT count(*) FROM pg_stat_activity
+					WHERE usename = 'chooser'") == 0;
+			}),
+		'when it has ended');
+	$s = $dt->session(user => 'chooser', group => 'grp');
+	check_waits('... the next one', $s);
+	$dt->terminate_ms($s);
+}
+
 # Background workers of extensions never pay after a transaction.
 SKIP:
 {
@@ -243,7 +266,7 @@ use_and_die(500, user => "r$_") for 1 .. 70;
 check_waits('beside 70 other roles', my $s = $dt->session(user => 'batch'));
 my $nearly_new = $dt->session(group => 'grp');
 is($nearly_new->query('SELECT 1'), 1, '... of which nobody else waits for one');
-wal_limit(0);
-check_goes_on('no limit ends that', $s);
+$dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off; SELECT pg_reload_conf()');
+check_goes_on('no throttling ends that', $s);
 
 $dt->finish;
