@@ -43,6 +43,7 @@
 #include <string.h>
 
 #include "engine/pressure.h"
+#include "random.h"
 #include "tap.h"
 
 #define TICK_US		INT64_C(50000)
@@ -114,22 +115,10 @@ typedef struct Result
 	double		free_at;		/* when the rate was last lifted; -1: never */
 } Result;
 
-static uint64_t rng_state;
-
-static double
-random_double(void)
-{
-	rng_state ^= rng_state >> 12;
-	rng_state ^= rng_state << 25;
-	rng_state ^= rng_state >> 27;
-	return (double) ((rng_state * UINT64_C(0x2545F4914F6CDD1D)) >> 11) /
-		9007199254740992.0;
-}
-
 static double
 noisy(double value, double noise)
 {
-	return noise > 0 ? value * (1 + noise * (2 * random_double() - 1)) : value;
+	return noise > 0 ? value * (1 + noise * (2 * rng_double() - 1)) : value;
 }
 
 static double
@@ -337,7 +326,7 @@ simulate(const Setup *s)
 				if (now - reply_at >= (int64_t) (s->report * 1e6))
 				{
 					told = fmax(told, late(drained, tick, s->delay +
-										   s->jitter * random_double()));
+										   s->jitter * rng_double()));
 					dt_drain_sample(&drain, (int64_t) seen, (int64_t) told,
 									now);
 					reply_at = now;
@@ -350,7 +339,7 @@ simulate(const Setup *s)
 			else if (model == LEVEL)
 				dt_pressure_read(&p, s->signal, (int64_t)
 								 fmax(0, late(level, tick, s->delay) +
-									  (2 * random_double() - 1) * s->sampling *
+									  (2 * rng_double() - 1) * s->sampling *
 									  s->threshold * s->capacity), now);
 			else if (model == SHARE)
 				dt_pressure_read_stall(&p, (int64_t) (stalled * 1e6), now);

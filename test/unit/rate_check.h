@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * rate_check.h
- *		What the rate engine promises, and its invariants.
+ *		What the rate engine promises, its invariants, and its books.
  *
  * The bounds are those of rate.c, stated here again on purpose.
  *
@@ -100,6 +100,85 @@ find_violation(const DtRateGroup *g)
 		return "the pool keeps too much";
 	if (weight > 0 && g->pool >= weight)
 		return "the pool keeps what debtors need";
+	return NULL;
+}
+
+typedef __int128 int128;
+
+static inline int128
+least(int128 a, int128 b)
+{
+	return a < b ? a : b;
+}
+
+/* The books: the pool less what debtors owe, in tokens. */
+static inline int128
+books(const DtRateGroup *g)
+{
+	int128		sum = g->pool;
+	const DtRateMember *m = g->cursor;
+
+	if (g->ghost.debtor)
+		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
+			g->ghost.weight;
+	if (m != NULL)
+	{
+		do
+		{
+			if (m->debtor)
+				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
+			m = m->next;
+		} while (m != g->cursor);
+	}
+	return sum;
+}
+
+/* How many tokens the pool may keep at this rate. */
+static inline int64_t
+pool_cap(const DtRateGroup *g, int64_t rate)
+{
+	int64_t		us = g->burst_us;
+
+	if (us < CREDIT_US && g->t_last - g->busy_until <= INT64_C(1000000))
+		us = CREDIT_US;
+	if (rate > 0 && us > POOL_TOKENS / rate)
+		us = POOL_TOKENS / rate;
+	return rate * us;
+}
+
+/*
+ * Let the engine know what time it is.  The books grow by the income, and
+ * nothing is dropped but at the cap while nobody owes.  NULL or what is wrong.
+ */
+static inline const char *
+pass_time(DtRateGroup *g, int64_t now)
+{
+	int128		expected = books(g);
+	int64_t		dt = now > g->t_last ? now - g->t_last : 0;
+
+	if (g->rate > 0 && dt > DT_RATE_MAX * INT64_C(500000000) / g->rate)
+		dt = DT_RATE_MAX * INT64_C(500000000) / g->rate;
+	expected += dt * g->rate;
+	dt_rate_group_debt(g, now);
+	if (g->debtor_weight == 0)
+		expected = least(expected, pool_cap(g, g->rate));
+	if (books(g) != expected)
+		return "the books do not show the income";
+	return find_violation(g);
+}
+
+/*
+ * The books were "before" until that many bytes were charged.  Rounding is
+ * against the member.  NULL or what is wrong.
+ */
+static inline const char *
+find_wrong_charge(int128 before, int128 after, int64_t cap, int64_t bytes,
+				  int64_t rounding)
+{
+	int128		tokens = (int128) bytes * TOKENS;
+
+	if (after > before - tokens || after < least(before, cap) - tokens - rounding)
+		return "the books do not show the charge";
 	return NULL;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "random.h"
 #include "rate_check.h"
 #include "tap.h"
 
@@ -26,8 +27,6 @@
 #define HOUR		(3600 * SEC)
 #define YEAR		(365 * 24 * HOUR)
 #define BLOCK		INT64_C(8192)
-
-typedef __int128 int128;
 
 /* ok() with the figure in the name */
 static void
@@ -45,44 +44,6 @@ ok_intact(const DtRateGroup *g, const char *name)
 	ok(problem == NULL, "%s: intact%s%s", name, problem ? ": " : "",
 	   problem ? problem : "");
 }
-
-static uint64_t rng_state;
-
-static void
-seed_rng(uint64_t seed)
-{
-	rng_state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-}
-
-static uint64_t
-rng(void)
-{
-	rng_state ^= rng_state >> 12;
-	rng_state ^= rng_state << 25;
-	rng_state ^= rng_state >> 27;
-	return rng_state * UINT64_C(0x2545F4914F6CDD1D);
-}
-
-static double
-rng_double(void)
-{
-	return (double) (rng() >> 11) / 9007199254740992.0;
-}
-
-/* low .. high */
-static int64_t
-rng_range(int64_t low, int64_t high)
-{
-	return low + (int64_t) (rng() % (uint64_t) (high - low + 1));
-}
-
-/* 0 .. 2^bits, all orders of magnitude alike */
-static int64_t
-rng_log(int bits)
-{
-	return (int64_t) (rng() >> 1 >> (63 - rng_range(0, bits)));
-}
-
 
 /*-------------------------------------------------------------------------
  * The engine, called directly
@@ -674,28 +635,6 @@ test_idle_debtors(void)
 	ok(pause == 200 * MS, "and nobody lags behind: pause %lld us",
 	   (long long) pause);
 	ok_intact(&g, "idle debtors");
-}
-
-/* The books: the pool less what debtors owe, in tokens. */
-static int128
-books(const DtRateGroup *g)
-{
-	int128		sum = g->pool;
-	const DtRateMember *m = g->cursor;
-
-	if (g->ghost.debtor)
-		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
-			g->ghost.weight;
-	if (m != NULL)
-	{
-		do
-		{
-			if (m->debtor)
-				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
-			m = m->next;
-		} while (m != g->cursor);
-	}
-	return sum;
 }
 
 #define CROWD	10000
@@ -1382,25 +1321,6 @@ test_wrap(void)
 	ok_intact(&g, "wrap");
 }
 
-static int128
-least(int128 a, int128 b)
-{
-	return a < b ? a : b;
-}
-
-/* How many tokens the pool may keep at this rate. */
-static int64_t
-pool_cap(const DtRateGroup *g, int64_t rate)
-{
-	int64_t		us = g->burst_us;
-
-	if (us < CREDIT_US && g->t_last - g->busy_until <= SEC)
-		us = CREDIT_US;
-	if (rate > 0 && us > INT64_MAX / 16 / rate)
-		us = INT64_MAX / 16 / rate;
-	return rate * us;
-}
-
 /*
  * Random operations on up to 12 members; after each, the invariants and the
  * books: they grow by the income and shrink by the charges, to rounding, and
@@ -1423,11 +1343,10 @@ test_random(uint64_t seed, int steps)
 	for (step = 0; step < steps && failed == NULL; step++)
 	{
 		DtRateMember *who = &m[rng() % 12];
-		int128		before = books(&g);
 		int64_t		dt = 0;
 		int64_t		cap;
-		int64_t		income;
 		int64_t		pause = 0;
+		int128		before;
 		int128		after;
 		int64_t		bytes;
 		int64_t		rounding;
@@ -1449,21 +1368,9 @@ test_random(uint64_t seed, int steps)
 		now += dt;
 		if (now < 0)
 			now = 0;
-		dt = now - g.t_last;
-		if (dt < 0)
-			dt = 0;
-		if (g.rate > 0 && dt > DT_RATE_MAX * 500 * SEC / g.rate)
-			dt = DT_RATE_MAX * 500 * SEC / g.rate;
-		income = dt * g.rate;
-		dt_rate_group_debt(&g, now);
+		failed = pass_time(&g, now);
 		cap = pool_cap(&g, g.rate);
-		after = books(&g);
-		if (g.debtor_weight == 0 ? after != least(before + income, cap) :
-			after != before + income)
-			failed = "the books do not show the income";
-		if (failed == NULL)
-			failed = find_violation(&g);
-		before = after;
+		before = books(&g);
 
 		/* do something */
 		bytes = rng() % 16 ? rng_log(24) : rng_log(30);
@@ -1582,11 +1489,8 @@ test_random(uint64_t seed, int steps)
 			after = books(&g);
 			if (g.rate == 0)
 				bytes = 0;
-			if (failed == NULL &&
-				(after > before - (int128) bytes * TOKENS ||
-				 after < least(before, cap) - (int128) bytes * TOKENS -
-				 rounding))
-				failed = "the books do not show the charge";
+			if (failed == NULL)
+				failed = find_wrong_charge(before, after, cap, bytes, rounding);
 			if (failed == NULL && who->next != NULL)
 			{
 				if (pause != 0 && (pause < MS || pause > SEC || !who->debtor))
