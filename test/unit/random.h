@@ -45,7 +45,9 @@ rng_range(int64_t low, int64_t high)
 static inline int64_t
 rng_log(int bits)
 {
-	return (int64_t) (rng() >> 1 >> (63 - rng_range(0, bits)));
+	int64_t		order = rng_range(0, bits);
+
+	return (int64_t) (rng() >> 1 >> (63 - order));
 }
 
 #endif							/* RANDOM_H */
