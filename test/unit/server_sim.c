@@ -31,16 +31,18 @@
  * Time is virtual and work takes as much of it as a world wants, so all of
  * this is exact.
  *
- *		server_sim [SEED [WORLDS]]
+ *		server_sim [SEED [WORLDS [--trace]]]
  *
- * A failure names the seed of its world: "server_sim SEED 1" repeats it, and
- * with --trace as a third argument tells what happens.
+ * Without arguments, DT_SEED and DT_SECONDS in the environment say where to
+ * begin, and for how long.  A failure names the seed of its world, which
+ * "server_sim SEED 1" repeats; --trace tells what happens in it.
  *
  *-------------------------------------------------------------------------
  */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/meter.h"
 #include "engine/pressure.h"
@@ -1439,18 +1441,28 @@ simulate(uint64_t seed)
 	return world.problem;
 }
 
+static uint64_t
+number(const char *text, uint64_t otherwise)
+{
+	return text != NULL ? strtoull(text, NULL, 0) : otherwise;
+}
+
 int
 main(int argc, char **argv)
 {
-	uint64_t	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-	uint64_t	count = argc > 2 ? strtoull(argv[2], NULL, 0) : 60;
+	const char *seconds = argc > 1 ? NULL : getenv("DT_SECONDS");
+	uint64_t	seed = number(argc > 1 ? argv[1] : getenv("DT_SEED"), 1);
+	uint64_t	count = number(argc > 2 ? argv[2] : NULL,
+							   seconds != NULL ? UINT64_MAX : 60);
+	time_t		until = time(NULL) + (time_t) number(seconds, 0);
 	const char *problem = NULL;
 	uint64_t	i;
 
 	world.trace = argc > 3 && strcmp(argv[3], "--trace") == 0;
-	printf("# seed %" PRIu64 ", %" PRIu64 " worlds\n", seed, count);
+	printf("# seed %" PRIu64 "\n", seed);
 	fflush(stdout);
-	for (i = 0; i < count && problem == NULL; i++)
+	for (i = 0; i < count && problem == NULL &&
+		 (seconds == NULL || time(NULL) < until); i++)
 		problem = simulate(seed + i);
 	ok(problem == NULL, "%" PRIu64 " worlds%s%s", i, problem ? ": " : "",
 	   problem ? problem : "");
