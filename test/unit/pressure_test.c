@@ -492,6 +492,21 @@ test_decision(void)
 	run_world(&w, 15);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].rate[DT_DIRTY] == 0 &&
 	   w.g[0].signal == -1, "thresholds taken away: free");
+
+	/* two signals for one resource */
+	new_world(&w);
+	w.g[0].threshold[DT_SLOT_LAG] = 100 * MB;
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.use[0][DT_WAL] = 2 * MB;
+	w.value[DT_SLOT_LAG] = 90 * MB;
+	w.value[DT_CHECKPOINT] = 100 * 100 * KB;
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_WAL] == 100 * KB &&
+	   w.g[0].decides[DT_WAL] == DT_CHECKPOINT, "the lower rate counts");
+	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_WAL] > 0 && w.g[0].rate[DT_WAL] < 50 * MB &&
+	   w.g[0].decides[DT_WAL] == DT_SLOT_LAG, "whichever signal it is from");
 }
 
 /* A small change is not worth waking everybody. */

@@ -153,6 +153,17 @@ test_basics(void)
 	   dt_rate_charge(&g, &a, 200 * KB, now + 1200 * MS, 0) == 100 * MS,
 	   "and so is the rest of it");
 
+	/* ... whoever uses something meanwhile */
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, 1, now);
+	dt_rate_join(&g, &b, 1, now);
+	dt_rate_charge(&g, &a, 1020 * KB, now, 0);
+	dt_rate_charge(&g, &b, 1, now, 0);
+	now += 1500 * MS;
+	ok(dt_rate_wake(&g, &a, now) == 0 &&
+	   dt_rate_charge(&g, &a, 200 * KB, now, 0) == 100 * MS,
+	   "also beside one that does not pause");
+
 	/* what is owed shows to the byte, rounded up */
 	dt_rate_init(&g, 1, BLOCK, now);
 	dt_rate_join(&g, &a, 1, now);
