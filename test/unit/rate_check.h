@@ -177,7 +177,8 @@ find_wrong_charge(int128 before, int128 after, int64_t cap, int64_t bytes,
 {
 	int128		tokens = (int128) bytes * TOKENS;
 
-	if (after > before - tokens || after < least(before, cap) - tokens - rounding)
+	if (after > before - tokens ||
+		after < least(before, cap) - tokens - rounding)
 		return "the books do not show the charge";
 	return NULL;
 }

@@ -176,7 +176,7 @@ static struct
 	bool		trace;
 }			world;
 
-/* What all worlds did: a simulation in which nothing happens proves nothing. */
+/* What all worlds did: one in which nothing happens proves nothing. */
 static struct
 {
 	int64_t		steps;
@@ -230,8 +230,10 @@ check_text(const char *problem)
 static double
 saved_up(const Usage *u)
 {
-	double		us = u->rate.burst_us > CREDIT_US ? u->rate.burst_us : CREDIT_US;
+	double		us = u->rate.burst_us;
 
+	if (us < CREDIT_US)
+		us = CREDIT_US;
 	/* debtors that are about to be evicted hold as much as the pool keeps */
 	return u->highest * (us + CREDIT_US) / 1e6;
 }
@@ -267,7 +269,7 @@ up_to_date(Group *g, Usage *u)
 	lower(u);
 }
 
-/* What the group, which is up to date, has used beyond its income must be owed. */
+/* What was used beyond the income must be owed.  The group is up to date. */
 static void
 check_window(Usage *u)
 {
@@ -573,7 +575,7 @@ take_away(Session *s)
 	}
 }
 
-/* On behalf of the session: its debts stay, what it has not charged goes on. */
+/* On behalf of the session: its debts stay, and what is not charged goes on. */
 static void
 move_to(Session *s, Group *g)
 {
@@ -876,8 +878,9 @@ begin_transaction(Session *s)
 static void
 work(Session *s)
 {
-	bool		charge_now = owes_elsewhere(s) || (s->group != NULL &&
-											   s->generation != s->group->generation);
+	bool		is_current = s->group == NULL ||
+		s->generation == s->group->generation;
+	bool		charge_now = !is_current || owes_elsewhere(s);
 	int64_t		owed_us;
 	int			r;
 
@@ -1153,7 +1156,8 @@ intervene(void)
 			g->floor = 10000 + rng_log(22);
 			break;
 		case 8:
-			g->threshold[DT_REPLICA_LAG] = rng() % 2 ? rng_range(SEC, 5 * SEC) : 0;
+			g->threshold[DT_REPLICA_LAG] = rng() % 2 ?
+				rng_range(SEC, 5 * SEC) : 0;
 			break;
 		case 9:
 			g->threshold[DT_KERNEL_DIRTY] = rng() % 2 ?
@@ -1395,7 +1399,8 @@ be_greedy(void)
 			else if ((u->used - used[i][r]) / income > part)
 				part = (u->used - used[i][r]) / income;
 		}
-		check(members == 0 || part >= 0.97, "a busy group does not use its rate");
+		check(members == 0 || part >= 0.97,
+			  "a busy group does not use its rate");
 	}
 }
 
@@ -1414,14 +1419,15 @@ end_world(void)
 		{
 			Usage	   *u = &groups[i].usage[r];
 			int64_t		owed = dt_rate_group_debt(&u->rate, world.now);
+			int64_t		paid_at = world.now + 1;
 
 			check(u->rate.n_members == 0 && u->rate.cursor == NULL,
 				  "who has exited is still a member");
 			check(u->uncharged == 0, "the model has lost count");
 			if (u->rate.rate == 0)
 				continue;
-			check(dt_rate_group_debt(&u->rate, world.now + 1 +
-									 (int64_t) (owed * 1e6 / u->rate.rate)) == 0 &&
+			paid_at += (int64_t) (owed * 1e6 / u->rate.rate);
+			check(dt_rate_group_debt(&u->rate, paid_at) == 0 &&
 				  !u->rate.ghost.debtor,
 				  "the debts of those who have left are not paid in time");
 		}
