@@ -225,6 +225,7 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT suspended_since timestamptz,
     OUT suspended_hard boolean,
     OUT releases int8,
+    OUT released_time float8,
     OUT effective_dirty_limit float8,
     OUT effective_wal_limit float8,
     OUT pressure float8,
@@ -246,7 +247,7 @@ SELECT group_name, dirty_rate_limit, active_processes,
        blocks_dirtied, pauses, paused_time, debt_kb, stats_reset,
        wal_rate_limit, wal_rate, wal_bytes, wal_debt_kb, wal_pauses,
        burst, mode, observed_pauses, observed_pause_time,
-       suspended_since, suspended_hard, releases,
+       suspended_since, suspended_hard, releases, released_time,
        effective_dirty_limit, effective_wal_limit, pressure,
        pressure_signal, floor, pressure_forgiven_kb, pressure_out_of_reach
 FROM dirty_throttle_groups();
@@ -274,7 +275,8 @@ COMMENT ON COLUMN dirty_throttle_groups.observed_pauses IS 'Number of pauses tha
 COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
-COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since stats_reset that a member went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since stats_reset that a member went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_groups.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force now, in KB/s: dirty_rate_limit, or less by pressure; 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force now, in KB/s: wal_rate_limit, or less by pressure; 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';
@@ -362,7 +364,8 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT moved boolean,
     OUT has_left boolean,
     OUT pauses_in_commands boolean,
-    OUT releases int8
+    OUT releases int8,
+    OUT released_since timestamptz
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -377,7 +380,7 @@ SELECT s.pid, r.rolname AS usename, d.datname,
        s.paused_time, s.debt_kb, s.paused_since,
        s.wal_bytes, s.wal_debt_kb, s.paused_by,
        s.observed_pauses, s.observed_pause_time, s.moved, s.has_left,
-       s.pauses_in_commands, s.releases
+       s.pauses_in_commands, s.releases, s.released_since
 FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) s.usesysid
@@ -405,7 +408,8 @@ COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time tha
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group and still owes to it; the counters in this row are 0, and another row shows the group that it is in now, if any';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
-COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a session outside the group had waited for its locks for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';
 
 CREATE FUNCTION dirty_throttle_grants(
     OUT group_name name,
@@ -464,8 +468,19 @@ COMMENT ON COLUMN dirty_throttle_following.failing_since IS 'Time of the first f
 COMMENT ON COLUMN dirty_throttle_following.last_error IS 'Message of the last failure; NULL if there is none since the process was started';
 COMMENT ON COLUMN dirty_throttle_following.pid IS 'Process ID of the background worker that asks; NULL if there is none';
 
+CREATE FUNCTION dirty_throttle_blocking(
+    OUT waiting_pid int4,
+    OUT holder_pid int4
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_blocking() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_blocking() IS
+'Returns pairs of processes for the view dirty_throttle_blocking; waiting_pid is NULL for the startup process when it waits for something other than a lock.';
+
 CREATE VIEW dirty_throttle_blocking AS
-SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
+SELECT w.pid AS waiting_pid, w.usename AS waiting_usename,
        w.datname AS waiting_datname,
        w.application_name AS waiting_application_name,
        l.waitstart AS waiting_since,
@@ -479,29 +494,38 @@ SELECT l.pid AS waiting_pid, w.usename AS waiting_usename,
        END AS relation,
        s.pid AS holder_pid, s.group_name,
        s.paused_since AS holder_paused_since,
-       s.releases AS holder_releases
-FROM pg_catalog.pg_locks AS l
+       s.released_since AS holder_released_since,
+       s.releases AS holder_releases,
+       s.debt_kb AS holder_debt_kb, s.wal_debt_kb AS holder_wal_debt_kb
+FROM dirty_throttle_blocking() AS b
+     JOIN dirty_throttle_sessions() AS s
+          ON s.pid OPERATOR(pg_catalog.=) b.holder_pid
      JOIN pg_catalog.pg_database AS d
           ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-     CROSS JOIN LATERAL
-          (SELECT pg_catalog.pg_blocking_pids(l.pid) AS pids OFFSET 0) AS b
-     JOIN dirty_throttle_sessions() AS s
-          ON s.pid OPERATOR(pg_catalog.=) ANY (b.pids)
-     LEFT JOIN pg_catalog.pg_stat_activity AS w
-          ON w.pid OPERATOR(pg_catalog.=) l.pid
-WHERE NOT l.granted AND s.paused_since IS NOT NULL;
+     JOIN pg_catalog.pg_stat_activity AS w
+          ON CASE WHEN b.waiting_pid IS NULL
+                  THEN w.backend_type OPERATOR(pg_catalog.=) 'startup'
+                  ELSE w.pid OPERATOR(pg_catalog.=) b.waiting_pid
+             END
+     LEFT JOIN pg_catalog.pg_locks AS l
+          ON l.pid OPERATOR(pg_catalog.=) b.waiting_pid AND NOT l.granted
+WHERE (s.paused_since IS NOT NULL OR s.released_since IS NOT NULL)
+  AND (b.waiting_pid IS NULL OR l.pid IS NOT NULL);
 GRANT SELECT ON dirty_throttle_blocking TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_blocking IS 'Sessions that wait for a pausing member: one row per pair of a session that waits for a heavyweight lock and a pausing member that blocks it; shows the members that dirty_throttle_sessions shows to the same role';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_pid IS 'Process ID of the waiting session';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_usename IS 'Name of the waiting session''s user';
+COMMENT ON VIEW dirty_throttle_blocking IS 'Who waits for a member that pauses, or that goes on without pausing because of that: one row per pair of a process that waits, directly or behind other members, and such a member; shows the members that dirty_throttle_sessions shows to the same role';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_pid IS 'Process ID of the waiting process';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_usename IS 'Name of the waiting session''s user; NULL for a process of the server';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_datname IS 'Name of the waiting session''s database';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_application_name IS 'Name of the waiting session''s application';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began; NULL for a very short time after that';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began; NULL for a very short time after that, and for replay that waits for something other than a lock';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_time IS 'Duration of the wait, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it';
-COMMENT ON COLUMN dirty_throttle_blocking.lockmode IS 'Lock mode that the waiting session wants';
+COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it. NULL if the startup process of a standby waits for a page that the member has pinned, or for a snapshot';
+COMMENT ON COLUMN dirty_throttle_blocking.lockmode IS 'Lock mode that the waiting process wants';
 COMMENT ON COLUMN dirty_throttle_blocking.relation IS 'Table or index that the lock is on: its name, or its OID if it is in another database; NULL if the lock is on something else';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the pausing member that blocks the session';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the member';
 COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the member''s resource group';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began; NULL if it is not pausing';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since which the member goes on without pausing because processes outside its group wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_debt_kb IS 'What the member has dirtied but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt_kb IS 'What the member has written of WAL but not paid for yet, in KB';

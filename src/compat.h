@@ -51,24 +51,11 @@ extern bool pq_check_connection(void);
 #define DT_FAILSAFE_WARNS		false
 #endif
 
-/* 16: the lists of the lock manager are dlists */
-static inline PROCLOCK *
-dt_next_holder(LOCK *lock, PROCLOCK *holder)
-{
-#if PG_VERSION_NUM < 160000
-	return (PROCLOCK *) SHMQueueNext(&lock->procLocks, holder ?
-									 &holder->lockLink : &lock->procLocks,
-									 offsetof(PROCLOCK, lockLink));
-#else
-	dlist_node *next = holder ? holder->lockLink.next :
-		lock->procLocks.head.next;
-
-	return next == &lock->procLocks.head ? NULL :
-		dlist_container(PROCLOCK, lockLink, next);
-#endif
-}
-
-/* The same for the locks of a process in one partition of the lock table. */
+/*
+ * The locks of a process in one partition of the lock table, and the queue of
+ * those that wait for a lock: the first one for NULL, then the next one.  16:
+ * these lists are dlists.  19: the member of PGPROC has a new name.
+ */
 static inline PROCLOCK *
 dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
 {
@@ -82,6 +69,26 @@ dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
 	dlist_node *next = held ? held->procLink.next : head->next;
 
 	return next == head ? NULL : dlist_container(PROCLOCK, procLink, next);
+#endif
+}
+
+#if PG_VERSION_NUM < 190000
+#define waitLink	links
+#endif
+
+static inline PGPROC *
+dt_next_waiter(LOCK *lock, PGPROC *waiter)
+{
+#if PG_VERSION_NUM < 160000
+	SHM_QUEUE  *queue = &lock->waitProcs.links;
+
+	return (PGPROC *) SHMQueueNext(queue, waiter ? &waiter->waitLink : queue,
+								   offsetof(PGPROC, waitLink));
+#else
+	dlist_node *head = &lock->waitProcs.dlist.head;
+	dlist_node *next = waiter ? waiter->waitLink.next : head->next;
+
+	return next == head ? NULL : dlist_container(PGPROC, waitLink, next);
 #endif
 }
 

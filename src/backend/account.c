@@ -724,17 +724,27 @@ dt_account_lock_and_end_pause(void)
 }
 
 void
-dt_account_lock_and_count_release(int pid)
+dt_account_lock_and_note_release(int pid)
+{
+	TimestampTz wall_clock = GetCurrentTimestamp();
+	int64		now;
+	DtGroup    *g = dt_account_lock(NULL, &now);
+
+	if (g == NULL)
+		return;
+	dt_member_note_release(my->slot, g, pid, now, wall_clock);
+	dt_account_unlock(g);
+}
+
+void
+dt_account_lock_and_end_release(void)
 {
 	int64		now;
 	DtGroup    *g = dt_account_lock(NULL, &now);
 
 	if (g == NULL)
 		return;
-	my->slot->stats.releases++;
-	g->stats.releases++;
-	my->slot->xact.releases++;
-	my->slot->xact.released_for = pid;
+	dt_member_end_release(my->slot, g, now);
 	dt_account_unlock(g);
 }
 

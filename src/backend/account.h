@@ -135,10 +135,11 @@ extern int64 dt_account_lock_and_pause(bool first, bool in_flight,
 extern void dt_account_lock_and_end_pause(void);
 
 /*
- * Count that a pause was skipped because others waited, among them the process
- * with this ID.
+ * The process goes on without pausing because others wait, among them the one
+ * with this ID; see dt_member_note_release().
  */
-extern void dt_account_lock_and_count_release(int pid);
+extern void dt_account_lock_and_note_release(int pid);
+extern void dt_account_lock_and_end_release(void);
 
 /*
  * dt_account_pause_is_due(): did the last charge or slice find that a pause is

@@ -1,156 +1,315 @@
 /*-------------------------------------------------------------------------
  *
  * blockers.c
- *		Has a session outside the group waited too long for this one?
+ *		Has somebody outside the group waited too long for this session?
  *
  * A member that pauses in flight holds its heavyweight locks, and one that
  * pauses before a transaction those of a query's parse analysis.  It looks now
- * and then whether a process outside its group has waited for such a lock for
- * dirty_throttle.max_blocking_time.  That is a look at a few variables in
- * shared memory for each process, without a lock.
+ * and then who waits for them: it walks the locks of its own processes, and
+ * where a member of its group waits for one, goes on with the locks of that
+ * member, and so on.  What this costs depends on the number of these locks, not
+ * on the number of processes.  Each list is read with its partition lock in
+ * shared mode, and only one of these locks is held at a time.
  *
- * For a process that has waited so long the holders of the lock are looked up,
- * with the lock manager's partition lock in shared mode.  If a holder is a
- * member of the group and waits itself, so are the holders of what it waits
- * for, and so on.
+ * Whoever is not in the group is an outsider, also the startup process of a
+ * standby.  Autovacuum workers are not, unless they prevent a wraparound: a
+ * member could make one wait whenever it likes.  Who waits for an autovacuum
+ * worker that waits for this session does count.
+ *
+ * On a standby, replay also waits for pins of pages and for snapshots.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "access/xlog.h"
 #include "backend/account.h"
 #include "backend/blockers.h"
 #include "backend/session.h"
+#include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 
-/* All processes are not looked at more often than this. */
-#define SHORTEST_INTERVAL_US	10000
-
-/* How many waiting members to follow in a row, and for one lock. */
-#define LONGEST_CHAIN	4
-#define MOST_HOLDERS	8
-
-/* Among so many locks, each is looked at once, however many wait for it. */
-#define LOCKS_SEEN		16
+/*
+ * How often to look.  A process that begins to wait just after a look, and is
+ * found by the next one, has waited for no longer than the time between the
+ * two; so looking once in max_blocking_time is enough.  The upper bound is for
+ * changes of that parameter.
+ */
+#define SHORTEST_INTERVAL_US	INT64CONST(10000)
+#define LONGEST_INTERVAL_US		INT64CONST(1000000)
 
 /* Whether others still wait is not looked at more often than this. */
 #define RELEASED_US		20000
 
 int			dt_max_blocking_time_ms = 100;
 
+/* When to look again, for a pause in flight or before a transaction. */
+static int64 next_look_us = 0;
+static bool looked_in_flight = false;
+
+/*
+ * The processes to walk: the array "todo" of proc numbers, each once.  A
+ * process is in it if its element of "round" is the number of this walk.
+ */
+static struct
+{
+	int			todo;
+	uint32		round;
+}		   *processes = NULL;
+static int	n_todo;
+static uint32 this_round = 0;
+
+typedef struct Walk
+{
+	PGPROC	   *us;				/* the lock group leader for whom others wait */
+	DtGroup    *group;			/* its group, NULL: none */
+	bool		in_flight;		/* false: advisory locks of "us" do not count */
+	/* called for each that waits, with the partition locked */
+	void		(*found) (PGPROC *proc, bool outsider, void *arg);
+	void	   *arg;
+} Walk;
+
+static PGPROC *
+leader_of(PGPROC *proc)
+{
+	PGPROC	   *leader = ((volatile PGPROC *) proc)->lockGroupLeader;
+
+	return leader ? leader : proc;
+}
+
+/* Auxiliary processes, such as the startup process, have no slot. */
+static bool
+is_outsider(PGPROC *proc, DtGroup *group)
+{
+	PGPROC	   *leader = leader_of(proc);
+	int			number = GetNumberFromPGProc(leader);
+	uint8		flags = leader->statusFlags;
+
+	if (number >= dt_shared->n_members)
+		return true;
+	if (group != NULL && dt_members[number].group == group)
+		return false;
+	return (flags & PROC_IS_AUTOVACUUM) == 0 ||
+		(flags & PROC_VACUUM_FOR_WRAPAROUND) != 0;
+}
+
+/*
+ * An ERROR is not possible everywhere a process looks; false: no memory.
+ */
+static bool
+begin_round(void)
+{
+	if (processes == NULL)
+		processes = MemoryContextAllocExtended(TopMemoryContext,
+											   dt_shared->n_members * sizeof(*processes),
+											   MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	n_todo = 0;
+	this_round++;
+	return processes != NULL;
+}
+
+static void
+add(PGPROC *proc)
+{
+	int			number = GetNumberFromPGProc(proc);
+
+	if (processes[number].round == this_round)
+		return;
+	processes[number].round = this_round;
+	processes[n_todo++].todo = number;
+}
+
+/* A process, and if it is part of a parallel query, all others of that. */
+static void
+add_lock_group(PGPROC *proc)
+{
+	PGPROC	   *leader = leader_of(proc);
+	LWLock	   *partition = LockHashPartitionLockByProc(leader);
+	dlist_iter	iter;
+
+	add(proc);
+	if (proc->lockGroupLeader == NULL)
+		return;
+	LWLockAcquire(partition, LW_SHARED);
+	dlist_foreach(iter, &leader->lockGroupMembers)
+	{
+		add(dlist_container(PGPROC, lockGroupLink, iter.cur));
+	}
+	LWLockRelease(partition);
+}
+
+/*
+ * Who waits for this lock of a process, or in the queue behind one that does?
+ */
+static void
+walk_queue(Walk *walk, PROCLOCK *held)
+{
+	LOCK	   *lock = held->tag.myLock;
+	LockMethod	method = GetLocksMethodTable(lock);
+	LOCKMASK	blocking = held->holdMask;
+	PGPROC	   *proc = NULL;
+
+	if (lock->tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
+		!walk->in_flight && held->groupLeader == walk->us)
+		return;
+	while ((proc = dt_next_waiter(lock, proc)) != NULL)
+	{
+		bool		outsider;
+
+		if ((method->conflictTab[proc->waitLockMode] & blocking) == 0 ||
+			leader_of(proc) == held->groupLeader)
+			continue;
+		blocking |= LOCKBIT_ON(proc->waitLockMode);
+		if (leader_of(proc) == walk->us)
+			continue;
+		outsider = is_outsider(proc, walk->group);
+		if (!outsider)
+			add(proc);
+		walk->found(proc, outsider, walk->arg);
+	}
+}
+
+static void
+walk_locks(Walk *walk, PGPROC *proc)
+{
+	int			i;
+
+	for (i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+		LWLock	   *partition = LockHashPartitionLockByIndex(i);
+		PROCLOCK   *held = NULL;
+
+		/* what is missed by reading this without the lock is seen next time */
+		if (dt_next_lock(proc, i, NULL) == NULL)
+			continue;
+		LWLockAcquire(partition, LW_SHARED);
+		while ((held = dt_next_lock(proc, i, held)) != NULL)
+		{
+			if (held->tag.myLock->waitMask != 0 && held->holdMask != 0)
+				walk_queue(walk, held);
+		}
+		LWLockRelease(partition);
+	}
+}
+
+/* Find all that wait for walk->us, directly or behind members of its group. */
+static void
+walk_all(Walk *walk)
+{
+	int			i;
+
+	if (!begin_round())
+		return;
+	add(walk->us);
+	for (i = 0; i < n_todo; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(processes[i].todo);
+
+		add_lock_group(proc);
+		walk_locks(walk, proc);
+	}
+}
+
+/*
+ * Does replay wait for this process to unpin a page or, perhaps, to end its
+ * snapshot?  For which snapshots it waits is not known.
+ */
+static bool
+replay_waits(void)
+{
+	int			i;
+
+	if (!RecoveryInProgress())
+		return false;
+	if (HoldingBufferPinThatDelaysRecovery())
+		return true;
+	for (i = 0; i < NUM_AUXILIARY_PROCS && TransactionIdIsValid(MyProc->xmin); i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(dt_shared->n_members + i);
+		uint32		event = ((volatile PGPROC *) proc)->wait_event_info;
+
+		if (event == WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT ||
+			event == WAIT_EVENT_RECOVERY_CONFLICT_TABLESPACE)
+			return true;
+	}
+	return false;
+}
+
+/* Look again when somebody that has waited for so long has waited enough. */
+static void
+plan_next_look(int64 waited_us)
+{
+	int64		left = dt_max_blocking_time_ms < 0 ? LONGEST_INTERVAL_US :
+		dt_max_blocking_time_ms * INT64CONST(1000) - waited_us;
+
+	left = Min(Max(left, SHORTEST_INTERVAL_US), LONGEST_INTERVAL_US);
+	next_look_us = dt_now_us() + left;
+}
+
+/* The outsider that has waited longest. */
+typedef struct Longest
+{
+	int			pid;			/* 0: nobody waits */
+	int64		waited_us;
+} Longest;
+
+/*
+ * A wait has no start yet when it has just begun.  If it starts in the future,
+ * the clock was set back, and how long it takes is not known.
+ */
+static void
+take_longest(PGPROC *proc, bool outsider, void *arg)
+{
+	Longest    *longest = arg;
+	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
+	int64		waited_us = started == 0 ? 0 : GetCurrentTimestamp() - started;
+
+	if (waited_us < 0)
+		waited_us = PG_INT64_MAX;
+	if (!outsider || (longest->pid != 0 && waited_us <= longest->waited_us))
+		return;
+	longest->pid = proc->pid;
+	longest->waited_us = waited_us;
+}
+
+/*
+ * Has an outsider waited for max_blocking_time or, with "already", for any
+ * time?  Sets its process ID, DT_REPLAY for WAL replay.
+ */
+static bool
+somebody_waits(bool already, bool in_flight, int *pid)
+{
+	bool		bounded = dt_max_blocking_time_ms >= 0;
+	Longest		longest = {0};
+	Walk		walk = {
+		leader_of(MyProc), dt_member_of(MyProc)->group, in_flight,
+		take_longest, &longest
+	};
+
+	*pid = DT_REPLAY;
+	if (bounded && replay_waits())
+		return true;
+	if (bounded)
+		walk_all(&walk);
+	*pid = longest.pid;
+	if (longest.pid != 0 &&
+		(already || longest.waited_us >= dt_max_blocking_time_ms * INT64CONST(1000)))
+		return true;
+	looked_in_flight = in_flight;
+	plan_next_look(longest.waited_us);
+	return false;
+}
+
 int64
 dt_blockers_interval(void)
 {
-	if (dt_max_blocking_time_ms < 0)
-		return PG_INT64_MAX;
-	return Max(dt_max_blocking_time_ms * INT64CONST(1000) / 4,
-			   SHORTEST_INTERVAL_US);
-}
-
-static bool
-is_member(PGPROC *proc, DtGroup *group)
-{
-	return group != NULL && dt_member_of(proc)->group == group;
-}
-
-/*
- * Does this process wait for "us", a lock group leader, or for a member of the
- * group that does?  All lock modes that anybody waits for count, since the
- * process may be queued behind others that wait for us.
- */
-static bool
-waits_for(PGPROC *proc, PGPROC *us, DtGroup *group, bool begun, int chain)
-{
-	LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
-	PGPROC	   *waiting[MOST_HOLDERS];
-	int			n_waiting = 0;
-	bool		result = false;
-	LWLock	   *partition;
-	LOCKTAG		tag;
-
-	if (lock == NULL)
-		return false;
-	tag = lock->tag;			/* the memory stays, but may be of another
-								 * lock by now; checked below */
-	if (tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
-		(tag.locktag_lockmethodid != USER_LOCKMETHOD || !begun))
-		return false;
-	partition = LockHashPartitionLock(LockTagHashCode(&tag));
-	LWLockAcquire(partition, LW_SHARED);
-	if (proc->waitLock == lock && proc->pid != 0 &&
-		memcmp(&lock->tag, &tag, sizeof(tag)) == 0)
-	{
-		LockMethod	method = GetLocksMethodTable(lock);
-		LOCKMASK	conflicts = 0;
-		PROCLOCK   *holder = NULL;
-		LOCKMODE	mode;
-
-		for (mode = 1; mode <= method->numLockModes; mode++)
-			if (lock->waitMask & LOCKBIT_ON(mode))
-				conflicts |= method->conflictTab[mode];
-		while (!result && (holder = dt_next_holder(lock, holder)) != NULL)
-		{
-			PGPROC	   *its = holder->tag.myProc;
-
-			if ((holder->holdMask & conflicts) == 0)
-				continue;
-			if (holder->groupLeader == us)
-				result = true;
-			else if (n_waiting < MOST_HOLDERS && is_member(its, group) &&
-					 its->waitStatus == PROC_WAIT_STATUS_WAITING)
-				waiting[n_waiting++] = its;
-		}
-	}
-	LWLockRelease(partition);
-	while (!result && chain > 1 && n_waiting > 0)
-		result = waits_for(waiting[--n_waiting], us, group, begun, chain - 1);
-	return result;
-}
-
-/*
- * The process ID of one outside the group that waits for this one, and has
- * done so for max_blocking_time; 0 when there is none.  With "already" any
- * time is enough.
- */
-static int
-find_waiting(bool already, bool begun)
-{
-	PGPROC	   *us = MyProc->lockGroupLeader ? MyProc->lockGroupLeader : MyProc;
-	DtGroup    *group = dt_member_of(MyProc)->group;
-	LOCK	   *seen[LOCKS_SEEN] = {NULL};
-	int			n_seen = 0;
-	TimestampTz since;
-	int			i;
-	int			s;
-
-	if (dt_max_blocking_time_ms < 0)
-		return 0;
-	since = GetCurrentTimestamp();
-	if (!already)
-		since -= dt_max_blocking_time_ms * INT64CONST(1000);
-	for (i = 0; i < dt_shared->n_members; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
-		LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
-
-		if (proc->waitStatus != PROC_WAIT_STATUS_WAITING || proc->pid == 0 ||
-			lock == NULL || started == 0 || started > since ||
-			is_member(proc, group))
-			continue;
-		for (s = 0; s < LOCKS_SEEN && seen[s] != lock; s++)
-			;
-		if (s < LOCKS_SEEN)
-			continue;
-		if (waits_for(proc, us, group, begun, LONGEST_CHAIN))
-			return proc->pid;
-		seen[n_seen++ % LOCKS_SEEN] = lock;
-	}
-	return 0;
+	return Max(next_look_us - dt_now_us(), 1);
 }
 
 bool
@@ -166,18 +325,52 @@ dt_blockers_check_release(bool begun)
 	int			pid;
 
 	if (dt_account_is_suspended(true))
-		return false;
-	if (dt_blockers_is_released())
-		return true;
-	pid = find_waiting(already, begun);
-	if (pid == 0)
 	{
-		if (already)
-			dt_session_slot->released_until = 0;
+		plan_next_look(0);
 		return false;
 	}
+	if (dt_blockers_is_released())
+		return true;
+	if (!already && begun == looked_in_flight && dt_now_us() < next_look_us)
+		return false;
+	if (!somebody_waits(already, begun, &pid))
+	{
+		dt_blockers_end_release();
+		return false;
+	}
+	dt_account_lock_and_note_release(pid);
 	dt_session_slot->released_until = dt_now_us() + RELEASED_US;
-	if (!already)
-		dt_account_lock_and_count_release(pid);
 	return true;
+}
+
+void
+dt_blockers_end_release(void)
+{
+	if (dt_session_slot->released_until == 0)
+		return;
+	dt_session_slot->released_until = 0;
+	dt_account_lock_and_end_release();
+}
+
+static void
+take_pid(PGPROC *proc, bool outsider, void *arg)
+{
+	List	  **pids = arg;
+
+	*pids = list_append_unique_int(*pids, proc->pid);
+}
+
+List *
+dt_blockers_list(int number)
+{
+	DtMember   *member = &dt_members[number];
+	List	   *pids = NIL;
+	Walk		walk = {
+		GetPGProcByNumber(number), member->group, true, take_pid, &pids
+	};
+
+	walk_all(&walk);
+	if (member->released_since != 0 && member->xact.released_for == DT_REPLAY)
+		pids = lappend_int(pids, DT_REPLAY);
+	return pids;
 }

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "backend/blockers.h"
 #include "backend/pause.h"
 #include "backend/pause_log.h"
 #include "backend/session.h"
@@ -78,8 +79,12 @@ report(void)
 	char		name[NAMEDATALEN];
 	bool		exists = dt_group_lookup_name(pauses->group_id, name);
 	char		causes[DT_PAUSE_CAUSES * 64] = "";
+	char		released_for[32] = "WAL replay";
 	int			cause;
 
+	if (pauses->released_for != DT_REPLAY)
+		snprintf(released_for, sizeof(released_for), "process %d",
+				 pauses->released_for);
 	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
 	{
 		int			len = strlen(causes);
@@ -96,10 +101,10 @@ report(void)
 			 errmsg("process %d paused for %.3f ms in a resource group that was dropped",
 					MyProcPid, total_us / 1000.0),
 			 pauses->releases > 0 ?
-			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms. Releases: %lld, the last one for process %d.",
+			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms. Releases: %lld, for %.3f ms without pausing, the last one for %s.",
 						   causes, before_us / 1000.0, in_flight_us / 1000.0,
 						   after_us / 1000.0, (long long) pauses->releases,
-						   pauses->released_for) :
+						   pauses->released_us / 1000.0, released_for) :
 			 errdetail_log("Causes: %s. Before the transaction: %.3f ms, in flight: %.3f ms, after it: %.3f ms.",
 						   causes, before_us / 1000.0, in_flight_us / 1000.0,
 						   after_us / 1000.0)));

@@ -185,11 +185,49 @@ end_pause(DtMember *member, DtGroup *g, int64 now)
 }
 
 static void
+count_release(DtMember *member, DtGroup *g, int64 now)
+{
+	int64		us = now - member->released_up_to_us;
+
+	member->stats.released_us += us;
+	g->stats.released_us += us;
+	member->xact.released_us += us;
+	member->released_up_to_us = now;
+}
+
+void
+dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
+					   TimestampTz wall_clock)
+{
+	if (member->released_since == 0)
+	{
+		member->stats.releases++;
+		g->stats.releases++;
+		member->xact.releases++;
+		member->released_since = wall_clock;
+		member->released_up_to_us = now;
+	}
+	else
+		count_release(member, g, now);
+	member->xact.released_for = pid;
+}
+
+void
+dt_member_end_release(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->released_since == 0)
+		return;
+	count_release(member, g, now);
+	member->released_since = 0;
+}
+
+static void
 end_membership(DtMember *member, int64 now)
 {
 	DtGroup    *g = member->group;
 
 	end_pause(member, g, now);
+	dt_member_end_release(member, g, now);
 	g->members--;
 	member->group = NULL;
 }

@@ -57,7 +57,8 @@ typedef struct DtPauseStats
 	int64		paused_us;
 	int64		observed_pauses;	/* in mode observe */
 	int64		observed_pause_us;
-	int64		releases;		/* pauses skipped because others waited */
+	int64		releases;		/* how often it went on because others waited */
+	int64		released_us;	/* and for how long */
 } DtPauseStats;
 
 /*
@@ -174,8 +175,10 @@ typedef struct DtXactPauses
 	uint64		group_id;		/* the group of the last one */
 	int64		pauses;
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
-	int64		releases;		/* pauses skipped because others waited */
-	int			released_for;	/* process ID of one that waited then */
+	int64		releases;		/* how often it went on because others waited */
+	int64		released_us;	/* and for how long */
+	int			released_for;	/* process ID of the last that waited, or
+								 * DT_REPLAY */
 } DtXactPauses;
 
 typedef struct DtMemberUsage
@@ -266,6 +269,8 @@ typedef struct DtMember
 	int64		paused_by_since_us; /* since when for that cause */
 	int64		paused_since_us;	/* start of the pause, monotonic clock */
 	TimestampTz paused_since;	/* the same as a timestamp */
+	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
+	int64		released_up_to_us;	/* up to when that is counted */
 
 	DtDebt		debts[DT_DEBTS];
 } DtMember;

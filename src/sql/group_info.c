@@ -99,6 +99,7 @@ copy_member(DtMemberInfo *info, int number, DtDebt *debt, DtGroup *g)
 		{
 			info->moved = m->moved;
 			info->stats = m->stats;
+			info->released_since = m->released_since;
 		}
 		if (m->paused_in == g)
 		{

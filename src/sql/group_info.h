@@ -47,6 +47,7 @@ typedef struct DtMemberInfo
 	int64		debt[DT_RESOURCES]; /* bytes */
 	DtPauseStats stats;
 	TimestampTz paused_since;	/* 0 = running */
+	TimestampTz released_since; /* it does not pause, for others; 0 = no */
 	DtPauseCause paused_by;
 } DtMemberInfo;
 

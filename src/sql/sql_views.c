@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "backend/blockers.h"
 #include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "follow/follow.h"
@@ -30,6 +31,7 @@
 PG_FUNCTION_INFO_V1(dirty_throttle_ddl);
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
+PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
 PG_FUNCTION_INFO_V1(dirty_throttle_following);
 PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
@@ -245,6 +247,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_time(&row, g->suspended_since);
 		add(&row, BoolGetDatum(g->suspended_hard), g->suspended_since == 0);
 		add_int(&row, g->stats.releases);
+		add_thousandths(&row, g->stats.released_us);
 		add_thousandths(&row, dirty->effective);
 		add_thousandths(&row, wal->effective);
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0),
@@ -298,7 +301,43 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add(&row, BoolGetDatum(m->has_left), false);
 		add(&row, BoolGetDatum(m->pauses_at_checks), false);
 		add_int(&row, m->stats.releases);
+		add_time(&row, m->released_since);
 		put(fcinfo, &row);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * Pairs of a process that waits and a member that pauses, or goes on because
+ * of it.
+ */
+Datum
+dirty_throttle_blocking(PG_FUNCTION_ARGS)
+{
+	bool		all;
+	int			i;
+
+	dt_sql_need_library();
+	InitMaterializedSRF(fcinfo, 0);
+	all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *holder = GetPGProcByNumber(i);
+		DtMember   *member = &dt_members[i];
+		ListCell   *lc;
+
+		if ((member->paused_in == NULL && member->released_since == 0) ||
+			(!all && !has_privs_of_role(GetUserId(), holder->roleId)))
+			continue;
+		foreach(lc, dt_blockers_list(i))
+		{
+			int			pid = lfirst_int(lc);
+			Row			row = {0};
+
+			add(&row, Int32GetDatum(pid), pid == DT_REPLAY);
+			add(&row, Int32GetDatum(holder->pid), false);
+			put(fcinfo, &row);
+		}
 	}
 	return (Datum) 0;
 }
