@@ -133,7 +133,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION suspend_group(text, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION suspend_group(text, boolean) IS
-'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
+'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A session that suspends its own group goes on. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
 
 CREATE FUNCTION resume_group(group_name text)
 RETURNS void

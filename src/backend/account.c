@@ -185,11 +185,34 @@ is_known(void)
 	return my->group != NULL && is_followed();
 }
 
+static inline bool
+is_suspended(DtGroup *g, bool in_flight)
+{
+	return dt_group_is_suspended(g, in_flight) &&
+		my->slot->exempt_from != g->suspended_since;
+}
+
 bool
 dt_account_is_suspended(bool in_flight)
 {
-	return my->group != NULL && dt_group_is_suspended(my->group, in_flight) &&
+	return my->group != NULL && is_suspended(my->group, in_flight) &&
 		is_followed();
+}
+
+bool
+dt_account_lock_and_exempt(uint64 group_id)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(NULL, &now);
+	bool		result;
+
+	if (g == NULL)
+		return false;
+	result = g->id == group_id && g->suspended_since != 0;
+	if (result)
+		my->slot->exempt_from = g->suspended_since;
+	dt_account_unlock(g);
+	return result;
 }
 
 int64
@@ -483,7 +506,7 @@ charge_locked(int64 now, double jitter, bool in_flight)
 		}
 	}
 	pause = left_to_role_locked(pause, false, now);
-	if (dt_group_is_suspended(my->group, in_flight))
+	if (is_suspended(my->group, in_flight))
 	{
 		pause = SUSPEND_SLICE_US;
 		my->cause = DT_BY_SUSPEND;
@@ -671,7 +694,7 @@ dt_account_lock_and_pause(bool first, bool in_flight, int64 longest,
 		else
 			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,
 										now);
-		if (dt_group_is_suspended(g, in_flight))
+		if (is_suspended(g, in_flight))
 		{
 			*suspended = true;
 			pause = SUSPEND_SLICE_US;

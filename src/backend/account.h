@@ -68,6 +68,13 @@ extern bool dt_account_lock_and_follow(void);
 extern bool dt_account_is_suspended(bool in_flight);
 
 /*
+ * This session has suspended the group with that ID: if it is a member, the
+ * suspension does not make it pause, however long it lasts.  Returns whether it
+ * is one.
+ */
+extern bool dt_account_lock_and_exempt(uint64 group_id);
+
+/*
  * This process's counter of a resource, in bytes; the group's rate in bytes/s,
  * 0 when no limit is in force; how many bytes are worth a charge, as of the
  * last one; and whether a charge has anything to do: true if something was

@@ -38,20 +38,22 @@
 /*
  * How often to look.  A process that begins to wait just after a look, and is
  * found by the next one, has waited for no longer than the time between the
- * two; so looking once in max_blocking_time is enough.  The upper bound is for
- * changes of that parameter.
+ * two; so looking once in max_blocking_time is enough.
  */
 #define SHORTEST_INTERVAL_US	INT64CONST(10000)
-#define LONGEST_INTERVAL_US		INT64CONST(1000000)
 
 /* Whether others still wait is not looked at more often than this. */
 #define RELEASED_US		20000
 
 int			dt_max_blocking_time_ms = 100;
 
-/* When to look again, for a pause in flight or before a transaction. */
-static int64 next_look_us = 0;
-static bool looked_in_flight = false;
+/* The last look that has found nobody who had waited too long. */
+static struct
+{
+	int64		at_us;
+	int64		waited_us;		/* how long the first that waited had done so */
+	bool		in_flight;
+}			last_look;
 
 /*
  * The processes to walk: the array "todo" of proc numbers, each once.  A
@@ -241,17 +243,6 @@ replay_waits(void)
 	return false;
 }
 
-/* Look again when somebody that has waited for so long has waited enough. */
-static void
-plan_next_look(int64 waited_us)
-{
-	int64		left = dt_max_blocking_time_ms < 0 ? LONGEST_INTERVAL_US :
-		dt_max_blocking_time_ms * INT64CONST(1000) - waited_us;
-
-	left = Min(Max(left, SHORTEST_INTERVAL_US), LONGEST_INTERVAL_US);
-	next_look_us = dt_now_us() + left;
-}
-
 /* The outsider that has waited longest. */
 typedef struct Longest
 {
@@ -285,7 +276,6 @@ take_longest(PGPROC *proc, bool outsider, void *arg)
 static bool
 somebody_waits(bool already, bool in_flight, int *pid)
 {
-	bool		bounded = dt_max_blocking_time_ms >= 0;
 	Longest		longest = {0};
 	Walk		walk = {
 		leader_of(MyProc), dt_member_of(MyProc)->group, in_flight,
@@ -293,23 +283,29 @@ somebody_waits(bool already, bool in_flight, int *pid)
 	};
 
 	*pid = DT_REPLAY;
-	if (bounded && replay_waits())
+	if (replay_waits())
 		return true;
-	if (bounded)
-		walk_all(&walk);
+	walk_all(&walk);
 	*pid = longest.pid;
 	if (longest.pid != 0 &&
 		(already || longest.waited_us >= dt_max_blocking_time_ms * INT64CONST(1000)))
 		return true;
-	looked_in_flight = in_flight;
-	plan_next_look(longest.waited_us);
+	last_look.at_us = dt_now_us();
+	last_look.waited_us = longest.waited_us;
+	last_look.in_flight = in_flight;
 	return false;
 }
 
 int64
 dt_blockers_interval(void)
 {
-	return Max(next_look_us - dt_now_us(), 1);
+	int64		interval = dt_max_blocking_time_ms * INT64CONST(1000) -
+		last_look.waited_us;
+
+	if (dt_max_blocking_time_ms < 0 || dt_account_is_suspended(true))
+		return PG_INT64_MAX;
+	interval = Max(interval, SHORTEST_INTERVAL_US);
+	return Max(last_look.at_us + interval - dt_now_us(), 0);
 }
 
 bool
@@ -325,15 +321,12 @@ dt_blockers_check_release(bool begun)
 	int			pid;
 
 	if (dt_account_is_suspended(true))
-	{
-		plan_next_look(0);
 		return false;
-	}
 	if (dt_blockers_is_released())
 		return true;
-	if (!already && begun == looked_in_flight && dt_now_us() < next_look_us)
+	if (!already && begun == last_look.in_flight && dt_blockers_interval() > 0)
 		return false;
-	if (!somebody_waits(already, begun, &pid))
+	if (dt_max_blocking_time_ms < 0 || !somebody_waits(already, begun, &pid))
 	{
 		dt_blockers_end_release();
 		return false;

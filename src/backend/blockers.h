@@ -18,7 +18,10 @@ extern int	dt_max_blocking_time_ms;
 /* Instead of a process ID: WAL replay waits for a page or a snapshot. */
 #define DT_REPLAY	(-1)
 
-/* How long to pause before dt_blockers_check_release() looks again, us. */
+/*
+ * How long to pause before dt_blockers_check_release() looks again, us;
+ * PG_INT64_MAX: it does not.
+ */
 extern int64 dt_blockers_interval(void);
 
 /*

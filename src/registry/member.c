@@ -82,6 +82,7 @@ enter_group(DtMember *member, DtGroup *g)
 	memset(&member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
 	member->pays_for_role = OidIsValid(member->role);
+	member->exempt_from = 0;
 	member->times_joined++;
 	member->group = g;
 	g->members++;

@@ -269,6 +269,8 @@ typedef struct DtMember
 	int64		paused_by_since_us; /* since when for that cause */
 	int64		paused_since_us;	/* start of the pause, monotonic clock */
 	TimestampTz paused_since;	/* the same as a timestamp */
+	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
+								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
 	int64		released_up_to_us;	/* up to when that is counted */
 

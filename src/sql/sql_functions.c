@@ -409,17 +409,8 @@ set_group_floor(PG_FUNCTION_ARGS)
 }
 
 /*
- * The caller has suspended a group.  Is this session one of those that stop?
+ * Whoever suspends the group that he is in goes on, or he could not resume it.
  */
-static bool
-is_suspended_by(const char *name)
-{
-	char		own[NAMEDATALEN];
-
-	return dt_account_lock_and_follow() && dt_account_is_suspended(false) &&
-		dt_member_group_name(dt_session_slot, own) && strcmp(name, own) == 0;
-}
-
 Datum
 suspend_group(PG_FUNCTION_ARGS)
 {
@@ -427,11 +418,11 @@ suspend_group(PG_FUNCTION_ARGS)
 
 	check_not_null(fcinfo, 1, gettext_noop("argument \"hard\" must not be null"));
 	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
-	if (is_suspended_by(name))
+	if (dt_account_lock_and_exempt(dt_group_lookup_id(name)))
 		ereport(NOTICE,
-				(errmsg("this session is a member of resource group \"%s\", so it is suspended, too",
+				(errmsg("this session is a member of resource group \"%s\", but is not suspended with it",
 						name),
-				 errhint("To let it continue, use SELECT resume_group(%s) in a session outside the group.",
+				 errhint("To let the other sessions continue, use SELECT resume_group(%s).",
 						 quote_literal_cstr(name))));
 	PG_RETURN_VOID();
 }

@@ -96,7 +96,7 @@ SELECT suspend_group(hard => true, group_name => 'grp_w'); :show
 SELECT suspend_group('grp_w', false); :show
 SELECT resume_group('grp_w'); :show
 SELECT resume_group('grp_w'); :show
--- a notice for a member, which would stop at the end of the transaction
+-- a notice for a member, which goes on
 SET dirty_throttle."group" = 'grp_w';
 BEGIN;
 SELECT suspend_group('grp_a');

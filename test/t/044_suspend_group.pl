@@ -580,6 +580,36 @@ foreach my $hard (0, 1)
 	$s->quit;
 }
 
+# --------------------------------------------------------- one's own group
+
+# Who suspends the group that he is in gets his prompt back, and can resume it.
+foreach my $hard ('false', 'true')
+{
+	my $name = "one's own group, hard => $hard";
+	my $other = $dt->session(group => 'grp_a');
+
+	$s = $dt->session(group => 'grp_a');
+	$s->send("SELECT suspend_group('grp_a', $hard)");
+	ok($s->finished(180), "$name: the session that has suspended it goes on")
+	  or resume();
+	like($s->wait->{err}, qr/NOTICE:.*"grp_a".*\n.*resume_group\('grp_a'\)/,
+		"$name: a notice says how to resume it");
+	$other->send('SELECT 1');
+	ok($dt->wait_paused($other), "$name: the others stop");
+	suspend(1);
+	$s->send('INSERT INTO other VALUES (0); SELECT 1');
+	ok($s->finished(180), "$name: it still goes on") or resume();
+	is($s->wait->{sqlstate}, undef, "$name: without an error");
+	$s->query("SELECT resume_group('grp_a')");
+	is($other->wait->{sqlstate}, undef, "$name: it resumes the group");
+	suspend();
+	$s->send('SELECT 1');
+	ok($dt->wait_paused($s), "$name: suspended by somebody else, it stops");
+	resume();
+	$s->wait;
+	$_->quit foreach $s, $other;
+}
+
 # ---------------------------------------------------------------- the end
 
 # Terminated, wherever they are

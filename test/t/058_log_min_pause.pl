@@ -66,12 +66,12 @@ sub messages
 	my $known = 0;
 
 	while ($log =~
-		/LOG:  process (\d+) paused for ([\d.]+) ms in (?:resource group "(\w+)"|a resource group that was dropped)\n[^\n]*DETAIL:  Causes: ([^.]+(?:\.\d+[^.]*)+)\. $times(?: Releases: (\d+), the last one for process (\d+)\.)?\n/g)
+		/LOG:  process (\d+) paused for ([\d.]+) ms in (?:resource group "(\w+)"|a resource group that was dropped)\n[^\n]*DETAIL:  Causes: ([^.]+(?:\.\d+[^.]*)+)\. $times(?: Releases: (\d+), for ([\d.]+) ms without pausing, the last one for process (\d+)\.)?\n/g)
 	{
 		$known++;
 		my %message = (pid => $1, ms => $2, group => $3, causes => $4,
 			before => $5, in_flight => $6, after => $7,
-			releases => $8 // 0, released_for => $9);
+			releases => $8 // 0, released_ms => $9, released_for => $10);
 		push @messages, \%message if grep { $_ == $message{pid} } @pids;
 	}
 	# none is of another form
@@ -258,6 +258,7 @@ fresh();
 is(scalar(@messages), 1, 'released: one message');
 is($messages[0]{releases}, 1, 'released: once');
 is($messages[0]{released_for}, $outsider->pid, 'released: for whom');
+cmp_ok($messages[0]{released_ms}, '>', 0, 'released: it has run without pausing');
 cmp_ok($messages[0]{after}, '>', 50, 'released: it has paid after it');
 fresh();
 check_one('the next one', 'in_flight', 'dirty', logged('the next one', $big));

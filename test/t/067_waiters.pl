@@ -1,0 +1,206 @@
+# Everybody who can wait for a member that pauses: behind members that wait for
+# each other, any number of them, and in any process.  The member owes hours
+# here, so whoever gets what he wants has been let through.  An autovacuum
+# worker is nobody to go on for; who waits for one is.  And who waits is shown,
+# also when the member has gone on for him.
+#
+# takes-about: 20 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $members = 14;    # more than was ever followed
+my $timeout = $ENV{DT_WAITERS_TIMEOUT} // 180;
+
+my $dt = DirtyThrottle::Life->new(
+	'waiters',
+	conf => q{
+autovacuum_naptime = 1s
+autovacuum_vacuum_cost_delay = 0
+deadlock_timeout = 10min
+});
+$dt->limit(grp => 0);
+$dt->sql("CREATE TABLE hot (id int PRIMARY KEY, n int);
+	INSERT INTO hot SELECT i, 0 FROM generate_series(0, 20) i;
+	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	CREATE TABLE shared (id int)");
+
+my $insert = "INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 300) i";
+my $holder = $dt->session(group => 'grp');
+my @member = map { $dt->session(group => 'grp') } 1 .. $members;
+my $outsider = $dt->session;
+
+sub update
+{
+	my ($id) = @_;
+	return "UPDATE hot SET n = n + 1 WHERE id = $id";
+}
+
+sub waiting
+{
+	return $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted');
+}
+
+sub releases
+{
+	return $dt->group_row('grp')->{releases};
+}
+
+# The holder pauses in flight, for hours.
+sub hold
+{
+	my ($sql) = @_;
+
+	$dt->limit(grp => 0);
+	$dt->limit(grp => 1);
+	$holder->send("BEGIN; $sql; $insert; COMMIT");
+	ok($dt->wait_paused($holder, 'in flight', $timeout), 'the holder pauses in flight');
+}
+
+# What the outsider wants it gets.
+sub gets
+{
+	my ($sql, $name) = @_;
+	my $before = releases();
+
+	$outsider->send($sql);
+	ok($outsider->finished($timeout), "$name: who is outside gets it");
+	ok(releases() > $before, "$name: and it is counted");
+	$dt->limit(grp => 0);
+	$_->wait foreach $outsider, $holder, @member;
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_blocking'),
+		0, "$name: nobody waits any more");
+}
+
+# Members, the first one behind the holder.
+sub send_members
+{
+	my ($sql) = @_;
+
+	foreach my $i (0 .. $#member)
+	{
+		$member[$i]->send($sql->($i));
+		poll_until(sub { waiting() == $i + 1 }, $timeout);
+	}
+	is(waiting(), $members, 'all members wait');
+}
+
+# --------------------------------------------------------------- many members
+
+hold(update(0));
+send_members(
+	sub { 'BEGIN; ' . update($_[0] + 1) . '; ' . update($_[0]) . '; COMMIT' });
+is(releases(), 0, 'members that wait: the holder pauses on');
+gets(update($members), 'behind a chain of members');
+
+hold(update(0));
+send_members(
+	sub { 'BEGIN; LOCK shared IN ROW SHARE MODE; ' . update(0) . '; COMMIT' });
+gets('BEGIN; LOCK shared; COMMIT', 'behind many members');
+
+# ------------------------------------------------------------------- the view
+
+# Somebody waits on for a member that goes on for him, at the end of which it
+# stays in its transaction.
+$dt->sql('SELECT dirty_throttle_reset()');
+$holder->query('SET dirty_throttle.max_blocking_time = -1');
+hold(update(0));
+$member[0]->send('BEGIN; ' . update(1) . '; ' . update(0) . '; COMMIT');
+poll_until(sub { waiting() == 1 }, $timeout);
+$outsider->send(update(1));
+poll_until(sub { waiting() == 2 }, $timeout);
+is( $dt->sql('SELECT waiting_pid FROM dirty_throttle_blocking
+		WHERE holder_paused_since IS NOT NULL ORDER BY waiting_since'),
+	$member[0]->pid . "\n" . $outsider->pid,
+	'the view: a member that waits, and who waits behind it');
+$dt->cancel_ms($_) foreach $outsider, $member[0], $holder;
+$holder->query('RESET dirty_throttle.max_blocking_time');
+
+$dt->limit(grp => 0);
+$dt->limit(grp => 1);
+$holder->send('BEGIN; ' . update(0) . "; $insert");
+ok($dt->wait_paused($holder, 'in flight', $timeout), 'the holder pauses in flight');
+$outsider->send(update(0));
+ok($holder->finished($timeout), 'somebody waits: it goes on');
+is( $dt->sql(
+		"SELECT waiting_pid, waiting_since IS NOT NULL, locktype, holder_pid,
+			holder_paused_since IS NULL,
+			holder_released_since BETWEEN waiting_since AND clock_timestamp(),
+			holder_debt_kb > 300 * 2 AND holder_wal_debt_kb = 0
+		FROM dirty_throttle_blocking"),
+	join('|', $outsider->pid, 't', 'transactionid', $holder->pid, ('t') x 3),
+	'the view: who waits for a member that was let go');
+ok( $dt->sql('SELECT count(*) FROM dirty_throttle_sessions
+		WHERE released_since IS NOT NULL AND pid = ' . $holder->pid) == 1,
+	'the sessions: since when');
+$dt->limit(grp => 0);
+$holder->query('COMMIT');
+$outsider->wait;
+my $released_time = $dt->group_row('grp')->{released_time};
+cmp_ok($released_time, '>', 0, 'the group: for how long, ms');
+is($dt->session_row($holder)->{released_since}, undef, 'at the end it is over');
+is($dt->group_row('grp')->{released_time}, $released_time, 'nor is it counted any more');
+
+# ----------------------------------------------------------------- autovacuum
+
+# An index that a member has locked keeps an autovacuum worker waiting.
+$dt->sql('CREATE TABLE dead AS SELECT 1 AS i;
+	CREATE INDEX dead_i ON dead (i);
+	ALTER TABLE dead SET (autovacuum_vacuum_threshold = 0,
+		autovacuum_vacuum_scale_factor = 0, autovacuum_enabled = on)');
+my $before = releases();
+hold('ALTER INDEX dead_i SET TABLESPACE pg_default');
+$dt->sql('UPDATE dead SET i = 2');
+$dt->sql('ALTER SYSTEM SET autovacuum = on');
+$dt->sql('SELECT pg_reload_conf()');
+ok( poll_until(
+		sub {
+			$dt->sql(
+				"SELECT count(*) FROM dirty_throttle_blocking, pg_stat_activity
+				WHERE pid = waiting_pid AND backend_type = 'autovacuum worker'
+					AND waiting_time > 500 AND holder_paused_since IS NOT NULL");
+		}, $timeout),
+	'an autovacuum worker waits for a member that pauses');
+is(releases(), $before, 'and the member pauses on');
+gets('BEGIN; LOCK dead IN SHARE UPDATE EXCLUSIVE MODE; COMMIT',
+	'behind an autovacuum worker');
+$dt->sql('ALTER SYSTEM RESET autovacuum');
+$dt->sql('SELECT pg_reload_conf()');
+
+# ------------------------------------------------------- prepared transactions
+
+# They hold locks, and no process does.  The member that has prepared one, and
+# pauses, is not who is waited for, and may end.
+hold(update(2));
+$outsider->send(update(0));
+$outsider->wait;
+my $preparer = $dt->session(group => 'grp');
+$preparer->query('BEGIN; ' . update(0) . "; PREPARE TRANSACTION 'p'");
+$preparer->send("BEGIN; $insert");
+ok($dt->wait_paused($preparer, 'in flight', $timeout), 'who has prepared one pauses');
+$before = releases();
+$outsider->send(update(0));
+ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for what is prepared');
+$member[0]->send('BEGIN; ' . update(3) . '; ' . update(0) . '; COMMIT');
+ok(poll_until(sub { waiting() == 2 }, $timeout), 'and a member');
+is($dt->sql('SELECT count(*) FROM dirty_throttle_blocking'), 0,
+	'nobody waits for a member');
+$dt->sql('SELECT pg_terminate_backend(' . $preparer->pid . ')');
+$preparer->wait;
+is(releases(), $before, 'nobody was let go for that');
+is($dt->sql("COMMIT PREPARED 'p'; SELECT count(*) FROM pg_prepared_xacts"), 0,
+	'somebody else finishes it');
+ok($outsider->finished($timeout), 'then it is to be had');
+$dt->limit(grp => 0);
+$_->wait foreach $outsider, $holder, @member;
+
+$dt->finish;

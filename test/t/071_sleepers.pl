@@ -1,0 +1,113 @@
+# Many sessions asleep in flight.  What one of them holds is to be had, and a
+# shutdown of any kind does not wait for them.
+#
+# DT_SLEEPERS: how many, 60 by default.
+#
+# takes-about: 10 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $n = $ENV{DT_SLEEPERS} // 60;
+my $timeout = 180;
+
+my $dt = DirtyThrottle::Life->new('sleepers',
+	conf => 'max_connections = ' . 4 * $n . "\nautovacuum = off");
+$dt->limit(grp => 0);
+$dt->sql("CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	CREATE TABLE hot (id int PRIMARY KEY, n int);
+	INSERT INTO hot SELECT i, 0 FROM generate_series(1, $n) i");
+
+sub paused
+{
+	return $dt->group_row('grp')->{paused_processes};
+}
+
+# That many sessions, each with a row of its own.
+sub sleepers
+{
+	$dt->limit(grp => 0);
+	my @s = map { $dt->session(group => 'grp') } 1 .. $n;
+
+	$dt->limit(grp => 1);
+	foreach my $i (1 .. $n)
+	{
+		$s[ $i - 1 ]->send("BEGIN; UPDATE hot SET n = n + 1 WHERE id = $i;
+			INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 20) i;
+			COMMIT");
+	}
+	ok(poll_until(sub { paused() == $n }, $timeout), 'all are asleep');
+	return @s;
+}
+
+# The CPU time that processes have used, in s.
+sub cpu
+{
+	my $ticks = 0;
+
+	foreach my $s (@_)
+	{
+		open my $file, '<', '/proc/' . $s->pid . '/stat' or return 0;
+		my @stat = split / /, <$file>;
+		$ticks += $stat[13] + $stat[14];
+	}
+	return $ticks / 100;
+}
+
+my @s = sleepers();
+if ($ENV{DT_SLEEPERS} && -d '/proc/self')
+{
+	my ($start, $cpu) = (time, cpu(@s));
+
+	sleep 20;
+	diag sprintf '%d sleepers use %.1f %% of a processor', $n,
+	  100 * (cpu(@s) - $cpu) / (time - $start);
+}
+my $outsider = $dt->session;
+$outsider->send("UPDATE hot SET n = n + 1 WHERE id = $n");
+ok($outsider->finished($timeout), 'a row of one of them is to be had');
+is($outsider->wait->{sqlstate}, undef, 'without an error');
+ok(poll_until(sub { paused() == $n }, $timeout), 'all the others are asleep');
+
+foreach my $mode ('fast', 'immediate')
+{
+	@s = sleepers() if $mode ne 'fast';
+	$dt->stop($mode);
+	pass("$mode shutdown");
+	$_->hang_up foreach @s;
+	$dt->node->start;
+}
+
+# A smart one ends when the sessions do: who is suspended is not any more.
+$dt->limit(grp => 0);
+$dt->sql("SELECT suspend_group('grp')");
+@s = map { $dt->session(group => 'grp') } 1 .. $n;
+$_->send('SELECT 1') foreach @s;
+ok(poll_until(sub { paused() == $n }, $timeout), 'all are suspended');
+my $data = $dt->node->data_dir;
+$outsider->quit;
+$dt->disconnect;
+my $pg_ctl = fork // die "fork: $!";
+if ($pg_ctl == 0)
+{
+	open STDOUT, '>', '/dev/null';
+	exec 'pg_ctl', 'stop', '-D', $data, '-m', 'smart', '-t', $timeout;
+}
+foreach my $s (@s)
+{
+	$s->wait($timeout);
+	$s->quit;
+}
+waitpid $pg_ctl, 0;
+is($?, 0, 'smart shutdown');
+$dt->node->_update_pid(0);
+$dt->node->start;
+$dt->finish;
