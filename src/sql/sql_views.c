@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 PG_FUNCTION_INFO_V1(suggest_group_limits);
 
 /* The number of columns of the widest row. */
-#define MAX_COLUMNS		30
+#define MAX_COLUMNS		31
 
 /* A row being put together. */
 typedef struct Row

@@ -22,13 +22,16 @@ my $dt = DirtyThrottle::Life->new(
 	init => [ allows_streaming => 1, no_data_checksums => 1 ],
 	conf => "max_connections = 100\nwal_log_hints = off\n");
 $dt->limit(grp => 0);
-$dt->sql('CREATE TABLE news (i int)');
 my $outsider = $dt->session;
 
 # Who reads on the standby sets hint bits, which dirties the pages.
 $dt->sql("CREATE TABLE seen$_ (id int, filler text) WITH (autovacuum_enabled = off);
 	INSERT INTO seen$_ SELECT i, repeat('x', 800) FROM generate_series(1, 300) i;
 	DELETE FROM seen$_ WHERE id % 2 = 0") foreach 0 .. 2;
+# Hint bits of a transaction are not set on a standby as long as its neighbours,
+# by their number, are not flushed there.
+$dt->sql('DO $$ BEGIN FOR i IN 1..100 LOOP PERFORM txid_current(); COMMIT;
+	END LOOP; END $$');
 $dt->node->backup('b');
 my $standby_node = PostgreSQL::Test::Cluster->new('standby');
 $standby_node->init_from_backup($dt->node, 'b', has_streaming => 1);
@@ -61,7 +64,6 @@ SKIP:
 		my ($name, $n, $sql, $shown) = @$case;
 
 		$name = "replay waits for $name";
-		$dt->sql("INSERT INTO news VALUES ($n)");
 		ok(replays($dt->sql('SELECT pg_current_wal_lsn()'), $timeout),
 			"$name: all is replayed");
 		foreach my $bound ($shown ? -1 : (), 100)
@@ -74,8 +76,7 @@ SKIP:
 				SET dirty_throttle.\"group\" = 'grp'");
 			$reader->send("SELECT id FROM seen$n");
 			ok($standby->wait_paused($reader, 'in flight', $timeout),
-				"$name: a reader pauses")
-			  or diag $reader->finished, explain $reader->{result};
+				"$name: a reader pauses");
 			$outsider->query($_) foreach $bound < 0 ? $sql : $shown ? () : split /; /, $sql;
 			my $lsn = $outsider->query('SELECT pg_current_wal_insert_lsn()');
 			if ($bound < 0)
