@@ -51,15 +51,14 @@ sub sleepers
 # The CPU time that processes have used, in s.
 sub cpu
 {
-	my $ticks = 0;
+	my $ns = 0;
 
 	foreach my $s (@_)
 	{
-		open my $file, '<', '/proc/' . $s->pid . '/stat' or return 0;
-		my @stat = split / /, <$file>;
-		$ticks += $stat[13] + $stat[14];
+		open my $file, '<', '/proc/' . $s->pid . '/schedstat' or return 0;
+		$ns += (split / /, <$file>)[0];
 	}
-	return $ticks / 100;
+	return $ns / 1e9;
 }
 
 my @s = sleepers();
