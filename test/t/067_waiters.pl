@@ -157,9 +157,9 @@ $dt->sql('CREATE TABLE dead AS SELECT 1 AS i;
 	CREATE INDEX dead_i ON dead (i);
 	ALTER TABLE dead SET (autovacuum_vacuum_threshold = 0,
 		autovacuum_vacuum_scale_factor = 0, autovacuum_enabled = on)');
+$dt->sql('UPDATE dead SET i = 2');
 my $before = releases();
 hold('ALTER INDEX dead_i SET TABLESPACE pg_default');
-$dt->sql('UPDATE dead SET i = 2');
 $dt->sql('ALTER SYSTEM SET autovacuum = on');
 $dt->sql('SELECT pg_reload_conf()');
 ok( poll_until(
