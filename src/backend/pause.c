@@ -36,6 +36,13 @@
 /* The core defines this name in a file of its own. */
 #define DIRECTORY_LOCK_FILE		"postmaster.pid"
 
+/*
+ * The client is looked at so often, or as often as
+ * client_connection_check_interval says, but not more often than this.
+ */
+#define CLIENT_INTERVAL_US			INT64CONST(1000000)
+#define SHORTEST_CLIENT_INTERVAL_US	INT64CONST(10000)
+
 static uint32 wait_event = PG_WAIT_EXTENSION;
 
 void
@@ -101,50 +108,66 @@ next_slice(bool first, bool in_flight, int64 left)
 	return suspended && server_is_stopping() ? 0 : pause;
 }
 
-static bool
-client_has_gone(void)
+/* How often to look at the client, us. */
+static int64
+client_interval(void)
 {
-	return MyProcPort != NULL && WaitEventSetCanReportClosed() &&
-		!pq_check_connection();
+	if (client_connection_check_interval <= 0)
+		return CLIENT_INTERVAL_US;
+	return Min(Max(client_connection_check_interval * INT64CONST(1000),
+				   SHORTEST_CLIENT_INTERVAL_US), CLIENT_INTERVAL_US);
 }
 
 /*
- * Look for the client if it is time, as CHECK_FOR_INTERRUPTS() would.  Returns
- * false, and leaves it to the core, if it has gone.
+ * The core's timer for that is off in a pause.  It could expire each
+ * millisecond, and which interrupts have come with it could not be told.
  */
 static bool
-check_client(void)
+stop_client_timer(void)
 {
-	if (client_has_gone())
-		return false;
-	CheckClientConnectionPending = false;
-	if (client_connection_check_interval > 0)
+	bool		is_active = get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT);
+
+	if (is_active)
+		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
+	return is_active;
+}
+
+static void
+start_client_timer(bool was_active)
+{
+	if (was_active && client_connection_check_interval > 0)
 		enable_timeout_after(CLIENT_CONNECTION_CHECK_TIMEOUT,
 							 client_connection_check_interval);
-	return true;
 }
 
 /*
- * Does an interrupt end a pause in which most cannot be served?  The check of
- * the client connection does not: users could have it every millisecond, and go
- * on each time.
+ * Look at the client if it is time, also if that has begun in earlier pauses.
+ * If it has gone, that is an interrupt, by which the core ends the session.
+ * Sets *latch_set when the latch may have been reset.
  */
 static bool
-ends_pause(void)
+client_has_gone(bool *latch_set)
 {
-	InterruptPending = false;	/* before the flags are read */
-	return !CheckClientConnectionPending || !check_client() ||
-		QueryCancelPending || ProcDiePending || ClientConnectionLost ||
-		ProcSignalBarrierPending || ParallelMessagePending ||
-		LogMemoryContextPending || dt_recovery_conflict_pending();
+	static int64 next_look = 0;
+	int64		now = dt_now_us();
+
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() || now < next_look)
+		return false;
+	next_look = now + client_interval();
+	*latch_set = true;
+	if (pq_check_connection())
+		return false;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	return true;
 }
 
 DtPauseEnd
 dt_pause_interruptible(bool first, bool in_flight, int64 until)
 {
-	DtPauseEnd	end;
+	bool		had_timer = stop_client_timer();
 	bool		latch_set = false;
-	bool		interrupted = false;
+	DtPauseEnd	end;
 
 	for (;;)
 	{
@@ -157,17 +180,15 @@ dt_pause_interruptible(bool first, bool in_flight, int64 until)
 			break;
 		}
 		first = false;
-		pause = Min(pause, dt_blockers_interval());
-		if (sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET)
+		pause = Min(pause, Min(dt_blockers_interval(), client_interval()));
+		if (!InterruptPending &&
+			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
 			latch_set = true;
-		if (InterruptPending)
+		/* any interrupt, also of a kind that is unknown here */
+		if (InterruptPending || client_has_gone(&latch_set))
 		{
-			interrupted = true;
-			if (ends_pause())
-			{
-				end = DT_PAUSE_INTERRUPTED;
-				break;
-			}
+			end = DT_PAUSE_INTERRUPTED;
+			break;
 		}
 		if (dt_blockers_check_release(in_flight))
 		{
@@ -176,9 +197,8 @@ dt_pause_interruptible(bool first, bool in_flight, int64 until)
 		}
 	}
 	dt_account_lock_and_end_pause();
-	if (interrupted)
-		InterruptPending = true;	/* there may be another reason */
-	if (interrupted || latch_set)
+	start_client_timer(had_timer);
+	if (latch_set || InterruptPending)
 		SetLatch(MyLatch);
 	return end;
 }
@@ -221,13 +241,8 @@ serve_interrupts(bool *known)
 	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
 		dt_recovery_conflict_pending())
 		return false;
-	*known = false;
-	if (CheckClientConnectionPending)
-	{
-		*known = true;
-		if (!check_client())
-			return false;
-	}
+	*known = CheckClientConnectionPending;	/* this pause looks itself */
+	CheckClientConnectionPending = false;
 	if (ProcSignalBarrierPending)
 	{
 		*known = true;
@@ -244,12 +259,11 @@ serve_interrupts(bool *known)
 
 /*
  * Does an interrupt end the pause?  One for which no reason is found does, to
- * be safe.  *later is set when there is one that can be served after the
- * pause, and *waiting when that has a flag, which stays set and is no reason
- * for another interrupt.
+ * be safe.  *waiting is set when there is one whose flag stays set until after
+ * the pause, and is no reason for another interrupt.
  */
 static bool
-interrupted(bool *later, bool *waiting)
+interrupted(bool *waiting)
 {
 	bool		known = false;
 
@@ -264,14 +278,9 @@ interrupted(bool *later, bool *waiting)
 		/* statistics can wait; parallel workers have ended by now */
 		if ((IdleStatsUpdateTimeoutPending || ParallelMessagePending) &&
 			!*waiting)
-			known = *waiting = *later = true;
+			known = *waiting = true;
 		if (!go_on || (!known && !had_known))
-		{
-			InterruptPending = true;
 			return true;
-		}
-		if (!known)
-			*later = true;
 	}
 	return false;
 }
@@ -280,9 +289,10 @@ void
 dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 {
 	int64		until = dt_now_us() + longest_us;
+	bool		had_timer = stop_client_timer();
 	bool		first = true;
-	bool		later = false;
 	bool		waiting = false;
+	bool		looked;
 
 	/*
 	 * The latch may have been set at any time since the last pause.  From
@@ -298,10 +308,8 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 		int64		pause;
 		int			events;
 
-		/* in a suspended group; done first, since it resets the latch */
-		if (!first && left <= 0 && client_has_gone())
-			break;
-		if (interrupted(&later, &waiting))
+		/* done first, since it resets the latch */
+		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
 			break;
 		/* the server's own workers do not wait for resume_group() */
 		if (left <= 0 && background)
@@ -313,6 +321,7 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 			pause = Min(pause, left);
 		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
 			break;
+		pause = Min(pause, client_interval());
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||
 			((events & WL_LATCH_SET) && IsLogicalWorker()))
@@ -320,7 +329,7 @@ dt_pause_after_transaction(int64 longest_us, bool background, bool feedback)
 		first = false;
 	}
 	dt_account_lock_and_end_pause();
+	start_client_timer(had_timer);
 	SetLatch(MyLatch);			/* it may have been set for another reason */
-	if (later)
-		InterruptPending = true;
+	InterruptPending = true;	/* the core looks what is left */
 }
