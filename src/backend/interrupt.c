@@ -16,6 +16,19 @@
  * are not held.  The handler runs in the middle of errfinish(), so it must not
  * fail and must not serve interrupts.
  *
+ * What the core then does is made as short as possible, since interrupts are
+ * held meanwhile.  Of the list nothing is left: from the first message to the
+ * last one TopMemoryContext, whose tree the core lists, is a small context of
+ * this file, and error_context_stack is empty.  What is allocated in that
+ * context by mistake stays there for good, as it would in the real one.
+ *
+ * Only for the first message the core has called the error-context callbacks
+ * before it calls the hook.  That of SPI copies the text of its statement,
+ * which can be megabytes.  So a member's statements have a callback here that
+ * ends the list of them, for this message only.  What is left, as in a
+ * function that calls itself a thousand times, the caller can measure, and
+ * request less.
+ *
  * A genuine request is answered as without this library.  The core drops one
  * that arrives while it serves another one; this file notes it and makes it
  * again.  One that arrives between our request and the check is lost.
@@ -25,6 +38,8 @@
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <time.h>
 
 #include "backend/interrupt.h"
 #include "miscadmin.h"
@@ -51,8 +66,112 @@ static volatile sig_atomic_t others_wait = 0;	/* for a genuine request */
 static volatile sig_atomic_t unasked = 0;
 static volatile sig_atomic_t *asked_by_other = &unasked;
 
-/* The core lists memory contexts for our request; interrupts are held. */
+/*
+ * The core serves a request: ours, or a genuine one.  When our handler has
+ * been called, interrupts are held until the end.
+ */
 static volatile sig_atomic_t listing = 0;
+static volatile sig_atomic_t others_listing = 0;
+
+/* What it would list and call. */
+static MemoryContext real_top;
+static ErrorContextCallback *real_callbacks;
+
+/* What it lists instead. */
+static MemoryContext nothing;
+
+/*
+ * CPU time of this process, us: when the request was made for the last time
+ * before it is served.  The handler does not set it any more when it finds
+ * that the request is being served.
+ */
+static int64 cost_since = 0;
+static volatile sig_atomic_t repeated = 0;
+
+/* 0 where that cannot be told.  May be called in a signal handler. */
+static int64
+cpu_time(void)
+{
+#ifdef CLOCK_THREAD_CPUTIME_ID
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0)
+		return now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+#endif
+	return 0;
+}
+
+int64
+dt_interrupt_take_cost(void)
+{
+	int64		before = cost_since;
+
+	cost_since = cpu_time();
+	return cost_since - before;
+}
+
+static void
+begin_listing(void)
+{
+	TopMemoryContext = nothing;
+	error_context_stack = NULL;
+	HOLD_INTERRUPTS();
+}
+
+static void
+end_listing(void)
+{
+	error_context_stack = real_callbacks;
+	TopMemoryContext = real_top;
+	listing = 0;
+	if (LogMemoryContextPending)
+		others_wait = 1;		/* now the core would drop it */
+	LogMemoryContextPending = false;
+	RESUME_INTERRUPTS();
+}
+
+void
+dt_interrupt_forget_listing(void)
+{
+	if (listing)
+		TopMemoryContext = real_top;
+	listing = others_listing = 0;
+	if (!LogMemoryContextPending)
+		requested = 0;			/* the error came before the hook */
+}
+
+/*
+ * Is this the first message for our request?  Called by errfinish(), which
+ * calls the callbacks of any message.
+ */
+static bool
+serves_request(void)
+{
+	MemoryContext context;
+	MemoryContext copy;
+	ErrorData  *message;
+	bool		result;
+
+	if (!requested || (LogMemoryContextPending && !repeated) || listing)
+		return false;
+	copy = AllocSetContextCreate(TopMemoryContext, "dirty_throttle message",
+								 ALLOCSET_SMALL_SIZES);
+	context = MemoryContextSwitchTo(copy);
+	message = CopyErrorData();
+	result = message->elevel == LOG_SERVER_ONLY && message->funcname != NULL &&
+		strcmp(message->funcname, "ProcessLogMemoryContextInterrupt") == 0;
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(copy);	/* FreeErrorData() leaves something */
+	return result;
+}
+
+void
+dt_interrupt_cut_callbacks(void *arg)
+{
+	DtCallbackCut *cut = arg;
+
+	cut->callback.previous = serves_request() ? NULL : cut->rest;
+}
 
 void
 dt_interrupt_serve_others(void)
@@ -68,9 +187,10 @@ bool
 dt_interrupt_takes_message(ErrorData *message)
 {
 	const char *function = message->funcname;
+	bool		is_last;
 
 	if (message->elevel >= ERROR)
-		listing = 0;			/* it was not completed, for lack of memory */
+		dt_interrupt_forget_listing();
 	if (message->elevel != LOG_SERVER_ONLY || function == NULL)
 		return false;
 	if (testing)
@@ -80,30 +200,37 @@ dt_interrupt_takes_message(ErrorData *message)
 	}
 	if (strcmp(function, "ProcessLogMemoryContextInterrupt") == 0)
 	{
-		listing = requested || *asked_by_other;
-		if (!listing)
+		if (!requested && !*asked_by_other)
 		{
 			others_wait = 0;
+			others_listing = 1;
 			return false;
 		}
+		if (!requested)
+			(void) dt_interrupt_take_cost();
 		requested = 0;
 		*asked_by_other = 0;
 		LogMemoryContextPending = false;
 		message->output_to_server = false;
+		/* from here on there is no request */
+		real_top = TopMemoryContext;
+		real_callbacks = error_context_stack;
+		listing = 1;
 		call();
-		HOLD_INTERRUPTS();
+		begin_listing();
 		return true;
 	}
-	if (!listing || strncmp(function, "MemoryContextStats", 18) != 0)
+	if (strncmp(function, "MemoryContextStats", 18) != 0)
+		return false;
+	is_last = strncmp(message->message, "Grand total", 11) == 0;
+	if (is_last)
+		others_listing = 0;
+	if (!listing)
 		return false;
 	message->output_to_server = false;
-	if (strncmp(message->message, "Grand total", 11) == 0)
+	if (is_last)
 	{
-		listing = 0;
-		if (LogMemoryContextPending)
-			others_wait = 1;	/* now the core would drop it */
-		LogMemoryContextPending = false;
-		RESUME_INTERRUPTS();
+		end_listing();
 		call_after();
 	}
 	return true;
@@ -170,8 +297,12 @@ dt_interrupt_request(void)
 {
 	/* a genuine one comes first */
 	if (!works || !message_level_is_interesting(LOG_SERVER_ONLY) ||
-		listing || others_wait || (LogMemoryContextPending && !requested))
+		listing || others_listing || others_wait ||
+		(LogMemoryContextPending && !requested))
 		return;
+	repeated = requested && (repeated || !LogMemoryContextPending);
+	if (!repeated)
+		cost_since = cpu_time();
 	requested = 1;
 	LogMemoryContextPending = true;
 	InterruptPending = true;
@@ -207,4 +338,6 @@ dt_interrupt_init(void (*handler) (void), void (*after) (void))
 {
 	call = handler;
 	call_after = after;
+	nothing = AllocSetContextCreate(TopMemoryContext, "dirty_throttle",
+									ALLOCSET_SMALL_SIZES);
 }

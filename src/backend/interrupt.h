@@ -25,6 +25,48 @@ extern void dt_interrupt_init(void (*handler) (void), void (*after) (void));
 extern bool dt_interrupt_takes_message(ErrorData *message);
 
 /*
+ * What the check that is being served has cost, in us of CPU time: since the
+ * request, or since the last call of this function.  To be called by "handler"
+ * and "after".
+ */
+extern int64 dt_interrupt_take_cost(void);
+
+/*
+ * An error has ended what was going on, if anything.  To be called when a
+ * subtransaction has failed.
+ */
+extern void dt_interrupt_forget_listing(void);
+
+/*
+ * To be called before and after something runs that may contain checks: what
+ * was called before it does not make them dearer.  "cut" must live until then;
+ * after an error there is nothing to be done.
+ */
+typedef struct DtCallbackCut
+{
+	ErrorContextCallback callback;
+	ErrorContextCallback *rest;
+} DtCallbackCut;
+
+extern void dt_interrupt_cut_callbacks(void *arg);
+
+static inline void
+dt_interrupt_begin_cut(DtCallbackCut *cut)
+{
+	cut->rest = error_context_stack;
+	cut->callback.previous = error_context_stack;
+	cut->callback.callback = dt_interrupt_cut_callbacks;
+	cut->callback.arg = cut;
+	error_context_stack = &cut->callback;
+}
+
+static inline void
+dt_interrupt_end_cut(DtCallbackCut *cut)
+{
+	error_context_stack = cut->rest;
+}
+
+/*
  * To be called now and then, and not in a signal handler: find out whether the
  * handler can be called in this process.  A change of log_min_messages, or a
  * library that is loaded later, may change that.

@@ -31,6 +31,7 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "backend/account.h"
+#include "backend/activity.h"
 #include "backend/interrupt.h"
 #include "backend/live.h"
 #include "commands/vacuum.h"
@@ -38,7 +39,6 @@
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "tcop/pquery.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -189,8 +189,7 @@ tick(void)
 	int64		owed_us;
 
 	dt_interrupt_serve_others();
-	/* the session waits for the client's next command */
-	if (ActivePortal == NULL && *my_wait_event_info == WAIT_EVENT_CLIENT_READ)
+	if (dt_activity_is_idle())
 		running = 0;
 	if (!running)
 		return;
@@ -273,6 +272,15 @@ dt_live_note_row(void)
 {
 	has_rows = 1;
 	due = 0;
+}
+
+void
+dt_live_renew_request(void)
+{
+	if (!running)
+		return;
+	has_rows = 0;				/* one may not come before the next error */
+	tick();
 }
 
 void

@@ -31,6 +31,12 @@ extern void dt_live_stop(void);
 extern void dt_live_note_row(void);
 
 /*
+ * An error was caught, maybe that of a cancel, which the core has served before
+ * our request: if a pause is due, it is to be made at the next check.
+ */
+extern void dt_live_renew_request(void);
+
+/*
  * Around any pause, not only in a suspended group.  Before it: stop the timer.
  * After it: set the timer for the time when the next pause may be due.  After
  * a pause at a check for interrupts, dt_live_after_check() sets it once more,

@@ -23,6 +23,7 @@
 #include "backend/account_parallel.h"
 #include "backend/apply_feedback.h"
 #include "backend/blockers.h"
+#include "backend/interrupt.h"
 #include "backend/live.h"
 #include "backend/pause.h"
 #include "backend/pause_log.h"
@@ -49,6 +50,12 @@
 #define DT_ROW_PAUSES	true
 #endif
 
+/*
+ * Checks for interrupts have to be worth their cost: one that takes 1 us of
+ * CPU time is worth a pause of so many us.
+ */
+#define WORTH_OF_CHECKS			50
+
 /* The longest pause at one check for interrupts, and how far that may grow. */
 #define LONGEST_AT_CHECK_US		INT64CONST(200000)
 #define LONGEST_EVER_US			INT64CONST(3600000000)
@@ -73,6 +80,8 @@ static struct
 	bool		continues;		/* the last pause goes on at the next check */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
+	int64		unpaused_us;	/* by how much the pauses at checks are
+								 * shorter than the checks are worth */
 	bool		cancelled;		/* by the user, a timeout or NOWAIT */
 	bool		prepared;		/* by PREPARE TRANSACTION */
 }			xact;
@@ -180,8 +189,20 @@ bool
 dt_transaction_wants_check(int64 owed_us)
 {
 	return dt_interrupt_pauses && pays_in_flight(owed_us) &&
+		(owed_us >= xact.unpaused_us || dt_account_is_suspended(true)) &&
 		!dt_blockers_is_released() &&
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
+}
+
+/*
+ * What has a check, or a part of one, cost?  That is several times more than
+ * usual where many functions have called each other, since the core collects
+ * the context of a message; see interrupt.c.
+ */
+void
+dt_transaction_note_check(void)
+{
+	xact.unpaused_us += WORTH_OF_CHECKS * dt_interrupt_take_cost();
 }
 
 /*
@@ -193,7 +214,7 @@ static void
 set_longest_at_check(int64 owed_us)
 {
 	if (!xact.continues)
-		xact.longest_us = LONGEST_AT_CHECK_US;
+		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
 	xact.owed_us = owed_us;
@@ -230,7 +251,11 @@ dt_transaction_pay_between_rows(void)
 void
 dt_transaction_pay_at_check(void)
 {
+	int64		start = dt_now_us();
+
+	dt_transaction_note_check();
 	charge_and_pause_at(AT_CHECK);
+	xact.unpaused_us = Max(xact.unpaused_us - (dt_now_us() - start), 0);
 }
 
 /*

@@ -60,10 +60,13 @@ dt_pace(void)
 
 /*
  * The same at a check for interrupts.  The pause takes 200 ms at most, unless
- * that is too little for what is used between two checks, or the group is
- * suspended with "hard".  Any interrupt ends it.
+ * that is too little for what is used between two checks or for what checks
+ * cost, or the group is suspended with "hard".  Any interrupt ends it.
+ *
+ * dt_transaction_note_check() is to be called when the check is over.
  */
 extern void dt_transaction_pay_at_check(void);
+extern void dt_transaction_note_check(void);
 
 /*
  * Should such a check be requested when this much is owed, in us at the

@@ -41,6 +41,7 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "backend/account_parallel.h"
+#include "backend/activity.h"
 #include "backend/interrupt.h"
 #include "backend/live.h"
 #include "backend/pause.h"
@@ -213,8 +214,8 @@ function_begins(void)
 	if (!IsTransactionState())
 		return false;
 	if (MyBackendType == B_BACKEND)
-		return ActivePortal == NULL &&
-			(!dt_transaction_begun || debug_query_string == NULL);
+		return dt_activity_note_call() ||
+			(ActivePortal == NULL && !dt_transaction_begun);
 	return MyBackendType == B_BG_WORKER && !dt_transaction_begun &&
 		!IsParallelWorker() && !IsLogicalWorker();
 }
@@ -266,13 +267,17 @@ call_ExecutorRun(EXECUTOR_RUN_PARAMS)
 static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
+	DtCallbackCut cut;
+
 	/* the time is that of a client's message, not of a transaction */
 	if (!dt_transaction_begun ||
 		analyzed_at != GetCurrentStatementStartTimestamp())
 		begin_statement(false, false);
 	analyzed_at = 0;
 	dt_pace_rows_of(queryDesc);
+	dt_interrupt_begin_cut(&cut);
 	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_interrupt_end_cut(&cut);
 	if (queryDesc->plannedstmt->parallelModeNeeded)
 		dt_account_lock_and_skip_workers();
 }
@@ -318,8 +323,10 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 {
 	/* also that of a session that is moved into a group meanwhile */
 	bool		ends_vacuum = is_vacuum(pstmt->utilityStmt);
+	bool		is_active = dt_session_active();
+	DtCallbackCut cut;
 
-	if (dt_session_active())
+	if (is_active)
 	{
 		if (!may_pause_before(pstmt->utilityStmt))
 			(void) note_statement(false);
@@ -333,6 +340,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		analyzed_at = 0;
 		if (is_prepare(pstmt->utilityStmt))
 			dt_transaction_note_prepare();
+		dt_interrupt_begin_cut(&cut);
 	}
 	else
 		dt_pace_commit_need(false);
@@ -342,6 +350,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
+	if (is_active)
+		dt_interrupt_end_cut(&cut);
 	if (ends_vacuum)
 		dt_pace_vacuum_end();
 }
@@ -373,10 +383,21 @@ static void
 dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					SubTransactionId parentSubid, void *arg)
 {
+	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	dt_interrupt_forget_listing();
 	/* from 17 on a function of a running parallel query may have one, too */
-	if (dt_session_active() && event == SUBXACT_EVENT_ABORT_SUB &&
-		!IsInParallelMode())
+	if (!IsInParallelMode())
 		dt_account_lock_and_forget_workers();
+	dt_live_renew_request();
+}
+
+/* A check for interrupts is over, and the next one can be requested. */
+static void
+check_ends(void)
+{
+	dt_transaction_note_check();
+	dt_live_after_check();
 }
 
 void
@@ -398,7 +419,7 @@ dt_hooks_install(void)
 
 	prev_emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
-	dt_interrupt_init(dt_pace_at_check, dt_live_after_check);
+	dt_interrupt_init(dt_pace_at_check, check_ends);
 	dt_live_init(dt_pace_wants_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);

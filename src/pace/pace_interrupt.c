@@ -12,40 +12,15 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "backend/apply_feedback.h"
+#include "backend/activity.h"
 #include "backend/live.h"
 #include "backend/session.h"
 #include "backend/transaction.h"
 #include "miscadmin.h"
 #include "pace/pace.h"
 #include "storage/proc.h"
-#include "tcop/pquery.h"
-#include "tcop/tcopprot.h"
-#include "utils/backend_status.h"
 
 #include "compat.h"
-
-/*
- * Is this process in the middle of a transaction's work, and not waiting for a
- * lock?  No when the session waits for the client's next command.
- */
-static bool
-is_working(void)
-{
-	if (!IsTransactionState() || IsAbortedTransactionBlockState() ||
-		MyProc->waitStatus == PROC_WAIT_STATUS_WAITING)
-		return false;
-	if (dt_session_background_group() != NULL)
-		return MyBackendType == B_AUTOVAC_WORKER || dt_apply_copies_table();
-	/* the prepared transaction holds locks until these have ended */
-	if (ActivePortal != NULL)
-		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
-			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
-	return debug_query_string != NULL || MyBackendType == B_BG_WORKER ||
-		MyBEEntry->st_state == STATE_FASTPATH ||
-		MyBEEntry->st_state == STATE_RUNNING;	/* Sync fires triggers */
-}
 
 /*
  * Does this process extend a relation?  Whoever inserts into the same one waits
@@ -84,7 +59,7 @@ void
 dt_pace_at_check(void)
 {
 	/* others wait for reads that this process has prepared and not begun */
-	if (!dt_session_active() || !is_working() || extends_relation() ||
+	if (!dt_session_active() || !dt_activity_is_working() || extends_relation() ||
 		dt_io_is_staged())
 		return;
 	dt_pace_commit_need(true);

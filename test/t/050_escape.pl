@@ -148,6 +148,22 @@ my %actions = (
 			END;
 		END'");
 	},
+	# what fails is in one expression with the work; x := true is a check
+	caught_own_cancel => sub { $_[0]->catch('query_canceled',
+		'pg_cancel_backend(pg_backend_pid())') },
+	caught_lock_timeout => sub { $_[0]->catch('lock_not_available',
+		'pg_advisory_lock(:n) IS NULL') },
+	caught_timeout => sub {
+		my ($e) = @_;
+		$e->do('SET statement_timeout = 10');
+		$e->catch('query_canceled', 'work(3 * 5) > 0');
+		$e->do('RESET statement_timeout');
+	},
+	terminate => sub {
+		my ($e) = @_;
+		$e->do("SELECT work($n) > 0 AND pg_terminate_backend(pg_backend_pid())");
+		$e->reconnect;
+	},
 	commits => sub { $_[0]->do('CALL commits()') },
 	hold_cursor => sub {
 		$_[0]->do('BEGIN', "DECLARE c CURSOR WITH HOLD FOR $work",
@@ -378,6 +394,8 @@ sub new
 		q{SELECT name FROM pg_settings
 		  WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
 	$self->{owed_by_gone} = {};
+	# what they wait for in vain
+	$self->{admin}->value("SELECT pg_advisory_lock($i)");
 	$self->connect;
 	return $self;
 }
@@ -398,6 +416,25 @@ sub do
 		$self->{w}->simple($sql =~ s/:n/$self->{i}/gr);
 		$self->answer;
 	}
+}
+
+# Work, and fail in the same expression: in one that catches that.
+sub catch
+{
+	my ($self, $condition, $fails) = @_;
+
+	$self->do("DO 'DECLARE
+			x bool;
+		BEGIN
+			FOR i IN 1 .. 2 LOOP
+				BEGIN
+					x := work($n) > 0 AND $fails;
+					x := true;
+				EXCEPTION WHEN $condition THEN
+					x := work(1) > 0;
+				END;
+			END LOOP;
+		END'");
 }
 
 sub cancelled
