@@ -2,7 +2,7 @@
  *
  * interrupt_later.c
  *		An interrupt of a kind that dirty_throttle does not know; for
- *		test/t/071_interrupted_pauses.pl, which compiles it.
+ *		test/t/077_interrupted_pauses.pl, which compiles it.
  *
  * interrupt_later(ms) requests it for that time: the core ends the session, as
  * if it had been idle for idle_in_transaction_session_timeout.  It comes along
