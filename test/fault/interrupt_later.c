@@ -37,6 +37,8 @@ interrupt_later(PG_FUNCTION_ARGS)
 {
 	if (timer == MAX_TIMEOUTS)
 		timer = RegisterTimeout(USER_TIMEOUT, interrupt);
+	/* it would wake the session, too */
+	disable_timeout(IDLE_STATS_UPDATE_TIMEOUT, false);
 	enable_timeout_after(timer, PG_GETARG_INT32(0));
 	PG_RETURN_VOID();
 }
