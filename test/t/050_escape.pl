@@ -151,8 +151,12 @@ my %actions = (
 	# what fails is in one expression with the work; x := true is a check
 	caught_own_cancel => sub { $_[0]->catch('query_canceled',
 		'pg_cancel_backend(pg_backend_pid())') },
-	caught_lock_timeout => sub { $_[0]->catch('lock_not_available',
-		'pg_advisory_lock(:n) IS NULL') },
+	caught_lock_timeout => sub {
+		my ($e) = @_;
+		$e->do('SET lock_timeout = 2');
+		$e->catch('lock_not_available', 'pg_advisory_lock(:n) IS NULL');
+		$e->do('RESET lock_timeout');
+	},
 	caught_timeout => sub {
 		my ($e) = @_;
 		$e->do('SET statement_timeout = 10');
