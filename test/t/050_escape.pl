@@ -163,11 +163,6 @@ my %actions = (
 		$e->catch('query_canceled', 'work(3 * 5) > 0');
 		$e->do('RESET statement_timeout');
 	},
-	terminate => sub {
-		my ($e) = @_;
-		$e->do("SELECT work($n) > 0 AND pg_terminate_backend(pg_backend_pid())");
-		$e->reconnect;
-	},
 	commits => sub { $_[0]->do('CALL commits()') },
 	hold_cursor => sub {
 		$_[0]->do('BEGIN', "DECLARE c CURSOR WITH HOLD FOR $work",
