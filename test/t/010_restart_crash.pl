@@ -172,8 +172,7 @@ foreach my $victim (qw(in_flight after running checkpointer))
 				  if gone($s->{$who}->pid);
 			}
 			return keys %gone == keys %$s;
-		},
-		20);
+		});
 	between($gone{$_}, 0, 2, "seconds that '$_' outlives the postmaster")
 	  foreach qw(in_flight after);
 	$_->quit foreach values %$s;

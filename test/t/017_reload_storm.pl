@@ -128,7 +128,7 @@ is($dt->group_row('grp')->{blocks_dirtied}, $sum, 'and of the group');
 $dt->limit(grp => $limit);
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = on');
 $dt->sql('SELECT pg_reload_conf()');
-ok( poll_until(sub { $dt->group_row('grp')->{debt_kb} == 0 }, 10),
+ok( poll_until(sub { $dt->group_row('grp')->{debt_kb} == 0 }),
 	'switched on: what was owed goes')
   or diag explain $dt->group_row('grp');
 $dt->sql('SELECT pg_sleep(1.2)');

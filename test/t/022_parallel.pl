@@ -265,8 +265,7 @@ foreach my $participation ('on', 'off')
 	ok( poll_until(
 			sub {
 				defined $dt->session_row($s)->{paused_since};
-			},
-			5),
+			}),
 		"$name: it pauses, and its row shows that");
 	ok( poll_until(
 			sub {
@@ -274,8 +273,7 @@ foreach my $participation ('on', 'off')
 					"SELECT count(*) FROM pg_stat_activity
 					 WHERE backend_type = 'parallel worker'
 					   AND wait_event IN ('DirtyThrottle', 'Extension')") > 0;
-			},
-			5),
+			}),
 		"$name: workers pause");
 	is($dt->group_row('grp_a')->{paused_processes},
 		1, "$name: it counts as one that pauses");

@@ -73,21 +73,20 @@ sub autovacuum_s
 	{
 		my $dirtied = sub { $dt->group_row($group)->{blocks_dirtied} };
 		my $before = $dirtied->();
-		ok(poll_until(sub { $dirtied->() > $before }, 60),
+		ok(poll_until(sub { $dirtied->() > $before }),
 			"$table: autovacuum is charged to its group");
 		my $start = time;
 		ok( poll_until(
 				sub {
 					runs($table) > $runs
 					  && $dt->group_row($group)->{active_processes} == 0;
-				},
-				60),
+				}),
 			"$table: it ends, and has paid");
 		@seconds = (time - $start);
 	}
 	else
 	{
-		ok(poll_until(sub { (@seconds = runs($table)) > $runs }, 60),
+		ok(poll_until(sub { (@seconds = runs($table)) > $runs }),
 			"$table: autovacuum comes, and ends");
 	}
 	$dt->sql("ALTER TABLE $table SET (autovacuum_enabled = off)");
@@ -155,14 +154,13 @@ SKIP:
 	$dt->sql('DELETE FROM p WHERE id % 3 = 0; CHECKPOINT');
 	$before = $dt->group_row('grp_a')->{blocks_dirtied};
 	$dt->sql('ALTER TABLE p SET (autovacuum_enabled = on)');
-	ok(poll_until(sub { $dt->sql($workers) > 0 }, 60), 'parallel workers pause');
+	ok(poll_until(sub { $dt->sql($workers) > 0 }), 'parallel workers pause');
 	ok( poll_until(
 			sub {
 				$log = slurp_file($dt->node->logfile, $mark);
 				return $log =~ /vacuum of table "postgres\.public\.p"(.*?elapsed: )/s
 				  && $dt->group_row('grp_a')->{active_processes} == 0;
-			},
-			60),
+			}),
 		'the autovacuum ends, and has paid');
 	like($log, qr/parallel workers: index vacuum: 2 planned, 2 launched/,
 		'it had parallel workers');
@@ -187,8 +185,7 @@ ok( poll_until(
 				JOIN pg_stat_activity a USING (pid)
 				WHERE backend_type = 'autovacuum worker' AND group_name = 'grp_a'
 				  AND blocks_dirtied > 0") > 0;
-		},
-		30),
+		}),
 	'the view shows it');
 
 # Whoever needs the table gets it: autovacuum is cancelled as ever.
@@ -196,8 +193,7 @@ ok( poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM pg_stat_progress_vacuum
 				WHERE relid = 'c'::regclass") > 0;
-		},
-		30),
+		}),
 	'it vacuums a table');
 between(
 	elapsed_ms(sub { $dt->sql('BEGIN; LOCK TABLE c IN ACCESS EXCLUSIVE MODE; COMMIT') }),
@@ -209,8 +205,7 @@ ok( poll_until(
 		sub {
 			$dt->sql("SELECT n_dead_tup FROM pg_stat_user_tables
 				WHERE relname = 'c'") == 0;
-		},
-		30),
+		}),
 	'without a limit it ends soon');
 $dt->sql(q{SELECT drop_resource_group('grp_a', force => true)});
 between(autovacuum_s('d'), 0, $ideal_s * 0.6,
@@ -261,8 +256,7 @@ SKIP:
 	poll_until(
 		sub {
 			$dt->wait_paused($s, 'after transaction', 0.1) || $s->finished;
-		},
-		40);
+		});
 	between((time - $start) * 1000, 0, $ideal_s * 1000, 'a VACUUM in failsafe mode: ms');
 	# it is paid for now; which is not waited for
 	$dt->limit(grp_a => 0);
@@ -272,7 +266,7 @@ SKIP:
 
 # The same table's sister, by autovacuum.
 $dt->limit(grp_a => 500) if !runs('older');
-ok(poll_until(sub { runs('older') }, 120),
+ok(poll_until(sub { runs('older') }),
 	'autovacuum to prevent wraparound');
 my ($elapsed) = slurp_file($dt->node->logfile) =~
   /to prevent wraparound of table "postgres\.public\.older".*?elapsed: ([\d.]+) s/s;

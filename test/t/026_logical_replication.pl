@@ -76,7 +76,7 @@ sub paid_s
 	my ($from) = @_;
 
 	ok( poll_until(
-			sub { $dt->group_row('grp_a')->{debt_kb} == 0 }, 60),
+			sub { $dt->group_row('grp_a')->{debt_kb} == 0 }),
 		'all is paid');
 	return time - $from;
 }
@@ -125,7 +125,7 @@ arrival_s('small', 1);
 insert('small', -1, 1);
 arrival_s('small', 2);
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == 1 }, 10),
+		sub { $dt->group_row('grp_a')->{active_processes} == 1 }),
 	'the apply worker is a member');
 is( $dt->sql(
 		q{SELECT backend_type FROM pg_stat_activity
@@ -143,8 +143,7 @@ ok( poll_until(
 		sub {
 			$dt->group_row('grp_a')->{blocks_dirtied} >=
 			  $row->{blocks_dirtied} + 1000;
-		},
-		10),
+		}),
 	'what it applies is charged');
 ok($dt->group_row('grp_a')->{debt_kb} > 0, 'and owed');
 between($dt->group_row('grp_a')->{blocks_dirtied} - $row->{blocks_dirtied},
@@ -229,18 +228,16 @@ ok( poll_until(
 		sub {
 			$dt->group_row('grp_a')->{blocks_dirtied} >=
 			  $row->{blocks_dirtied} + 1000;
-		},
-		10),
+		}),
 	'what a tablesync copies is charged');
 ok( poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM pg_subscription_rel
 				WHERE srsubstate <> 'r'") == 0;
-		},
-		30),
+		}),
 	'and it becomes ready');
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == 1 }, 10),
+		sub { $dt->group_row('grp_a')->{active_processes} == 1 }),
 	'the tablesync worker has left the group');
 $dt->limit(grp_a => 0);
 arrival_s('more', 1040);
@@ -253,7 +250,7 @@ arrival_s('small', 3);
 insert('small', 101, 1);
 arrival_s('small', 4);
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == 0 }, 10),
+		sub { $dt->group_row('grp_a')->{active_processes} == 0 }),
 	'it leaves when apply_group is empty');
 $dt->set_conf('dirty_throttle.apply_group', 'nosuchgroup');
 insert('small', 102, 1);
@@ -286,7 +283,7 @@ arrival_s('small', 8);
 $dt->limit(grp_a => 1);
 insert('t', 30000, 20);
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} == 1 }, 10),
+		sub { $dt->group_row('grp_a')->{paused_processes} == 1 }),
 	'the apply worker pauses');
 between(elapsed_ms(sub { $dt->sql('ALTER SUBSCRIPTION sub DISABLE') }),
 	0, 5000, 'a subscription is disabled: ms');
@@ -295,7 +292,7 @@ between(elapsed_ms(sub { $dt->sql('ALTER SUBSCRIPTION sub DISABLE') }),
 $ms = elapsed_ms(
 	sub {
 		poll_until(
-			sub { $dt->group_row('grp_a')->{active_processes} == 0 }, 20);
+			sub { $dt->group_row('grp_a')->{active_processes} == 0 });
 	});
 between($ms, 0, $dt->node->pg_version >= 16 ? 4000 : 5500,
 	'its worker goes: ms');

@@ -78,7 +78,7 @@ package Pool
 	sub port { return $port }
 }
 my $pool = bless {}, 'Pool';
-if (!poll_until(sub { IO::Socket::UNIX->new("$sockets/.s.PGSQL.$port") }, 10))
+if (!poll_until(sub { IO::Socket::UNIX->new("$sockets/.s.PGSQL.$port") }))
 {
 	diag(slurp_file("$dir/pgbouncer.out"));
 	BAIL_OUT('pgbouncer does not start');
@@ -102,7 +102,7 @@ $dt->sql('SELECT dirty_throttle_reset()');
 my $start = time;
 $_->send($insert) foreach @clients;
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == 4 }, 10),
+		sub { $dt->group_row('grp_a')->{active_processes} == 4 }),
 	'four server connections are members');
 foreach my $client (@clients)
 {
@@ -158,12 +158,12 @@ $dt->limit(grp_a => 0);
 $dt->limit(grp_a => 1);
 $clients[0]->send($insert);
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }, 10),
+		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }),
 	'a client pauses');
 $start = time;
 $clients[0]->hang_up;
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} == 0 }, 10),
+		sub { $dt->group_row('grp_a')->{paused_processes} == 0 }),
 	'a client that goes away pauses no longer');
 $dt->limit(grp_a => 0);
 is($clients[1]->query('SELECT 1'), '1', 'the others are served');
@@ -174,7 +174,7 @@ $dt->sql(q{GRANT CREATE ON SCHEMA public TO batch});
 $dt->limit(grp_a => 5000);
 $clients[1]->send('ALTER TABLE t ALTER id TYPE bigint');
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }, 10),
+		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }),
 	'a client pays after its transaction');
 between(elapsed_ms(sub { $clients[2]->query('SELECT 1') }),
 	0, 1000, 'another client meanwhile: ms');

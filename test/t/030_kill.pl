@@ -184,8 +184,7 @@ sub wait_for_load
 			sleep 0.05;
 			return $text eq $all
 			  && !grep { $row->{$_}[1] <= ($first->{$_}[1] // 0) } keys %load;
-		},
-		$PATIENCE);
+		});
 	return ($text, time - $start);
 }
 
@@ -221,7 +220,7 @@ sub start_changes
 		map { "SELECT set_group_dirty_limit('changing', $_), '$_';\n" }
 		  map { sprintf '%.3f', $last_change + $_ / 1000 } 1 .. 20000);
 	$pid = start('psql', '-XAtq', '-d', 'postgres', '-f', $script, '-o', $output);
-	poll_until(sub { (definitions())[1] > $last_change }, $PATIENCE)
+	poll_until(sub { (definitions())[1] > $last_change })
 	  or die 'no limit was changed';
 	return $pid;
 }
@@ -270,8 +269,7 @@ sub victim
 				: "SELECT pid FROM pg_stat_activity
 				   WHERE backend_type = 'checkpointer'");
 			$pid = $pids[ rand @pids ];
-		},
-		$PATIENCE);
+		});
 	return $pid // die "there is no $kind";
 }
 
@@ -311,7 +309,7 @@ foreach my $round (1 .. $ROUNDS)
 	my $debtor = $dt->session(group => 'idle');
 	$debtor->send(DirtyThrottle::pays_after(
 			'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'));
-	ok($dt->wait_paused($debtor, 'after transaction', $PATIENCE),
+	ok($dt->wait_paused($debtor, 'after transaction'),
 		"$what: a member owes");
 	$dt->terminate_ms($debtor);
 	$debtor->quit;
@@ -326,7 +324,7 @@ foreach my $round (1 .. $ROUNDS)
 	if ($kind eq 'postmaster')
 	{
 		$node->kill9;
-		ok(poll_until(sub { !grep { !gone($_) } $victim, @pids }, $PATIENCE),
+		ok(poll_until(sub { !grep { !gone($_) } $victim, @pids }),
 			"$what: no process of the old server is left");
 		$dt->bury($victim);
 		$node->start;
@@ -335,8 +333,7 @@ foreach my $round (1 .. $ROUNDS)
 	{
 		kill 'KILL', $victim or die "kill: $!";
 		ok( poll_until(
-				sub { $dt->log_since($mark) =~ /ready to accept connections/ },
-				$PATIENCE),
+				sub { $dt->log_since($mark) =~ /ready to accept connections/ }),
 			"$what: the server has recovered");
 	}
 	push @{ $times{$kind} }, time - $start;

@@ -82,7 +82,7 @@ sub bail_if
 sub ends
 {
 	my ($pid, $what) = @_;
-	my $gone = poll_until(sub { gone($pid) }, $SOON);
+	my $gone = poll_until(sub { gone($pid) });
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok($gone, "$what: the worker ends");
@@ -137,7 +137,7 @@ foreach my $what (sort keys %traps)
 		my $pid = launch($sql);
 
 		ok( poll_until(
-				sub { $dt->log_since($mark) =~ /fault: SIGTERM while/ }, $SOON),
+				sub { $dt->log_since($mark) =~ /fault: SIGTERM while/ }),
 			"$what: SIGTERM comes while a group is locked");
 		ends($pid, $what);
 		last if $dt->log_since($mark) =~ $report;
@@ -160,7 +160,7 @@ foreach my $what (sort keys %traps)
 		'SELECT delay_unmask(); SELECT FROM dirty_throttle_groups');
 	my $what = 'a timer before it is unblocked';
 
-	ok(poll_until(sub { $dt->log_since($mark) =~ /fault: delayed/ }, $SOON),
+	ok(poll_until(sub { $dt->log_since($mark) =~ /fault: delayed/ }),
 		"$what: it is unblocked late");
 	sleep 1;
 	kill 'TERM', $pid;
@@ -188,7 +188,7 @@ foreach my $round (1 .. $ROUNDS / 5)
 
 	last
 	  unless poll_until(
-		sub { 5 == (() = $dt->log_since($mark) =~ /fault: counting/g) }, $SOON);
+		sub { 5 == (() = $dt->log_since($mark) =~ /fault: counting/g) });
 	$running += 5;
 	foreach my $pid (@pids)
 	{
@@ -197,7 +197,7 @@ foreach my $round (1 .. $ROUNDS / 5)
 	}
 	@stuck = grep {
 		my $pid = $_;
-		!poll_until(sub { gone($pid) }, $SOON)
+		!poll_until(sub { gone($pid) })
 	} @pids;
 	last if @stuck;
 }

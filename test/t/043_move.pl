@@ -146,8 +146,7 @@ sub check_move
 			poll_until(
 				sub {
 					$s->finished || group_blocks($from) - $first >= $n - $left;
-				},
-				10);
+				});
 			ok(!$s->finished, "$name: it runs");
 			my $start = time;
 			move($s, $to);
@@ -214,8 +213,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 				$dt->sql("SELECT count(*) FROM dirty_throttle_groups
 					WHERE group_name ~ '^fast'
 					  AND (debt_kb > 0 OR paused_processes > 0)") == 0;
-			},
-			20),
+			}),
 		"$name, to and fro: all is paid");
 	is( $dt->sql("SELECT sum(active_processes) FROM dirty_throttle_groups"),
 		1, "$name, to and fro: it is one member");
@@ -277,7 +275,7 @@ foreach my $i (0 .. $#cases)
 	ok($fast[$i], "$name in no group: nothing limits it");
 	move($outsider, $group);
 	is(place($outsider), "$group, moved", "$name in no group: is moved at once");
-	ok($dt->wait_paused($outsider, 'in flight', 1),
+	ok($dt->wait_paused($outsider, 'in flight'),
 		"$name in no group: and pauses");
 }
 sleep 0.2;
@@ -327,8 +325,7 @@ foreach my $i (0 .. $#cases)
 		sub {
 			$dt->sql('SELECT count(*) FROM pg_stat_progress_copy
 				WHERE tuples_processed = 500') eq '1';
-		},
-		5);
+		});
 	move($outsider, 'slow');
 	is(place($outsider), 'slow, moved', 'COPY in no group: is moved at once');
 	is($outsider->wait->{sqlstate}, undef, 'COPY in no group: no error');
@@ -428,8 +425,7 @@ diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
 				$row->{group_name} eq 'sleepy_too'
 				  && defined $row->{paused_since}
 				  && $row->{blocks_dirtied} > 0;
-			},
-			5),
+			}),
 		'moved from limit to limit: it goes on, and sleeps there');
 	is($dt->group_row('sleepy')->{paused_processes},
 		0, 'moved from limit to limit: nobody pauses in the old group');
@@ -453,7 +449,7 @@ diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
 	my ($end, $after) = (time, $dt->group_row('sleepy')->{debt_kb});
 	between(100 * ($before - $after) / ($end - $start) / $repaid,
 		85, 115, 'the old group repays: % of the limit');
-	ok( poll_until(sub { $dt->group_row('sleepy')->{debt_kb} == 0 }, 5),
+	ok( poll_until(sub { $dt->group_row('sleepy')->{debt_kb} == 0 }),
 		'to the end');
 	$sleeper->quit;
 }
@@ -547,7 +543,7 @@ $dt->sql('SELECT pg_reload_conf()');
 	my $member = $dt->session;
 
 	# which sees the reload when it does something, if it is older
-	poll_until(sub { $member->query('SELECT 1'); place($member) eq 'free' }, 5);
+	poll_until(sub { $member->query('SELECT 1'); place($member) eq 'free' });
 	check_place("the server's default", $member, 'free');
 	move($member, 'fast');
 	foreach my $to ('free', 'slow')
@@ -725,8 +721,7 @@ ok( poll_until(
 		sub {
 			$worker = $dt->sql("SELECT pid FROM pg_stat_activity
 				WHERE backend_type = 'parallel worker' LIMIT 1");
-		},
-		5),
+		}),
 	'a parallel worker');
 check_error('a parallel worker', $me, $worker, "'free'", '55000');
 is(place($s), 'slow', 'a parallel worker: its leader is not moved');
@@ -810,8 +805,7 @@ ok( poll_until(
 			$dt->sql("SELECT count(*) FROM pg_stat_activity
 				WHERE application_name IN ('race', '')
 				  AND backend_type = 'client backend'") == 0;
-		},
-		10),
+		}),
 	'all have gone');
 foreach my $group ('race_a', 'race_b')
 {

@@ -336,8 +336,7 @@ sub waits_for_lock
 		sub {
 			$dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = '
 				  . $session->pid);
-		},
-		10);
+		});
 }
 
 # Every query runs before anything has happened, and has a column for each

@@ -80,7 +80,7 @@ sub owe
 
 sub wait_until_paused
 {
-	ok( poll_until(sub { $dt->sql("SELECT count(*) $app_row") == 1 }, 5),
+	ok( poll_until(sub { $dt->sql("SELECT count(*) $app_row") == 1 }),
 		"$_[0]: it pauses");
 }
 

@@ -392,7 +392,7 @@ sub check_pauses
 					sub {
 						$dt->sql("SELECT count(*) FROM pg_wait_sampling_profile
 							WHERE pid = $pid AND event_type = 'Extension'") > 0;
-					}, 5),
+					}),
 				"$order: $kind: pg_wait_sampling sees the pause");
 		}
 		between($dt->cancel_ms($s), 0, 1000, "$order: $kind: ms to cancel it");

@@ -135,7 +135,7 @@ cmp_ok($dt->wal_kb('ignoring', 1), '>', 2000, 'KB/s of the group that ignores it
 $dt->sql("SELECT set_group_wal_limit('limited', 20)");
 is(limit_of('limited'), 20, 'a limit below the floor stays in force');
 $dt->sql("SELECT set_group_wal_limit('limited', 50000)");
-ok(poll_until(sub { limit_of('limited') == 200 }, 5), 'a high one is lowered by pressure');
+ok(poll_until(sub { limit_of('limited') == 200 }), 'a high one is lowered by pressure');
 $dt->sql("SELECT set_group_floor('limited', 400)");
 is(limit_of('limited'), 400, 'and so is it to a new floor');
 
@@ -151,8 +151,7 @@ cmp_ok($row->{observed_pauses}, '>', $observed->{observed_pauses},
 is($row->{pauses}, 0, 'and none is made');
 
 ok( poll_until(
-		sub { $dt->log_lines($mark, 'LOG:  resource group "batch" is slowed down to its floor') },
-		20),
+		sub { $dt->log_lines($mark, 'LOG:  resource group "batch" is slowed down to its floor') }),
 	'the log says who is at the floor');
 
 # --------------------------------------------------------------- it goes on
@@ -184,7 +183,7 @@ ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
 $mark = $dt->log_mark;
 $standby->disconnect;
 $node->stop('immediate');
-ok( poll_until(sub { limit_of('batch') == 0 && limit_of('limited') == 50000 }, 20),
+ok( poll_until(sub { limit_of('batch') == 0 && limit_of('limited') == 50000 }),
 	'a standby that is gone is no pressure');
 is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
 	1, 'one line in the log');

@@ -119,7 +119,7 @@ write_file("$tmp/unreadable/meminfo.errno", EACCES);
 # the slot is dropped
 my $slot_mark = $primary->log_mark;
 $primary->sql("SELECT pg_drop_replication_slot('retains')");
-ok( $primary->wait_group('slot', sub { $_[0]->{effective_wal_limit} == 10000 }, 15),
+ok( $primary->wait_group('slot', sub { $_[0]->{effective_wal_limit} == 10000 }),
 	'the slot is dropped: the fixed limit');
 between(time - $start, 0, 12, 'seconds that this takes');
 is($primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows nobody down'),
@@ -239,7 +239,7 @@ is( $dt{unreadable}->log_lines(
 	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} < 10000 }),
 		'the group is limited again');
 	dirty_mb('ended', 0);
-	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} == 10000 }, 60),
+	ok($dt->wait_group('batch', sub { $_[0]->{effective_dirty_limit} == 10000 }),
 		'until there is no pressure any more');
 }
 
@@ -247,17 +247,16 @@ is( $dt{unreadable}->log_lines(
 
 at_second(42);
 # the last value of the standby may have come some seconds later
-ok(poll_until(sub { states() eq 'absent absent absent' }, 15), 'the values are too old');
+ok(poll_until(sub { states() eq 'absent absent absent' }), 'the values are too old');
 # the sampler sees that at its next step
 ok( poll_until(
 		sub {
 			join(' ', $primary->group_row('batch')->{effective_wal_limit},
 				map { limit_of($dt{$_}) } qw(unreadable stopped)) eq '10000 10000 10000';
-		},
-		5),
+		}),
 	'the groups have their fixed limits');
 my $slows_nobody = 'LOG:  signal "replica_lag" slows nobody down';
-poll_until(sub { $primary->log_lines($mark{primary}, $slows_nobody) > 0 }, 5);
+poll_until(sub { $primary->log_lines($mark{primary}, $slows_nobody) > 0 });
 is($primary->log_lines($mark{primary}, $slows_nobody), 1, 'the standby: one line in the log');
 is( $dt{unreadable}->log_lines(
 		$mark{unreadable}, 'LOG:  (could not measure )?signal "kernel_dirty"'),

@@ -129,13 +129,13 @@ sub bury
 # still in use, as text, which is empty when all is well.
 sub left_over
 {
-	my ($self, $timeout) = @_;
+	my ($self) = @_;
 	my $query =
 		q{SELECT coalesce(string_agg(g::text, ' '), '')
 		  FROM dirty_throttle_groups g
 		  WHERE active_processes <> 0 OR paused_processes <> 0 OR debt_kb <> 0};
 
-	poll_until(sub { $self->sql($query) eq '' }, $timeout // 10);
+	poll_until(sub { $self->sql($query) eq '' });
 	return $self->sql($query);
 }
 

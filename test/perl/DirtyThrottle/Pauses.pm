@@ -197,7 +197,7 @@ sub put
 		$dt->sql("SELECT suspend_group('$group')") if $kind->{by} eq 'soft';
 		$s->send($sql);
 	}
-	my $paused = $dt->wait_paused($s, $kind->{where}, 3);
+	my $paused = $dt->wait_paused($s, $kind->{where});
 	fail("$kind->{name}: it pauses") unless $paused;
 	# it may serve an interrupt just now
 	$self->{place}{ $s->pid } = $self->place($s) =~ s/^runs/pauses/r;
@@ -256,8 +256,7 @@ sub check_stays
 		sub {
 			$place = $self->place($s);
 			return $place =~ /^pauses/;
-		},
-		10);
+		});
 	is($place, $self->{place}{ $s->pid }, "$name: $kind->{name}: it pauses on");
 	return $place eq $self->{place}{ $s->pid };
 }

@@ -93,7 +93,7 @@ sub stop_jobs
 		diag $self->sql("SELECT state, wait_event_type, wait_event, s.*
 			FROM pg_stat_activity LEFT JOIN dirty_throttle_sessions s USING (pid)
 			WHERE pid = $pid")
-		  unless $session->finished(60);
+		  unless $session->finished($DirtyThrottle::TIMEOUT);
 		$session->wait;
 		$session->quit;
 	}

@@ -16,7 +16,7 @@ use warnings;
 use DirtyThrottle::Wire;
 use Time::HiRes qw(time);
 
-our $TIMEOUT = 120;    # seconds, for what does not end
+our $TIMEOUT = 180;    # seconds, for what does not end
 
 # Connects.  The node is anything with a host and a port; options are those of
 # DirtyThrottle::session.

@@ -84,7 +84,7 @@ sub arrival
 	my $start = time;
 	my $expected = $from->stamp;
 
-	poll_until(sub { $self->stamp eq $expected }, $timeout // 40)
+	poll_until(sub { $self->stamp eq $expected }, $timeout)
 	  or return undef;
 	return undef if $self->ddl ne $from->ddl;
 	return time - $start;
@@ -95,7 +95,7 @@ sub wait_status
 {
 	my ($self, $status, $timeout) = @_;
 
-	poll_until(sub { $self->following->{status} eq $status }, $timeout // 40);
+	poll_until(sub { $self->following->{status} eq $status }, $timeout);
 	return $self->following->{status};
 }
 

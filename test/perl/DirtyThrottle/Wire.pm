@@ -26,7 +26,7 @@ use IO::Socket::UNIX;
 use Socket qw(SHUT_RDWR SOCK_STREAM);
 use Time::HiRes qw(time);
 
-our $TIMEOUT = 60;    # for one message, seconds
+our $TIMEOUT = 180;    # for one message, seconds
 
 use constant {
 	PROTOCOL_3     => 196608,
