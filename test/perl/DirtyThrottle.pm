@@ -416,7 +416,10 @@ sub check_limit
 	my $kb = ($after->{$used} - $before->{$used}) *
 	  ($opt{wal} ? 0.001 : $self->block_kb);
 	my $ms = $after->{paused_time} - $before->{paused_time};
-	my $granted = DirtyThrottle::Books::grantable(
+	# what a member has used before it notices a new limit is not owed
+	my $unnoticed =
+	  defined $opt{limit} ? ($opt{unnoticed} // 8) * $members * $self->block_kb : 0;
+	my $granted = $unnoticed + DirtyThrottle::Books::grantable(
 		kb => $after->{$limit},
 		burst_ms => $after->{burst},
 		new => defined $opt{limit},

@@ -2,7 +2,6 @@
 # the sessions they belong to.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

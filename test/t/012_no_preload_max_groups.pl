@@ -2,7 +2,6 @@
 # another group.
 #
 # expect-in-log: WARNING:  [0-9]+ is outside the valid range for parameter "dirty_throttle.max_groups"
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

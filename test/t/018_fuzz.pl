@@ -10,7 +10,6 @@
 # expect-in-log: WARNING:  there is (no|already a) transaction in progress
 # expect-in-log: WARNING:  SET LOCAL can only be used in transaction blocks
 # expect-in-log: DETAIL:  child process was terminated by signal 2
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

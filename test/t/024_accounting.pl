@@ -16,7 +16,6 @@
 # charge is the larger one.
 #
 # takes-about: 20 s
-# not-timed
 
 use strict;
 use warnings;

@@ -7,7 +7,6 @@
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # takes-about: 37 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

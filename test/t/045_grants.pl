@@ -7,7 +7,6 @@
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
 # expect-in-log: WARNING:  could not remove grants to a dropped role from file
 # takes-about: 10 s
-# not-timed
 
 use strict;
 use warnings;

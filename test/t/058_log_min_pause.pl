@@ -4,7 +4,6 @@
 # views, to the microsecond.
 #
 # takes-about: 28 s
-# not-timed
 
 use strict;
 use warnings;

@@ -11,7 +11,6 @@
 #	<!-- before the examples: SQL -->	runs before the blocks of the file
 #
 # takes-about: 12 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

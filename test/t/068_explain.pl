@@ -2,7 +2,6 @@
 # paused, as the views count it, in each format; from release 18 on.  Before
 # that the option does not exist, with the library or without.
 #
-# not-timed
 
 use strict;
 use warnings;
