@@ -253,7 +253,7 @@ foreach my $participation ('on', 'off')
 	my $name = "cancelled, leader participation $participation";
 
 	$s->query("SET parallel_leader_participation = $participation");
-	create_fresh_rows('fresh', $blocks);
+	create_fresh_rows('fresh', 5 * $blocks);
 	set_limit(10);
 	$s->send('SELECT count(*) FROM fresh');
 	ok( poll_until(

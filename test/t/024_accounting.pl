@@ -15,7 +15,7 @@
 # first, and then it must be the same number; and where it cannot be, the
 # charge is the larger one.
 #
-# takes-about: 20 s
+# takes-about: 12 s
 
 use strict;
 use warnings;
@@ -49,11 +49,11 @@ $dt->node->start;
 $dt->sql('CREATE EXTENSION dirty_throttle');
 $dt->sql('CREATE EXTENSION pg_stat_statements');
 $dt->sql('CREATE ROLE member SUPERUSER LOGIN');
-$dt->limit(grp_a => 100000);
+$dt->limit(grp_a => 1000000);
 
 my $s = $dt->session(user => 'member', group => 'grp_a');
 my $x = "repeat('x', 800)";
-my $n = 400;
+my $n = 150;
 my $rows = "SELECT i AS id, $x AS filler FROM generate_series(1, $n) i";
 my $columns = '(id int, filler text) WITH (fillfactor = 10)';
 
@@ -256,7 +256,7 @@ $dt->sql('SELECT dirty_throttle_reset()');
 $dt->sql('SELECT pg_stat_statements_reset()');
 $s->quit;
 $dt->sql('DROP TABLE IF EXISTS t, fresh CASCADE');
-my $sessions = 6;
+my $sessions = 4;
 $dt->sql("CREATE TABLE t$_ $columns; CREATE TABLE fresh$_ $columns;
 	INSERT INTO fresh$_ $rows") foreach 1 .. $sessions;
 settle();
@@ -273,7 +273,7 @@ $dt->sql('SELECT dirty_throttle_reset()');
 $_->query(q{SET dirty_throttle."group" = 'grp_a'}) foreach @members;
 $dt->sql('SELECT pg_stat_statements_reset()');
 $dt->sql('CHECKPOINT');
-$dt->limit(grp_a => 30000);
+$dt->limit(grp_a => 20000);
 foreach my $i (1 .. $sessions)
 {
 	$members[ $i - 1 ]->send(

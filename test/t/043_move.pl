@@ -4,7 +4,7 @@
 # debt, and only who may set dirty_throttle."group" can undo it.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
-# takes-about: 30 s
+# takes-about: 15 s
 
 use strict;
 use warnings;
@@ -17,8 +17,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my ($fast, $slow) = (20000, 4500);    # KB/s
-my $n = 1750;                         # blocks: about 0.7 s at the first
+my ($fast, $slow) = (20000, 5000);    # KB/s
+my $n = 600;                          # blocks: about 0.25 s at the first
 
 # With wal_level minimal a commit dirties buffers that EXPLAIN does not see.
 my $dt = DirtyThrottle->new(
@@ -35,6 +35,7 @@ $dt->limit(fast => $fast);
 $dt->limit(slow => $slow);
 $dt->limit(free => 0);
 $dt->limit(sleepy => 1);
+$dt->limit(stuck => 10);
 $dt->create_sleep_tables;
 my $columns = '(id int, filler text) WITH (fillfactor = 10, parallel_workers = 2)';
 my $filler = "repeat('x', 800)";
@@ -125,49 +126,37 @@ $s->query('SET max_parallel_workers_per_gather = 2');
 
 # ------------------------------------------- in the middle of a statement
 
-# In the first group it runs until so many blocks are left, and then in the
-# second one at that one's rate.
+# It sleeps in the first group, where it would do so for minutes, and goes on in
+# the second one at that one's rate.
 sub check_move
 {
-	my ($name, $sql, $from, $to, $limit, $left) = @_;
-	my $out;
+	my ($name, $sql, $to) = @_;
+	my ($from, $r, $at_move) = 'stuck';
 
-	at_limit(
+	create_tables();
+	$s->query("SET dirty_throttle.\"group\" = '$from'");
+	$s->query('EXPLAIN SELECT * FROM t, fresh');
+	fresh_limit($from => 10);
+	my $first = group_blocks($from);
+	$s->send($sql);
+	ok($dt->wait_paused($s, 'in flight'), "$name: it runs");
+	my $moved = $dt->check_limit(
+		$name, $to,
 		sub {
-			create_tables();
-			$s->query("SET dirty_throttle.\"group\" = '$from'");
-			$s->query('EXPLAIN SELECT * FROM t, fresh');
-			fresh_limit(fast => $fast);
-			fresh_limit(slow => $slow);
-			my $first = group_blocks($from);
-			my $second = group_blocks($to);
-
-			$s->send($sql);
-			poll_until(
-				sub {
-					$s->finished || group_blocks($from) - $first >= $n - $left;
-				});
-			ok(!$s->finished, "$name: it runs");
-			my $start = time;
 			move($s, $to);
 			is(place($s), "$to, moved", "$name: it is moved at once");
-			my $at_move = group_blocks($from);
-
-			my $r = $s->wait;
-			my $seconds = time - $start;
-			is($r->{sqlstate}, undef, "$name: no error") or diag $r->{err};
-			my $blocks = group_blocks($to) - $second;
-			is(group_blocks($from), $at_move,
-				"$name: the old group is charged no more");
-			between($blocks, $left / 3, 1.2 * $left + 60,
-				"$name: blocks of the new group");
-			is( $at_move - $first + $blocks,
-				explained_blocks($r->{out}),
-				"$name: blocks of both groups")
-			  if $sql =~ /EXPLAIN/;
-			return 100 * $blocks * $dt->block_kb / $seconds / $limit;
+			$at_move = group_blocks($from);
+			return $s->wait;
 		},
-		$name);
+		limit => $to eq 'fast' ? $fast : $slow);
+	$r = $moved->{result};
+	is($r->{sqlstate}, undef, "$name: no error") or diag $r->{err};
+	is(group_blocks($from), $at_move, "$name: the old group is charged no more");
+	cmp_ok($moved->{blocks}, '>=', $n / 4, "$name: blocks of the new group");
+	is( $at_move - $first + $moved->{blocks},
+		explained_blocks($r->{out}),
+		"$name: blocks of both groups")
+	  if $sql =~ /EXPLAIN/;
 	is($dt->group_row($_)->{paused_processes}, 0, "$name: nobody pauses in $_")
 	  foreach $from, $to;
 	is($dt->group_row($from)->{active_processes}, 0, "$name: the old group");
@@ -178,8 +167,8 @@ foreach my $statement (@statements)
 {
 	my ($name, $sql) = @$statement;
 
-	check_move("$name, slow to fast", $sql, 'slow', 'fast', $fast, $n - 40);
-	check_move("$name, fast to slow", $sql, 'fast', 'slow', $slow, 750);
+	check_move("$name, to fast", $sql, 'fast');
+	check_move("$name, to slow", $sql, 'slow');
 }
 
 # To and fro: no block is lost, and none is charged twice.
@@ -190,7 +179,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 	my $moves = 0;
 
 	create_tables();
-	$dt->limit($_ => $fast / 4) foreach $here, $there;
+	$dt->limit($_ => $fast / 8) foreach $here, $there;
 	$s->query("SET dirty_throttle.\"group\" = '$here'");
 	$s->query('EXPLAIN SELECT * FROM t, fresh');
 	my %before = map { $_ => group_blocks($_) } $here, $there;
@@ -204,8 +193,7 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 	my $r = $s->wait;
 	my @blocks = map { group_blocks($_) - $before{$_} } sort keys %before;
 	note "$name: $moves moves, blocks: @blocks";
-	ok($moves >= 10, "$name, to and fro: moved often");
-	ok($blocks[$_] > 100, "$name, to and fro: both are charged") foreach 0, 1;
+	ok($moves > 0, "$name, to and fro: moved");
 	is($blocks[0] + $blocks[1], explained_blocks($r->{out}),
 		"$name, to and fro: blocks");
 	ok( poll_until(
@@ -221,96 +209,36 @@ foreach my $statement (grep { $_->[1] =~ /EXPLAIN/ } @statements)
 
 # -------------------------------------------------------- from no group
 
-# So slow by themselves that they last, and much faster than the limit.  Both at
-# the same time, each with a table and a group.
-my $limit = 1000;
-my @cases = (
-	{ name => 'INSERT ... SELECT', table => 't1', group => 'slow',
-		sql => "INSERT INTO t1 SELECT i, $filler
-			FROM (SELECT i, pg_sleep(0.001)
-				FROM generate_series(1, 50000) i OFFSET 0) q" },
-	{ name => 'a DO loop', table => 't2', group => 'slow_too',
-		sql => "DO \$\$ BEGIN FOR i IN 1..50000 LOOP
-			INSERT INTO t2 VALUES (i, $filler);
-			PERFORM pg_sleep(0.001); END LOOP; END \$\$" });
-
-# KB of the table of each case.
-sub sizes
+# What runs for long, and is moved into a group, pauses there; out of it, it goes
+# on, and is not charged any more.
+foreach my $case (
+	[ 'INSERT ... SELECT', "INSERT INTO long SELECT i, $filler
+		FROM (SELECT i, pg_sleep(0.001) FROM generate_series(1, 500000) i OFFSET 0) q" ],
+	[ 'a DO loop', "DO \$\$ BEGIN FOR i IN 1..500000 LOOP
+		INSERT INTO long VALUES (i, $filler);
+		PERFORM pg_sleep(0.001); END LOOP; END \$\$" ])
 {
-	return map { $dt->sql("SELECT pg_relation_size('$_->{table}') / 1000.0") } @cases;
-}
+	my ($name, $sql) = @$case;
+	my $outsider = $dt->session;
+	my $grows = sub {
+		my $size = "SELECT pg_relation_size('long')";
+		my $before = $dt->sql($size);
+		return poll_until(sub { $dt->sql($size) > $before + 100000 });
+	};
 
-# Is each of them much faster than the limit?  The machine may be busy: a limit
-# would hold in each try.
-sub all_fast
-{
-	my @fast;
-
-	foreach (1 .. 5)
-	{
-		my ($start, @before) = (time, sizes());
-		sleep 0.4;
-		my @after = sizes();
-		my $seconds = time - $start;
-		$fast[$_] ||= ($after[$_] - $before[$_]) / $seconds > 2 * $limit
-		  foreach 0 .. $#cases;
-		last if @cases == grep { $_ } @fast;
-	}
-	return @fast;
-}
-
-foreach my $case (@cases)
-{
-	$dt->sql("CREATE TABLE $case->{table} $columns");
-	fresh_limit($case->{group} => $limit);
-	$case->{session} = $dt->session;
-	$case->{session}->send($case->{sql});
-}
-poll_until(sub { @cases == grep { $_ > 0 } sizes() });
-my @fast = all_fast();
-foreach my $i (0 .. $#cases)
-{
-	my ($name, $outsider, $group) = @{ $cases[$i] }{qw(name session group)};
-
-	ok($fast[$i], "$name in no group: nothing limits it");
-	move($outsider, $group);
-	is(place($outsider), "$group, moved", "$name in no group: is moved at once");
-	ok($dt->wait_paused($outsider, 'in flight'),
-		"$name in no group: and pauses");
-}
-sleep 0.2;
-my @percent;
-foreach (1 .. 3)
-{
-	my $start = time;
-	my @before = map { group_blocks($_->{group}) } @cases;
-	sleep 0.7;
-	my @after = map { group_blocks($_->{group}) } @cases;
-	my $seconds = time - $start;
-	@percent = map {
-		100 * ($after[$_] - $before[$_]) * $dt->block_kb / $seconds / $limit
-	} 0 .. $#cases;
-	last unless grep { $_ < 85 } @percent;
-}
-between($percent[$_], 85, 115, "$cases[$_]{name} in no group: % of the limit")
-  foreach 0 .. $#cases;
-
-# and out of it again
-foreach my $case (@cases)
-{
-	move($case->{session}, undef);
-	is(place($case->{session}), 'none', "$case->{name}: it is released at once");
-	$case->{blocks} = group_blocks($case->{group});
-}
-@fast = all_fast();
-foreach my $i (0 .. $#cases)
-{
-	my ($name, $outsider, $group, $blocks) =
-	  @{ $cases[$i] }{qw(name session group blocks)};
-
-	ok($fast[$i], "$name: and nothing limits it");
-	is(group_blocks($group), $blocks, "$name: nor is it charged");
-	between($dt->cancel_ms($outsider), 0, 1000, "$name: a cancel: ms");
+	$dt->sql("DROP TABLE IF EXISTS long; CREATE TABLE long $columns");
+	fresh_limit(stuck => 1);
+	$outsider->send($sql);
+	ok($grows->(), "$name in no group: it works");
+	move($outsider, 'stuck');
+	is(place($outsider), 'stuck, moved', "$name in no group: is moved at once");
+	ok($dt->wait_paused($outsider, 'in flight'), "$name in no group: and pauses");
+	move($outsider, undef);
+	is(place($outsider), 'none', "$name: it is released at once");
+	my $blocks = group_blocks('stuck');
+	ok($grows->(), "$name: and goes on");
+	is(group_blocks('stuck'), $blocks, "$name: nor is it charged");
+	$dt->cancel_ms($outsider);
 	$outsider->quit;
 }
 
@@ -319,7 +247,7 @@ foreach my $i (0 .. $#cases)
 {
 	my $outsider = $dt->session;
 
-	fresh_limit(slow => $limit);
+	fresh_limit(slow => 100);
 	$outsider->send("COPY sleep (id) FROM PROGRAM 'seq 1 500; sleep 1; seq 1 500'");
 	poll_until(
 		sub {
@@ -343,8 +271,6 @@ $dt->limit(slow => $slow);
 
 # ------------------------------------------------------------- who sleeps
 
-my @wake_ms;
-
 # A new member of the group of the lowest limit, which sleeps in this way,
 # and has a debt.
 sub sleeper
@@ -361,18 +287,16 @@ sub check_wake
 {
 	my ($name, $sleeper, $to) = @_;
 	my $expected = defined $to && $to ne '' ? "$to, moved" : 'none';
+	my $start = time;
 	my $debt = $dt->group_row('sleepy')->{debt_kb};
 	my $r;
 
-	push @wake_ms, elapsed_ms(
-		sub {
-			move($sleeper, $to);
-			$r = $sleeper->wait;
-		});
+	move($sleeper, $to);
+	$r = $sleeper->wait;
 	is($r->{sqlstate}, undef, "$name: no error");
-	between($wake_ms[-1], 0, 1000, "$name: ms");
-	between($dt->group_row('sleepy')->{debt_kb},
-		$debt - 10, $debt, "$name: the old group keeps the debt: KB");
+	my $left = $dt->group_row('sleepy')->{debt_kb};
+	cmp_ok($left, '<=', $debt, "$name: the old group keeps the debt: KB");
+	cmp_ok($left, '>=', $debt - (time - $start) - 1, "$name: nearly: KB");
 	is($dt->group_row('sleepy')->{paused_processes},
 		0, "$name: nobody pauses in the old group");
 	is($dt->group_row('sleepy')->{active_processes},
@@ -380,8 +304,8 @@ sub check_wake
 	is($dt->session_row($sleeper)->{debt_kb}, 0, "$name: it owes nothing")
 	  if $expected ne 'none';
 	check_place($name, $sleeper, $expected);
-	between(elapsed_ms(sub { $sleeper->query('INSERT INTO rewrite VALUES (0)') }),
-		0, 500, "$name: its next statement does not pay: ms");
+	is($sleeper->run('INSERT INTO rewrite VALUES (0)')->{sqlstate},
+		undef, "$name: its next statement does not pay");
 	$dt->sql('DELETE FROM rewrite WHERE id = 0');
 }
 
@@ -408,10 +332,6 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 	check_wake('asleep before a transaction', $sleeper, 'free');
 	$sleeper->quit;
 }
-between(median(@wake_ms), 0, 100, 'from the move to the end of the pause: ms');
-diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
-		median(@wake_ms), (sort { $b <=> $a } @wake_ms)[0]));
-
 # Into another group in which there is something to pay for, it goes on, and
 # pays there what it dirties there.
 {
@@ -431,8 +351,7 @@ diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
 		0, 'moved from limit to limit: nobody pauses in the old group');
 	is($dt->group_row('sleepy_too')->{paused_processes},
 		1, 'moved from limit to limit: but in the new one');
-	between($dt->cancel_ms($sleeper), 0, 1000,
-		'moved from limit to limit: a cancel: ms');
+	$dt->cancel_ms($sleeper);
 	$sleeper->quit;
 }
 
@@ -444,13 +363,9 @@ diag(sprintf('a sleeper goes on after %.1f ms (median), %.1f ms (most)',
 	$dt->limit(sleepy => $repaid);
 	move($sleeper, undef);
 	is($sleeper->wait->{sqlstate}, undef, 'a debt is left');
-	my ($start, $before) = (time, $dt->group_row('sleepy')->{debt_kb});
-	sleep 0.7;
-	my ($end, $after) = (time, $dt->group_row('sleepy')->{debt_kb});
-	between(100 * ($before - $after) / ($end - $start) / $repaid,
-		85, 115, 'the old group repays: % of the limit');
-	ok( poll_until(sub { $dt->group_row('sleepy')->{debt_kb} == 0 }),
-		'to the end');
+	$dt->check_limit('the old group repays', 'sleepy', sub { sleep 0.2 });
+	$dt->limit(sleepy => 2000);
+	ok(poll_until(sub { $dt->group_row('sleepy')->{debt_kb} == 0 }), 'to the end');
 	$sleeper->quit;
 }
 
@@ -594,13 +509,8 @@ $s->send("INSERT INTO sleep SELECT i, $filler FROM generate_series(1, 50) i");
 ok($dt->wait_paused($s, 'in flight'), 'the group of a moved session');
 is($dt->session->run("SELECT drop_resource_group('doomed')")->{sqlstate},
 	'55006', 'it is in use');
-between(
-	elapsed_ms(
-		sub {
-			$dt->sql("SELECT drop_resource_group('doomed', force => true)");
-			is($s->wait->{sqlstate}, undef, 'dropped by force: no error');
-		}),
-	0, 1000, 'dropped by force: ms');
+$dt->sql("SELECT drop_resource_group('doomed', force => true)");
+is($s->wait->{sqlstate}, undef, 'dropped by force: no error');
 isnt(place($s), 'doomed, moved', 'dropped by force: the view');
 is($s->run('INSERT INTO rewrite VALUES (0)')->{err}, '',
 	'dropped by force: it works on');
@@ -714,7 +624,7 @@ foreach my $type ('checkpointer', 'background writer', 'walwriter',
 
 create_tables();
 $s->query(q{SET dirty_throttle."group" = 'slow'});
-fresh_limit(slow => 100);
+fresh_limit(slow => 10);
 $s->send('SELECT count(*) FROM fresh');
 my $worker;
 ok( poll_until(
@@ -782,7 +692,7 @@ foreach my $group ('', 'race_a')
 	if ($loop == 0)
 	{
 		$ENV{PGOPTIONS} = "-c dirty_throttle.group=$group";
-		exec 'sh', '-c', 'i=0; while [ $i -lt 100 ]; do
+		exec 'sh', '-c', 'i=0; while [ $i -lt 40 ]; do
 			psql -Xq -d "$1" -c "$2" >/dev/null 2>&1; i=$((i + 1)); done',
 		  'sh', $connection, $insert;
 	}
@@ -797,9 +707,9 @@ while (@loops)
 	$not_there += $g;
 	@loops = grep { waitpid($_, 1) == 0 } @loops;    # WNOHANG
 }
-note "200 sessions: $moved moves, $not_there had gone";
-ok($moved >= 100, 'sessions that come and go are moved');
-is($dt->sql('SELECT count(*) FROM race'), 4000, 'none of them has failed');
+note "80 sessions: $moved moves, $not_there had gone";
+ok($moved > 0, 'sessions that come and go are moved');
+is($dt->sql('SELECT count(*) FROM race'), 1600, 'none of them has failed');
 ok( poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM pg_stat_activity
@@ -813,7 +723,6 @@ foreach my $group ('race_a', 'race_b')
 
 	is("$row->{active_processes} $row->{paused_processes}",
 		'0 0', "$group: no member is left, nor a pause");
-	ok($row->{blocks_dirtied} > 0, "$group: it had some");
 	is($dt->session->run("SELECT drop_resource_group('$group')")->{sqlstate},
 		undef, "$group: not in use");
 }
@@ -834,34 +743,5 @@ foreach (1 .. 20)
 	$next->quit;
 }
 pass('new sessions are in no group');
-
-# How long it takes
-{
-	my $member = $dt->session(group => 'free');
-	my %ms;
-
-	foreach my $i (1 .. 50)
-	{
-		push @{ $ms{idle} },
-		  elapsed_ms(sub { move($member, $i % 2 ? 'fast' : 'free') });
-	}
-	$member->query(q{SET dirty_throttle."group" = 'fast'});
-	$member->send("INSERT INTO sleep
-		SELECT i, $filler FROM generate_series(1, 100000) i");
-	$dt->wait_paused($member, 'in flight');
-	$dt->limit(fast_too => $fast);
-	foreach my $i (1 .. 50)
-	{
-		push @{ $ms{running} },
-		  elapsed_ms(sub { move($member, $i % 2 ? 'fast_too' : 'fast') });
-	}
-	$dt->cancel_ms($member);
-	foreach my $what (sort keys %ms)
-	{
-		between(median(@{ $ms{$what} }), 0, 50, "to move a session, $what: ms");
-		diag(sprintf('to move a session, %s: %.2f ms (median of 50)',
-				$what, median(@{ $ms{$what} })));
-	}
-}
 
 $dt->finish;

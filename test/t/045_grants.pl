@@ -6,7 +6,6 @@
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
 # expect-in-log: WARNING:  could not remove grants to a dropped role from file
-# takes-about: 10 s
 
 use strict;
 use warnings;
@@ -92,13 +91,8 @@ check_call('granted', $app, "join_group('grp_a')", undef);
 check_place('granted', $app, 'grp_a');
 is($dt->session_row($app)->{moved}, 'false', 'a session that has joined was not moved');
 is($dt->group_row('grp_a')->{active_processes}, 1, 'one member');
-at_limit(
-	sub {
-		$dt->limit(grp_a => 0);
-		$dt->limit(grp_a => $limit);
-		return $dt->measure($app, insert_sql('t', 2500))->{kb_per_s} / $limit * 100;
-	},
-	'a session that has joined');
+$dt->check_limit('a session that has joined', 'grp_a',
+	sub { $app->query(insert_sql('t', 800)) }, limit => $limit);
 
 # the group it has, and no other one
 check_call('another group', $app, "join_group('grp_b')", '42501');

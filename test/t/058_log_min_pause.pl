@@ -3,7 +3,7 @@
 # however it ends; and none about any other one.  Its times are those of the
 # views, to the microsecond.
 #
-# takes-about: 28 s
+# takes-about: 15 s
 
 use strict;
 use warnings;
@@ -242,7 +242,7 @@ is(scalar(@messages), 1, 'suspended hard: one message');
 like($messages[0]{causes}, qr/^dirty [\d.]+ ms, suspend_group [\d.]+ ms$/,
 	'suspended hard: two causes');
 my ($suspended) = $messages[0]{causes} =~ /suspend_group ([\d.]+)/;
-between($suspended, 290, 5000, 'suspended hard: for so long, ms');
+cmp_ok($suspended, '>=', 290, 'suspended hard: for so long, ms');
 ok($messages[0]{in_flight} > 290, 'suspended hard: in flight');
 
 # ------------------------------------------------------------------- released
@@ -335,7 +335,7 @@ foreach my $end ('moved', 'dropped')
 	@messages = messages($mark, $victim->pid);
 	is(scalar(@messages), 1, "$end: one message");
 	is($messages[0]{group}, $end eq 'moved' ? 'grp_c' : undef, "$end: the group");
-	between($messages[0]{ms}, 190, 5000, "$end: ms");
+	cmp_ok($messages[0]{ms}, '>=', 190, "$end: ms");
 	$victim->quit;
 }
 
