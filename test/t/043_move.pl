@@ -248,17 +248,20 @@ foreach my $case (
 	my $outsider = $dt->session;
 
 	fresh_limit(slow => 100);
-	$outsider->send("COPY sleep (id) FROM PROGRAM 'seq 1 500; sleep 1; seq 1 500'");
+	my $go_on = $dt->node->data_dir . '/go_on';
+	$outsider->send("COPY sleep (id) FROM PROGRAM 'seq 1 20000;
+		while [ ! -e $go_on ]; do sleep 0.05; done; seq 1 500'");
 	poll_until(
 		sub {
 			$dt->sql('SELECT count(*) FROM pg_stat_progress_copy
-				WHERE tuples_processed = 500') eq '1';
+				WHERE tuples_processed > 0') eq '1';
 		});
 	move($outsider, 'slow');
 	is(place($outsider), 'slow, moved', 'COPY in no group: is moved at once');
+	append_to_file($go_on, '');
 	is($outsider->wait->{sqlstate}, undef, 'COPY in no group: no error');
 	is($outsider->query('SELECT count(*) FROM sleep'),
-		1000, 'COPY in no group: all rows');
+		20500, 'COPY in no group: all rows');
 	check_place('COPY in no group', $outsider, 'slow, moved');
 	$outsider->send("INSERT INTO sleep
 		SELECT i, $filler FROM generate_series(1, 50000) i");
