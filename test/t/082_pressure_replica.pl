@@ -3,7 +3,7 @@
 # their floor while it stands still, and recover.  Others are left alone.  A
 # standby that has gone is no pressure.
 #
-# takes-about: 35 s
+# takes-about: 20 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ use DirtyThrottle;
 use DirtyThrottle::Pressure;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(sleep);
 
 my $dt = DirtyThrottle::Pressure->new('primary',
 	init => [ allows_streaming => 1 ]);
@@ -26,7 +26,7 @@ $dt->follow($_, 'replica_lag', '2s') foreach qw(batch limited observed debtor);
 $dt->follow('ignoring', 'replica_lag', '2s', 1);
 $dt->sql(
 	q{SELECT set_group_wal_limit('limited', 50000), set_group_floor('limited', 200),
-	         set_group_wal_limit('debtor', 5000), set_group_mode('observed', 'observe');
+	         set_group_wal_limit('debtor', 500), set_group_mode('observed', 'observe');
 	CREATE TABLE rewritten AS
 		SELECT i, repeat('x', 500) FROM generate_series(1, 40000) i});
 
@@ -78,11 +78,11 @@ $node->start;
 my $standby = DirtyThrottle::Life->over($node);
 ok( poll_until(sub { $dt->signal('replica_lag')->{state} eq 'fresh' }),
 	'a standby is streaming: the signal has a value');
-between($dt->signal('replica_lag')->{value}, 0, 1000,
-	'idle: ms that the standby is behind');
+ok(poll_until(sub { $dt->signal('replica_lag')->{value} < 1000 }),
+	'idle: the standby is not behind');
 is($dt->log_lines($mark, 'LOG:  signal "replica_lag" is measured again'),
 	1, 'one line in the log');
-is(join(' ', map { limit_of($_) } @all), '0 50000 0 0 5000',
+is(join(' ', map { limit_of($_) } @all), '0 50000 0 0 500',
 	'the limits in force are the fixed ones');
 is($dt->group_row('batch')->{pressure_signal}, 'replica_lag', 'what decides');
 is($dt->group_row('follows_nothing')->{pressure}, undef, 'a group that follows nothing');
@@ -101,7 +101,6 @@ cmp_ok($dt->group_row('debtor')->{wal_debt_kb},
 	'>', 10000, 'its debt is more than 10 MB');
 
 $standby->sql('SELECT pg_wal_replay_pause()');
-my $paused = time;
 
 $row = $dt->wait_group('batch',
 	sub { $_[0]->{effective_wal_limit} > 0 && $_[0]->{pressure} > 1 });
@@ -110,12 +109,11 @@ ok($dt->wait_group('limited', sub { $_[0]->{effective_wal_limit} == 200 }),
 	'a group with a limit comes down to its floor');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
 	'one without a limit, too');
-between(time - $paused, 0, 20, 'seconds that this takes');
 $row = $dt->group_row('batch');
 cmp_ok($row->{pressure}, '>', 1, "it shows the pressure, $row->{pressure}");
 is($row->{pressure_signal}, 'replica_lag', 'and by what');
 is($row->{effective_dirty_limit}, 0, 'only WAL is limited');
-ok( poll_until(sub { $dt->signal('replica_lag')->{value} > 10000 }),
+ok( poll_until(sub { $dt->signal('replica_lag')->{value} > 3000 }),
 	'the view shows how far the standby is behind');
 is(limit_of('ignoring'), 0, 'who ignores one standby is not limited');
 is($dt->group_row('ignoring')->{pressure}, undef, 'and under no pressure');
@@ -127,9 +125,12 @@ cmp_ok($row->{wal_debt_kb}, '<=', 30 * $row->{effective_wal_limit} + 1,
 	'to 30 s at the limit');
 
 # at the floor they still go on
-my $kb = $dt->wal_kb('limited', 3);
-between($kb, 150, 260, 'KB/s of a group whose floor is 200');
-cmp_ok($dt->wal_kb('ignoring', 1), '>', 2000, 'KB/s of the group that ignores it');
+$dt->check_limit('a group whose floor is 200', 'limited', sub { sleep 1.5 },
+	wal => 1);
+my $ignoring = $dt->group_row('ignoring');
+ok(poll_until(sub { $dt->group_row('ignoring')->{wal_bytes} > $ignoring->{wal_bytes} }),
+	'the group that ignores it goes on');
+is($ignoring->{pauses}, 0, 'and has never paused');
 
 # a lower fixed limit, and another floor, count at once
 $dt->sql("SELECT set_group_wal_limit('limited', 20)");
@@ -144,9 +145,11 @@ $row = $dt->group_row('observed');
 cmp_ok($row->{effective_wal_limit}, '<', 1000,
 	"mode observe: a limit is computed, $row->{effective_wal_limit}");
 my $observed = $dt->group_row('observed');
-sleep 1;
-$row = $dt->group_row('observed');
-cmp_ok($row->{observed_pauses}, '>', $observed->{observed_pauses},
+ok( poll_until(
+		sub {
+			$row = $dt->group_row('observed');
+			$row->{observed_pauses} > $observed->{observed_pauses};
+		}),
 	'pauses are counted');
 is($row->{pauses}, 0, 'and none is made');
 
