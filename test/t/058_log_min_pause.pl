@@ -122,7 +122,8 @@ sub logged
 	return wantarray ? @messages : $messages[0];
 }
 
-# There is one, about the group, for the cause, with most of the pause there.
+# There is one, about the group, for the cause, with most of the pause there, and
+# something at each of these places.
 sub check_one
 {
 	my ($name, $where, $cause, @messages) = @_;
@@ -133,11 +134,13 @@ sub check_one
 
 	is($m->{group}, 'grp_a', "$name: the group");
 	like($m->{causes}, qr/^$cause [\d.]+ ms$/, "$name: the cause");
-	foreach my $place (qw(before in_flight after))
+	my $there = 0;
+	foreach my $place (split /, /, $where)
 	{
-		ok(($m->{$place} > 50) == ($where =~ /$place/),
-			"$name: $place: $m->{$place} ms");
+		cmp_ok($m->{$place}, '>', 0, "$name: $place");
+		$there += $m->{$place};
 	}
+	cmp_ok($there, '>=', $m->{ms} / 2, "$name: most of it there");
 	is($m->{releases}, 0, "$name: not released");
 }
 
@@ -153,7 +156,7 @@ check_one('ROLLBACK', 'in_flight', 'dirty',
 fresh();
 my @messages = logged('COPY', "COPY t (id) FROM PROGRAM 'seq 1 3000'");
 is(scalar(@messages), 1, 'COPY: one message');
-cmp_ok($messages[0]{in_flight}, '>', 50, 'COPY: in flight');
+cmp_ok($messages[0]{in_flight}, '>', 0, 'COPY: in flight');
 fresh();
 
 $dt->set_conf($grace, '2s', $s);
@@ -258,7 +261,7 @@ is(scalar(@messages), 1, 'released: one message');
 is($messages[0]{releases}, 1, 'released: once');
 is($messages[0]{released_for}, $outsider->pid, 'released: for whom');
 cmp_ok($messages[0]{released_ms}, '>', 0, 'released: it has run without pausing');
-cmp_ok($messages[0]{after}, '>', 50, 'released: it has paid after it');
+cmp_ok($messages[0]{after}, '>', 0, 'released: it has paid after it');
 fresh();
 check_one('the next one', 'in_flight', 'dirty', logged('the next one', $big));
 
@@ -352,7 +355,7 @@ $victim->quit;
 
 fresh();
 my $paused = (logged('all', $big))[0]{ms};
-foreach my $case ([ '0', 1 ], [ '20s', 0 ], [ '-1', 0 ], [ '100ms', 1 ])
+foreach my $case ([ '0', 1 ], [ '20s', 0 ], [ '-1', 0 ], [ '1ms', 1 ])
 {
 	my ($value, $expected) = @$case;
 

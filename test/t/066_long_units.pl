@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $limit = 2000;    # KB/s: two calls a second
-my $seconds = 4;
+my $seconds = 2;
 my $dt = DirtyThrottle->new('units');
 my $unit_kb = 1000000 / 1024;
 my $idle = 0.05;     # s, after which a session's timer is not set any more
@@ -143,7 +143,7 @@ foreach my $n (0 .. $#cases)
 my $end = time + $seconds;
 my $cancels = 0;
 # on a busy machine it takes longer until there are enough cancels
-while (time < $end || ($cancels <= 5 && time < $end + 10))
+while (time < $end || ($cancels <= 5 && time < $end + $DirtyThrottle::TIMEOUT))
 {
 	$cancels += $dt->sql(
 		"SELECT count(pg_cancel_backend(pid)) FROM dirty_throttle_sessions()
