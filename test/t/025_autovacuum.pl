@@ -66,6 +66,8 @@ sub autovacuum
 		INSERT INTO $table
 			SELECT i, repeat('x', 800) FROM generate_series(1, $blocks) i;
 		DELETE FROM $table WHERE id % 2 = 0; CHECKPOINT");
+	# which autovacuum would hear of after ten seconds
+	$dt->sql('SELECT pg_stat_force_next_flush()');
 	$dt->sql("ALTER TABLE $table SET (autovacuum_enabled = on,
 		autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
 		autovacuum_analyze_threshold = 2000000)");
@@ -161,7 +163,8 @@ $dt->sql("CREATE TABLE c (id int, filler text)
 		WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1,
 			autovacuum_vacuum_scale_factor = 0);
 	INSERT INTO c SELECT i, repeat('x', 800) FROM generate_series(1, $blocks) i;
-	DELETE FROM c WHERE id % 2 = 0; CHECKPOINT");
+	DELETE FROM c WHERE id % 2 = 0; CHECKPOINT;
+	SELECT pg_stat_force_next_flush()");
 ok( poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM dirty_throttle_sessions s

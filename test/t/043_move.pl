@@ -247,7 +247,7 @@ foreach my $case (
 {
 	my $outsider = $dt->session;
 
-	fresh_limit(slow => 100);
+	fresh_limit(slow => 5000);
 	my $go_on = $dt->node->data_dir . '/go_on';
 	$outsider->send("COPY sleep (id) FROM PROGRAM 'seq 1 20000;
 		while [ ! -e $go_on ]; do sleep 0.05; done; seq 1 500'");
