@@ -296,7 +296,7 @@ set_limit(10);
 my $s2 = $dt->session(group => 'grp_a');
 $s2->query('SET max_parallel_workers_per_gather = 3');
 $s2->send('SELECT count(*) FROM fresh');
-$dt->wait_paused($s2);
+poll_until(sub { $dt->session_row($s2)->{blocks_dirtied} > 0 });
 $dt->terminate_ms($s2);
 ok( poll_until(
 		sub {
@@ -327,8 +327,9 @@ foreach my $change (
 
 	create_fresh_rows('fresh', $blocks);
 	set_limit(10);
+	my $before = charged();
 	$s->send('SELECT count(*) FROM fresh');
-	ok($dt->wait_paused($s, 'in flight'), "$name: a query of minutes is under way");
+	ok(poll_until(sub { charged() > $before }), "$name: a query of minutes is under way");
 	$code->();
 	is($s->wait->{out}, $blocks, "$name wakes leader and workers: the result");
 }
