@@ -35,7 +35,6 @@ $dt->limit(fast => $fast);
 $dt->limit(slow => $slow);
 $dt->limit(free => 0);
 $dt->limit(sleepy => 1);
-$dt->limit(stuck => 10);
 $dt->create_sleep_tables;
 my $columns = '(id int, filler text) WITH (fillfactor = 10, parallel_workers = 2)';
 my $filler = "repeat('x', 800)";
@@ -129,18 +128,29 @@ $s->query('SET max_parallel_workers_per_gather = 2');
 
 # ------------------------------------------- in the middle of a statement
 
+# A group in which nobody has left anything to pay.
+my $stuck = 0;
+
+sub stuck_group
+{
+	my $group = 'stuck_' . ++$stuck;
+
+	$dt->limit($group => 10);
+	return $group;
+}
+
 # It sleeps in the first group, where it would do so for minutes, and goes on in
 # the second one at that one's rate.
 sub check_move
 {
 	my ($name, $sql, $to) = @_;
-	my ($from, $r, $at_move) = 'stuck';
+	my ($r, $at_move);
+	my $from = stuck_group();
 
 	# parallel workers read a lot before they are asked to pause
 	create_tables($name =~ /parallel/ ? 4 * $n : $n);
 	$s->query("SET dirty_throttle.\"group\" = '$from'");
 	$s->query('EXPLAIN SELECT * FROM t, fresh');
-	fresh_limit($from => 10);
 	my $first = group_blocks($from);
 	$s->send($sql);
 	ok(poll_until(sub { group_blocks($from) > $first }), "$name: it runs");
@@ -231,17 +241,17 @@ foreach my $case (
 	};
 
 	$dt->sql("DROP TABLE IF EXISTS long; CREATE TABLE long $columns");
-	fresh_limit(stuck => 1);
+	my $group = stuck_group();
 	$outsider->send($sql);
 	ok($grows->(), "$name in no group: it works");
-	move($outsider, 'stuck');
-	is(place($outsider), 'stuck, moved', "$name in no group: is moved at once");
+	move($outsider, $group);
+	is(place($outsider), "$group, moved", "$name in no group: is moved at once");
 	ok($dt->wait_paused($outsider, 'in flight'), "$name in no group: and pauses");
 	move($outsider, undef);
 	is(place($outsider), 'none', "$name: it is released at once");
-	my $blocks = group_blocks('stuck');
+	my $blocks = group_blocks($group);
 	ok($grows->(), "$name: and goes on");
-	is(group_blocks('stuck'), $blocks, "$name: nor is it charged");
+	is(group_blocks($group), $blocks, "$name: nor is it charged");
 	$dt->cancel_ms($outsider);
 	$outsider->quit;
 }

@@ -20,7 +20,6 @@ use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
 use DirtyThrottle::Commands;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $n = $ENV{DT_ROWS} // 20000;    # rows
@@ -29,43 +28,71 @@ my $seconds = 0.4;                 # that a command takes at its limit
 my $dt = DirtyThrottle->new(
 	'commands',
 	init => [ allows_streaming => 'logical' ],
-	conf => $COMMANDS_CONF . 'dirty_throttle.log_min_pause = 0');
+	conf => $COMMANDS_CONF);
 
 $dt->sql("CREATE TABLESPACE place LOCATION ''");
 my $number = 0;
 
-# What is written to the WAL in one go is paid afterwards, so these are few.
-my $by_wal = qr/^(?:CREATE INDEX btree|ALTER TABLE SET TABLESPACE|COPY FROM a file|INSERT)/;
+# Workers of the server's own, and who is moved, have tests of their own.
+my @todo = grep { !$_->{worker} && !$_->{move} }
+  command_todo($dt, $n, $seconds, $ENV{DT_COMMANDS} // '.');
 
-foreach my $case (command_todo($dt, $n, $seconds, $ENV{DT_COMMANDS} // '.'))
+# A session in a group of its own, of that limit, and what is there before.
+sub set_up
 {
-	# workers of the server's own, and who is moved, have tests of their own
-	next if $case->{worker} || $case->{move};
-	next if $case->{by} eq 'wal' && $case->{name} !~ $by_wal;
-	my $name = "$case->{name}, $case->{by}";
+	my ($case) = @_;
 	my $table = 't' . ++$number;
-	my $of_its_own = sub { $_[0] =~ s/\btbl/$table/gr };
 
-	$dt->sql($of_its_own->($case->{setup})) if $case->{setup};
+	$case->{group} = $table;
+	$case->{command} = $case->{sql} =~ s/\btbl/$table/gr;
+	$dt->sql($case->{setup} =~ s/\btbl/$table/gr) if $case->{setup};
 	$dt->sql('CHECKPOINT');
 	$dt->limit($table => 0);
-	my $s = $dt->session(group => $table);
-	$s->query($case->{settings}) if $case->{settings};
-	my $mark = -s $dt->node->logfile;
+	$case->{session} = $dt->session(group => $table);
+	$case->{session}->query($case->{settings}) if $case->{settings};
+}
+
+sub clean_up
+{
+	my ($case) = @_;
+
+	$case->{session}->quit;
+	$dt->sql($case->{name} eq 'CREATE DATABASE'
+		? "DROP DATABASE $case->{group}"
+		: "DROP TABLE IF EXISTS $case->{group} CASCADE");
+}
+
+# It pays for what it uses.  By WAL some of them only, as that is the same code.
+my $by_wal = qr/^(?:CREATE INDEX btree|ALTER TABLE SET TABLESPACE|COPY FROM a file|INSERT)/;
+foreach my $case (grep { $_->{by} eq 'dirty' || $_->{name} =~ $by_wal } @todo)
+{
+	my $name = "$case->{name}, $case->{by}";
+
+	set_up($case);
 	my $r = $dt->check_limit(
-		$name, $table,
-		sub { $s->run($of_its_own->($case->{sql})) },
+		$name,
+		$case->{group},
+		sub { $case->{session}->run($case->{command}) },
 		limit => $case->{limit},
 		wal => $case->{by} eq 'wal',
 		unnoticed => 40);
 	is($r->{result}{sqlstate}, undef, "$name: no error");
 	cmp_ok($r->{kb}, '>=', 0.8 * $case->{least}, "$name: KB");
-	like(slurp_file($dt->node->logfile, $mark),
-		qr/in flight: (?!0\.000)/, "$name: pauses while it runs")
-	  if $case->{by} eq 'dirty' && ($case->{late} // 1) > 0;
-	$s->quit;
-	$dt->sql($case->{name} eq 'CREATE DATABASE'
-		? "DROP DATABASE $table"
-		: "DROP TABLE IF EXISTS $table CASCADE");
+	clean_up($case);
+}
+
+# It pauses while it runs, when it has done a tenth of what it has to do.  The rest
+# would take more than a minute.
+$dt->set_conf('dirty_throttle.transaction_grace', '10s');
+foreach my $case (grep { $_->{by} eq 'dirty' && ($_->{late} // 1) > 0 } @todo)
+{
+	set_up($case);
+	$dt->limit($case->{group} => $case->{least} / 100);
+	$case->{session}->send($case->{command});
+	ok($dt->wait_paused($case->{session}, 'in flight'),
+		"$case->{name}: pauses while it runs");
+	$dt->limit($case->{group} => 0);
+	is($case->{session}->wait->{sqlstate}, undef, "$case->{name}: no error");
+	clean_up($case);
 }
 $dt->finish;
