@@ -16,7 +16,7 @@
 # Debian or Ubuntu), and touch no existing server.
 
 MODULE_big = dirty_throttle
-OBJS = $(patsubst %.c,%.o,$(sort $(filter-out src/libpq/%,$(wildcard src/*.c src/*/*.c))))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 
 EXTENSION = dirty_throttle
@@ -35,12 +35,7 @@ PROVE_TESTS ?= test/t/*.pl
 override PG_CPPFLAGS += -Isrc
 PG_CFLAGS = -Wall -Wextra -Wmissing-prototypes -Wshadow -Wno-unused-parameter -Wno-sign-compare
 
-# The one part that needs libpq: a library of its own, which only the process
-# that asks the primary loads.
-LIBPQ_MODULE = src/libpq/dirty_throttle_libpq
-LIBPQ_LIBRARY = $(LIBPQ_MODULE)$(DLSUFFIX)
-
-EXTRA_CLEAN = tmp_check output_iso results $(LIBPQ_MODULE).o $(LIBPQ_LIBRARY)
+EXTRA_CLEAN = tmp_check output_iso results
 
 PG_CONFIG ?= pg_config
 
@@ -65,7 +60,7 @@ deb:
 else
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
-$(OBJS) $(OBJS:.o=.bc) $(LIBPQ_MODULE).o: $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
 
 # Within the library, calls need no detour by which another library could
 # replace a function.  From 16 on the server's own flags see to that.
@@ -77,17 +72,4 @@ endif
 version := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control)
 src/dirty_throttle.o src/dirty_throttle.bc: override CPPFLAGS += -DDT_VERSION='"$(version)"'
 src/dirty_throttle.o src/dirty_throttle.bc: $(EXTENSION).control
-
-all: $(LIBPQ_LIBRARY)
-$(LIBPQ_MODULE).o: override CPPFLAGS += -I$(libpq_srcdir)
-$(LIBPQ_LIBRARY): override LDFLAGS_SL += $(libpq)
-$(LIBPQ_LIBRARY): $(LIBPQ_MODULE).o
-
-install: install-libpq-module
-install-libpq-module: $(LIBPQ_LIBRARY) installdirs
-	$(INSTALL_SHLIB) $< '$(DESTDIR)$(pkglibdir)/$(notdir $<)'
-uninstall: uninstall-libpq-module
-uninstall-libpq-module:
-	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(LIBPQ_LIBRARY))'
-.PHONY: install-libpq-module uninstall-libpq-module
 endif

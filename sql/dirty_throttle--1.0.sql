@@ -11,7 +11,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION create_resource_group(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION create_resource_group(text, float8) IS
-'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes. It is an error if the group exists. The change is durable and not undone by ROLLBACK.';
+'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes. It is an error if the group exists. The change takes effect at COMMIT.';
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, kb_per_second float8)
 RETURNS void
@@ -19,7 +19,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_dirty_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
-'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit takes effect at once for all sessions of the group, is durable and not undone by ROLLBACK.';
+'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. At COMMIT the limit takes effect at once for all sessions of the group.';
 
 CREATE FUNCTION reset_group_dirty_limit(group_name text)
 RETURNS void
@@ -35,7 +35,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_wal_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
-'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. It takes effect at once for all sessions of the group, is durable and not undone by ROLLBACK.';
+'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. At COMMIT it takes effect at once for all sessions of the group.';
 
 CREATE FUNCTION reset_group_wal_limit(group_name text)
 RETURNS void
@@ -51,7 +51,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_burst(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_burst(text, float8) IS
-'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION set_group_mode(group_name text, mode text)
 RETURNS void
@@ -59,7 +59,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_mode(text, text) IS
-'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. It is an error if the group does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0)
 RETURNS void
@@ -67,7 +67,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_pressure(text, text, text, int4) IS
-'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag (bytes), checkpoint (no threshold), dirty_buffers (percent), kernel_dirty (bytes or percent) or io_pressure (percent). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. ignore is how many of the slowest standbys do not count for replica_lag. It is an error if the group does not exist, or if the signal is not available on this server. The change is durable and not undone by ROLLBACK.';
+'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag (bytes), checkpoint (no threshold), dirty_buffers (percent), kernel_dirty (bytes or percent) or io_pressure (percent). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. ignore is how many of the slowest standbys do not count for replica_lag. It is an error if the group does not exist, or if the signal is not available on this server. The change takes effect at COMMIT.';
 
 CREATE FUNCTION reset_group_pressure(group_name text, signal text)
 RETURNS void
@@ -83,7 +83,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_floor(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_floor(text, float8) IS
-'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. It is an error if the group does not exist. The change is durable and not undone by ROLLBACK.';
+'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. It is an error if the group does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -107,7 +107,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION grant_group_use(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION grant_group_use(text, text) IS
-'Allows a role, and roles that have its privileges, to put their own sessions into a resource group with join_group(). The grant is durable and not undone by ROLLBACK.';
+'Allows a role, and roles that have its privileges, to put their own sessions into a resource group with join_group(). The grant takes effect at COMMIT.';
 
 CREATE FUNCTION revoke_group_use(group_name text, role_name text)
 RETURNS void
@@ -168,14 +168,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION leave_joined_group() TO PUBLIC;
 COMMENT ON FUNCTION leave_joined_group() IS
 'Leaves the resource group that the current session has joined with join_group(). Works like RESET dirty_throttle."group": the settings of role and database apply again. It is an error if the session has not joined a group, or if set_session_group() has moved it.';
-
-CREATE FUNCTION dirty_throttle_ddl()
-RETURNS SETOF text
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION dirty_throttle_ddl() TO PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_ddl() IS
-'Returns the SQL statements that recreate all resource groups and grants, one per row, for pg_upgrade, other servers and version control.';
 
 CREATE FUNCTION suggest_group_limits(
     OUT group_name name,
@@ -431,42 +423,6 @@ GRANT SELECT ON dirty_throttle_grants TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_grants IS 'Roles that may join resource groups: one row per group and role, as granted with grant_group_use()';
 COMMENT ON COLUMN dirty_throttle_grants.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_grants.role_name IS 'Name of the role; sessions of roles that have its privileges may join the group, too';
-
-CREATE FUNCTION dirty_throttle_following(
-    OUT status text,
-    OUT source_host text,
-    OUT source_port int4,
-    OUT timeline int8,
-    OUT change int8,
-    OUT questions int8,
-    OUT last_success timestamptz,
-    OUT failing_since timestamptz,
-    OUT last_error text,
-    OUT pid int4
-)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION dirty_throttle_following() TO PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_following() IS
-'Returns the row of the view dirty_throttle_following.';
-
-CREATE VIEW dirty_throttle_following AS
-SELECT status, source_host, source_port, timeline, change, questions,
-       last_success, failing_since, last_error, pid
-FROM dirty_throttle_following();
-GRANT SELECT ON dirty_throttle_following TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_following IS 'How the resource groups of a standby follow those of its primary: one row; only members of pg_read_all_stats see source_host, source_port and last_error';
-COMMENT ON COLUMN dirty_throttle_following.status IS 'following, or why not: not a standby; off (dirty_throttle.follow_primary); no connection string; starting, until the first answer; failing, see last_error; no process, if it has exited or max_worker_processes is too small';
-COMMENT ON COLUMN dirty_throttle_following.source_host IS 'Host of the server that was asked last; NULL if none was';
-COMMENT ON COLUMN dirty_throttle_following.source_port IS 'Port of the server that was asked last; NULL if none was';
-COMMENT ON COLUMN dirty_throttle_following.timeline IS 'Timeline of the definitions of this server: those of a higher timeline, and on the same timeline those of a later change, replace others; 0 if they were changed on a standby that did not follow';
-COMMENT ON COLUMN dirty_throttle_following.change IS 'Number of the last change of the definitions of this server, which increases with each change: servers with the same timeline and change have the same groups and grants';
-COMMENT ON COLUMN dirty_throttle_following.questions IS 'Number of times that another server was asked since the process was started';
-COMMENT ON COLUMN dirty_throttle_following.last_success IS 'Time at which the definitions of the other server were last known to be in effect here; NULL if never since the process was started';
-COMMENT ON COLUMN dirty_throttle_following.failing_since IS 'Time of the first failure after that; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_following.last_error IS 'Message of the last failure; NULL if there is none since the process was started';
-COMMENT ON COLUMN dirty_throttle_following.pid IS 'Process ID of the background worker that asks; NULL if there is none';
 
 CREATE FUNCTION dirty_throttle_blocking(
     OUT waiting_pid int4,

@@ -8,10 +8,10 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "follow/follow.h"
 #include "miscadmin.h"
 #include "pace/hooks.h"
 #include "pressure/sampler.h"
+#include "registry/load.h"
 #include "sql/explain.h"
 #include "sql/guc.h"
 
@@ -37,6 +37,6 @@ _PG_init(void)
 	dt_guc_init();
 	dt_hooks_install();
 	dt_explain_init();
-	dt_follow_register();
+	dt_load_init();
 	dt_sampler_init();
 }

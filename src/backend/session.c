@@ -256,6 +256,9 @@ dt_check_group(char **newval, void **extra, GucSource source)
 
 	if (**newval != '\0' && can_look_up())
 	{
+		/* at a login nothing has done so yet */
+		if (source != PGC_S_FILE)
+			dt_load();
 		id = dt_group_lookup_id(*newval);
 		if (id == 0 && fail)
 		{

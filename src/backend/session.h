@@ -10,6 +10,7 @@
 
 #include "backend/debt.h"
 #include "miscadmin.h"
+#include "registry/load.h"
 #include "utils/guc.h"
 
 /* Why a process has to do something in the hooks though it is in no group. */
@@ -26,14 +27,14 @@ extern int	dt_session_state;
 extern DtMember *dt_session_slot;
 
 /*
- * May this session be in a group, want one, or owe to one?  A session for
- * which this is false does little more than this test in a hook.
+ * May this session be in a group, want one, or owe to one, or may definitions
+ * have changed?  A session for which this is false does little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)
 {
 	return unlikely(dt_session_state != 0 || dt_session_slot->group != NULL ||
-					dt_debt_any);
+					dt_debt_any || dt_load_may_be_due);
 }
 
 /* Parameters, and their check, assign and show hooks. */

@@ -12,8 +12,8 @@
  * whether emit_log still leads here, and sql/explain.c installs those of
  * EXPLAIN.  Other callbacks are registered where they are needed, as some of
  * them cost every transaction something: those for the end of a transaction in
- * pace_commit.c, session.c and grant.c, for the exit of a process in session.c,
- * and for a timeout in live.c.
+ * pace_commit.c, session.c and load.c, for the exit of a process in
+ * session.c, and for a timeout in live.c.
  *
  * For a session in no group a hook that is called for each statement looks at
  * a few variables and calls the next one; what members need is in functions
@@ -54,8 +54,8 @@
 #include "pace/hooks.h"
 #include "pace/pace.h"
 #include "parser/analyze.h"
+#include "registry/load.h"
 #include "registry/grant.h"
-#include "registry/group.h"
 #include "replication/logicalworker.h"
 #include "storage/ipc.h"
 #include "tcop/pquery.h"
@@ -92,8 +92,7 @@ dt_shmem_startup_hook(void)
 {
 	if (prev_shmem_startup)
 		prev_shmem_startup();
-	if (dt_shmem_startup())
-		dt_group_load_definitions();
+	dt_shmem_startup();
 	dt_pause_init();
 }
 
@@ -105,6 +104,7 @@ note_statement(bool is_command)
 {
 	bool		is_member;
 
+	dt_load();
 	dt_pace_commit_need(true);
 	is_member = dt_session_begin_statement();
 	if (is_member && dt_session_background_group() == NULL)
@@ -227,7 +227,7 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE)
-		dt_grant_object_accessed(access, classId, objectId);
+		dt_grant_object_accessed(access, classId, objectId, arg);
 	else if (function_begins())
 	{
 		begin_statement(false, false);

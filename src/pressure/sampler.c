@@ -241,7 +241,7 @@ find_followers(void)
 		int64		rate[DT_RESOURCES];
 		int64		used[DT_RESOURCES];
 
-		if (g->id == 0 || g->being_dropped || !dt_definition_follows_any(d))
+		if (g->id == 0 || !dt_definition_follows_any(d))
 			continue;
 		dt_group_lock(g);
 		for (r = 0; r < DT_RESOURCES; r++)

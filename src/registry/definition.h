@@ -4,8 +4,7 @@
  *		What is defined of a group: its limits, properties and thresholds.
  *
  * All that a definition consists of is in DtDefinition, in the units of the
- * comments there.  It is kept in the definitions file as it is in memory, and
- * zeroed where nothing is set.
+ * comments there, and zeroed where nothing is set.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,14 +17,14 @@
 /* Room for the reason why a signal is not to be had. */
 #define DT_REASON_SIZE	200
 
-/* The unit of a threshold.  These numbers are in the definitions file. */
+/* The unit of a threshold. */
 typedef enum DtUnit
 {
-	DT_UNIT_UNUSED = 0,			/* the group does not follow the signal */
-	DT_UNIT_NONE = 1,			/* it does, but the signal has no threshold */
-	DT_UNIT_US = 2,				/* microseconds */
-	DT_UNIT_BYTES = 3,
-	DT_UNIT_SHARE = 4			/* 1e-6 of the whole; written in percent */
+	DT_UNIT_UNUSED,				/* the group does not follow the signal */
+	DT_UNIT_NONE,				/* it does, but the signal has no threshold */
+	DT_UNIT_US,					/* microseconds */
+	DT_UNIT_BYTES,
+	DT_UNIT_SHARE				/* 1e-6 of the whole; written in percent */
 } DtUnit;
 
 /* At what value of a signal a group is under pressure. */
@@ -38,7 +37,7 @@ typedef struct DtThreshold
 
 typedef struct DtDefinition
 {
-	uint64		id;				/* the same on the standbys; see DtGroup.id */
+	int64		id;				/* by which a renamed group is known; 0: none */
 	char		name[NAMEDATALEN];	/* zero-padded */
 	int64		rate[DT_RESOURCES]; /* limits, bytes/s; 0 = no limit */
 	int64		burst_us;
@@ -48,11 +47,8 @@ typedef struct DtDefinition
 	DtThreshold threshold[DT_SIGNALS];
 } DtDefinition;
 
-/* Of a group that has just been created; without limits. */
-extern void dt_definition_init(DtDefinition *d, const char *name);
-
-/* What is out of range, for a message, palloc'd; NULL: nothing is. */
-extern const char *dt_definition_find_invalid(const DtDefinition *d);
+/* In text.c. */
+extern const char *dt_signal_name(DtSignal signal);
 
 /* Does the group follow this signal, or any? */
 static inline bool
@@ -61,22 +57,15 @@ dt_definition_follows(const DtDefinition *d, DtSignal signal)
 	return d->threshold[signal].unit != DT_UNIT_UNUSED;
 }
 
-extern bool dt_definition_follows_any(const DtDefinition *d);
+static inline bool
+dt_definition_follows_any(const DtDefinition *d)
+{
+	int			s;
 
-/* The name of a signal, and the signal of that name; ERROR when it is none. */
-extern const char *dt_signal_name(DtSignal signal);
-extern DtSignal dt_signal_of_name(const char *name);
-
-/* The unit of its values, in which engine/pressure.h has them. */
-extern DtUnit dt_signal_unit(DtSignal signal);
-
-/*
- * A threshold as users write it: a number with a unit; NULL for a signal that
- * has none.  ERROR when it does not fit the signal.  dt_threshold_text() is
- * the reverse: palloc'd, or NULL.
- */
-extern DtThreshold dt_threshold_parse(DtSignal signal, const char *value,
-									  int32 ignore);
-extern char *dt_threshold_text(const DtThreshold *threshold);
+	for (s = 0; s < DT_SIGNALS; s++)
+		if (dt_definition_follows(d, (DtSignal) s))
+			return true;
+	return false;
+}
 
 #endif							/* DT_DEFINITION_H */

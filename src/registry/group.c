@@ -3,18 +3,18 @@
  * group.c
  *		Creating, changing and dropping resource groups.
  *
- * Definitions change by the protocol of change.h: under the change lock,
- * durable first, then applied under the registry lock.  Suspending a group and
- * resetting its counters are not durable and need no change lock.
+ * Definitions change in the catalog, and are put in force when the change has
+ * committed; see load.c.  Suspending a group and resetting its counters
+ * concern shared memory only.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "registry/change.h"
-#include "registry/grant.h"
+#include "registry/definitions.h"
 #include "registry/group.h"
 #include "registry/member.h"
+#include "registry/text.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -111,7 +111,7 @@ forget_signals(DtGroup *g, int64 now)
 
 /*
  * Give a group the properties of its definition.  The caller holds the group's
- * lock, or is the postmaster at server start.
+ * lock, or nobody else knows of the group yet.
  */
 static void
 apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
@@ -192,12 +192,11 @@ dt_group_end_pressure(DtGroup *g, int64 now)
 }
 
 void
-dt_group_begin(DtGroup *g, const DtDefinition *d)
+dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 {
 	int64		now = dt_now_us();
 	int			r;
 
-	g->being_dropped = false;
 	g->observe = false;
 	g->suspended_since = 0;
 	g->suspended_hard = false;
@@ -214,7 +213,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d)
 	}
 	reset_stats(g, now, GetCurrentTimestamp());
 	apply_definition(g, d, now);
-	g->id = d->id;
+	g->id = id;
 }
 
 void
@@ -233,54 +232,6 @@ dt_group_end(DtGroup *g)
 {
 	dt_member_take_out_all(g);
 	g->id = 0;
-}
-
-/*
- * If more groups are defined than max_groups allows, the server does not start,
- * as with replication slots: to ignore the rest would lose their definitions
- * with the next change.
- */
-void
-dt_group_load_definitions(void)
-{
-	DtDefinitions d;
-	int			needed;
-	int			i;
-
-	dt_store_read(&d);
-	dt_shared->stamp = d.stamp;
-	needed = Max(d.n_groups,
-				 (d.n_grants + DT_GRANTS_PER_GROUP - 1) / DT_GRANTS_PER_GROUP);
-	if (needed > dt_shared->max_groups)
-		ereport(FATAL,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many resource groups or grants for dirty_throttle.max_groups = %d",
-						dt_shared->max_groups),
-				 errdetail("File \"%s\" defines %d resource groups and %d grants.",
-						   DT_STORE_FILE, d.n_groups, d.n_grants),
-				 errhint("Set dirty_throttle.max_groups to at least %d and start the server again.",
-						 needed)));
-	for (i = 0; i < d.n_groups; i++)
-		dt_group_begin(&dt_groups[i], &d.groups[i]);
-	for (i = 0; i < d.n_grants; i++)
-	{
-		DtGroup    *g = dt_group_find(d.grants[i].group_name);
-
-		dt_grants[i].group_id = g->id;
-		dt_grants[i].role = d.grants[i].role;
-		dt_grants[i].group = g - dt_groups;
-	}
-}
-
-static DtGroup *
-find_free(void)
-{
-	int			i;
-
-	for (i = 0; i < dt_shared->max_groups; i++)
-		if (dt_groups[i].id == 0)
-			return &dt_groups[i];
-	return NULL;
 }
 
 static void
@@ -306,69 +257,46 @@ set_property(DtDefinition *d, DtProperty property, int64 value)
 	}
 }
 
-/* A change of one definition that is being made. */
-typedef struct Change
+/*
+ * Append an entry.  Groups that are not in force, as there is no room for them,
+ * count, too.
+ */
+static DtEntry *
+add_entry(List **entries, const char *name)
 {
-	DtDefinitions all;
-	DtDefinition *definition;	/* to be edited */
-	DtGroup    *group;
-	bool		create;
-} Change;
+	DtEntry    *entry = palloc0(sizeof(DtEntry));
 
-static void
-begin_change(Change *c, const char *name, DtDefine how)
-{
-	dt_grant_remove_unusable();
-	dt_change_begin(&c->all);
-	c->definition = dt_definitions_find(&c->all, name);
-	c->create = (c->definition == NULL);
-	if (c->create && how == DT_ALTER)
-		dt_group_missing(name);
-	if (!c->create && how == DT_CREATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", name),
-				 errhint("Use set_group_dirty_limit() to change its limit.")));
-	c->group = c->create ? find_free() : dt_group_find(name);
-	if (c->group == NULL)
+	if (list_length(*entries) >= dt_shared->max_groups)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("cannot define more than %d resource groups",
 						dt_shared->max_groups),
 				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
-	if (c->create)
-	{
-		c->definition = &c->all.groups[c->all.n_groups++];
-		dt_definition_init(c->definition, name);
-		c->definition->id = c->all.stamp.change;
-	}
-}
-
-static void
-make_change(Change *c)
-{
-	dt_change_commit(&c->all);
-	if (c->create)
-	{
-		dt_group_begin(c->group, c->definition);
-		dt_registry_changed();
-	}
-	else
-		dt_group_alter(c->group, c->definition);
-	dt_change_end();
-	dt_sampler_wake();
+	dt_definition_init(&entry->definition, name);
+	*entries = lappend(*entries, entry);
+	return entry;
 }
 
 bool
 dt_group_define(const char *name, DtProperty property, int64 value,
 				DtDefine how)
 {
-	Change		c;
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
+	bool		create = (entry == NULL);
 
-	begin_change(&c, name, how);
-	set_property(c.definition, property, value);
-	make_change(&c);
-	return c.create;
+	if (create && how == DT_ALTER)
+		dt_group_missing(name);
+	if (!create && how == DT_CREATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", name),
+				 errhint("Use set_group_dirty_limit() to change its limit.")));
+	if (create)
+		entry = add_entry(&entries, name);
+	set_property(&entry->definition, property, value);
+	dt_definitions_write(entries);
+	return create;
 }
 
 bool
@@ -376,121 +304,82 @@ dt_group_set_threshold(const char *name, DtSignal signal,
 					   const DtThreshold *threshold)
 {
 	static const DtThreshold unused = {0};
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
 	DtThreshold *defined;
-	Change		c;
 
 	if (threshold == NULL)
 		threshold = &unused;
-	begin_change(&c, name, DT_ALTER);
-	defined = &c.definition->threshold[signal];
+	if (entry == NULL)
+		dt_group_missing(name);
+	defined = &entry->definition.threshold[signal];
 	if (memcmp(defined, threshold, sizeof(DtThreshold)) == 0)
-	{
-		dt_change_cancel();
 		return false;
-	}
 	*defined = *threshold;
-	make_change(&c);
+	dt_definitions_write(entries);
 	return true;
 }
 
 void
 dt_group_rename(const char *old_name, const char *new_name)
 {
-	DtDefinitions d;
-	DtGroup    *g;
-	int			i;
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, old_name);
 
-	dt_grant_remove_unusable();
-	dt_change_begin(&d);
-	g = dt_group_find_or_error(old_name);
-	if (dt_group_find(new_name) != NULL)
+	if (entry == NULL)
+		dt_group_missing(old_name);
+	if (dt_definitions_find(entries, new_name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("resource group \"%s\" already exists", new_name)));
-	namestrcpy((Name) dt_definitions_find(&d, old_name)->name, new_name);
-	for (i = 0; i < d.n_grants; i++)
-		if (strcmp(d.grants[i].group_name, old_name) == 0)
-			namestrcpy((Name) d.grants[i].group_name, new_name);
-
-	dt_change_commit(&d);
-	namestrcpy((Name) g->definition.name, new_name);
-	dt_registry_changed();
-	dt_change_end();
+	memset(entry->definition.name, 0, NAMEDATALEN);
+	strlcpy(entry->definition.name, new_name, NAMEDATALEN);
+	dt_definitions_write(entries);
 }
 
 /*
- * Keep sessions from joining a group, after a check that it has no members.
+ * Sessions that join the group from now on leave it when the transaction
+ * commits.
  */
 static void
-begin_drop(DtGroup *g, bool force)
+check_not_in_use(const char *name)
 {
-	int			members;
+	DtGroup    *g;
+	int			members = 0;
 
-	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	dt_group_lock(g);
-	members = g->members;
-	dt_group_unlock(g);
-	if (members > 0 && !force)
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find(name);
+	if (g != NULL)
+	{
+		dt_group_lock(g);
+		members = g->members;
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	if (members > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("resource group \"%s\" is in use",
-						g->definition.name),
+				 errmsg("resource group \"%s\" is in use", name),
 				 errdetail_plural("%d session is a member of the group.",
 								  "%d sessions are members of the group.",
 								  members, members),
 				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
-						 quote_literal_cstr(g->definition.name))));
-	g->being_dropped = true;
-	LWLockRelease(dt_shared->registry_lock);
+						 quote_literal_cstr(name))));
 }
 
 bool
 dt_group_drop(const char *name, bool missing_ok, bool force)
 {
-	DtDefinitions d;
-	DtDefinition *definition;
-	DtGroup    *g;
-	int			i;
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
 
-	dt_grant_remove_unusable();
-	dt_change_begin(&d);
-	definition = dt_definitions_find(&d, name);
-	if (definition == NULL)
-	{
-		if (!missing_ok)
-			dt_group_missing(name);
-		dt_change_cancel();
+	if (entry == NULL && !missing_ok)
+		dt_group_missing(name);
+	if (entry == NULL)
 		return false;
-	}
-	*definition = d.groups[--d.n_groups];
-	dt_definitions_remove_grants(&d, name, InvalidOid);
-
-	g = dt_group_find(name);
-	begin_drop(g, force);
-	PG_TRY();
-	{
-		dt_change_commit(&d);
-	}
-	PG_CATCH();
-	{
-		/*
-		 * The change lock is still held, so nobody else has changed this.
-		 * Sessions that did not find the group meanwhile look again.  Only
-		 * the write of the definitions fails, without the registry lock.
-		 */
-		LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-		g->being_dropped = false;
-		LWLockRelease(dt_shared->registry_lock);
-		dt_registry_changed();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	for (i = 0; i < dt_shared->max_grants; i++)
-		if (dt_grants[i].group_id == g->id)
-			dt_grants[i].group_id = 0;
-	dt_group_end(g);
-	dt_registry_changed();
-	dt_change_end();
+	if (!force)
+		check_not_in_use(name);
+	dt_definitions_write(list_delete_ptr(entries, entry));
 	return true;
 }
 

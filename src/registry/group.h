@@ -31,16 +31,10 @@ typedef enum DtProperty
 } DtProperty;
 
 /*
- * Load the definitions file into new shared memory.  FATAL if
- * dirty_throttle.max_groups is too small for it.
- */
-extern void dt_group_load_definitions(void);
-
-/*
- * These follow the protocol of change.h.  The caller has checked the names.
- * dt_group_define() returns whether the group was created,
- * dt_group_set_threshold() (NULL: none) whether there was anything to change,
- * dt_group_drop() whether there was a group.
+ * Change definitions in this transaction; they are in force when it commits.
+ * The caller has checked the names.  dt_group_define() returns whether the
+ * group was created, dt_group_set_threshold() (NULL: none) whether there was
+ * anything to change, dt_group_drop() whether there was a group.
  */
 extern bool dt_group_define(const char *name, DtProperty property, int64 value,
 							DtDefine how);
@@ -50,12 +44,11 @@ extern void dt_group_rename(const char *old_name, const char *new_name);
 extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
 
 /*
- * For changes by others, with the registry lock held exclusively (or by the
- * postmaster at server start): make a free slot a group without members, give
- * a group another definition, release its members and free its slot.  The
- * caller removes its grants, and calls dt_registry_changed().
+ * Put a definition in force, with the registry lock held exclusively: make a
+ * free slot a group without members, give a group another definition, release
+ * its members and free its slot.  The caller calls dt_registry_changed().
  */
-extern void dt_group_begin(DtGroup *slot, const DtDefinition *d);
+extern void dt_group_begin(DtGroup *slot, const DtDefinition *d, uint64 id);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
 

@@ -3,16 +3,13 @@
  * shmem.c
  *		Shared memory: its sizes, its start, its locks, and look-ups.
  *
- * There are four areas: DtShared, and an array each of groups, of members and
- * of grants.  What is in them and which lock protects what is in shmem.h.
+ * There are three areas: DtShared, and an array each of groups and of members.
+ * What is in them and which lock protects what is in shmem.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
-#include "access/xlog.h"
 #include "registry/shmem.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -23,12 +20,10 @@
 
 int			dt_max_groups = 64;
 bool		dt_enabled = true;
-bool		dt_follow_primary = true;
 
 DtShared   *dt_shared = NULL;
 DtGroup    *dt_groups = NULL;
 DtMember   *dt_members = NULL;
-DtGrantSlot *dt_grants = NULL;
 
 static Size
 groups_size(void)
@@ -42,13 +37,6 @@ members_size(void)
 	return mul_size(MaxBackends, sizeof(DtMember));
 }
 
-static Size
-grants_size(void)
-{
-	return mul_size(mul_size(dt_max_groups, DT_GRANTS_PER_GROUP),
-					sizeof(DtGrantSlot));
-}
-
 void
 dt_shmem_request(void)
 {
@@ -56,9 +44,8 @@ dt_shmem_request(void)
 
 	size = add_size(size, add_size(groups_size(), PG_CACHE_LINE_SIZE));
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
-	size = add_size(size, add_size(grants_size(), PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
-	RequestNamedLWLockTranche(TRANCHE, 2);
+	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
 /*
@@ -75,7 +62,7 @@ attach_area(const char *name, Size size, void **area)
 	return !found;
 }
 
-bool
+void
 dt_shmem_startup(void)
 {
 	bool		created;
@@ -88,21 +75,13 @@ dt_shmem_startup(void)
 					   (void **) &dt_groups);
 	(void) attach_area("dirty_throttle members", members_size(),
 					   (void **) &dt_members);
-	(void) attach_area("dirty_throttle grants", grants_size(),
-					   (void **) &dt_grants);
 	if (created)
 	{
-		LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
-
-		dt_shared->change_lock = &locks[0].lock;
-		dt_shared->registry_lock = &locks[1].lock;
+		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		dt_shared->max_groups = dt_max_groups;
 		dt_shared->n_members = MaxBackends;
-		dt_shared->max_grants = dt_max_groups * DT_GRANTS_PER_GROUP;
 		pg_atomic_init_u64(&dt_shared->version, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_enabled);
-		dt_shared->is_standby = access(STANDBY_SIGNAL_FILE, F_OK) == 0;
-		pg_atomic_init_u32(&dt_shared->follows, dt_follow_primary);
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
 		for (i = 0; i < dt_max_groups; i++)
@@ -112,7 +91,6 @@ dt_shmem_startup(void)
 		}
 	}
 	LWLockRelease(AddinShmemInitLock);
-	return created;
 }
 
 /*
@@ -175,7 +153,7 @@ dt_group_find(const char *name)
 	int			i;
 
 	for (i = 0; i < dt_shared->max_groups; i++)
-		if (dt_groups[i].id != 0 && !dt_groups[i].being_dropped &&
+		if (dt_groups[i].id != 0 &&
 			strcmp(dt_groups[i].definition.name, name) == 0)
 			return &dt_groups[i];
 	return NULL;
@@ -197,7 +175,7 @@ dt_group_find_id(uint64 id)
 	int			i;
 
 	for (i = 0; i < dt_shared->max_groups && id != 0; i++)
-		if (dt_groups[i].id == id && !dt_groups[i].being_dropped)
+		if (dt_groups[i].id == id)
 			return &dt_groups[i];
 	return NULL;
 }

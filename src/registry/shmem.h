@@ -7,8 +7,8 @@
  * A session that is in a group is a member of it.  There are three kinds of
  * locks, taken in this order:
  *
- * - the change lock (LWLock) is held while definitions are changed, including
- *   the write of the definitions file; see change.h;
+ * - the heavyweight lock of row.c is held from a change of definitions to the
+ *   end of its transaction;
  * - the registry lock (LWLock) protects the registry.  It is held exclusively
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
@@ -18,7 +18,7 @@
  *   those for the debts in the view dirty_throttle_groups, some 20 ns a member.
  *   The clock is read before.
  *
- * No process sleeps on its latch while it holds one of them.
+ * No process sleeps on its latch while it holds one of the last two.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,7 +35,7 @@
 #include "port/atomics.h"
 #include "portability/instr_time.h"
 #include "registry/definition.h"
-#include "registry/store.h"
+#include "registry/row.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/spin.h"
@@ -101,11 +101,10 @@ typedef struct DtGroup
 {
 	/* guarded by the registry lock */
 	uint64		id;				/* never reused; 0 = this slot is free */
-	bool		being_dropped;	/* cannot be joined any more */
 
 	/*
-	 * What is defined.  Written with the registry lock and, but for the name,
-	 * "lock", so it can be read with either.
+	 * What is defined.  Written with the registry lock and "lock", so it can
+	 * be read with either.
 	 */
 	DtDefinition definition;
 
@@ -277,31 +276,6 @@ typedef struct DtMember
 	DtDebt		debts[DT_DEBTS];
 } DtMember;
 
-/* Sizes of texts, with the zero at the end. */
-#define DT_HOST_SIZE	256
-#define DT_PORT_SIZE	32
-#define DT_ERROR_SIZE	512
-
-/* A role that may join a group; guarded by the registry lock. */
-typedef struct DtGrantSlot
-{
-	uint64		group_id;		/* 0 = this slot is free */
-	Oid			role;
-	int			group;			/* subscript of the group */
-} DtGrantSlot;
-
-/* What the process that follows the primary has to tell. */
-typedef struct DtFollowing
-{
-	int			pid;			/* 0: it does not run */
-	char		host[DT_HOST_SIZE]; /* of whom it asks; empty: not known */
-	char		port[DT_PORT_SIZE];
-	int64		questions;		/* asked since it was started */
-	TimestampTz last_success;	/* 0: none */
-	TimestampTz failing_since;	/* 0: the last question was answered well */
-	char		error[DT_ERROR_SIZE];	/* the last one, empty: none */
-} DtFollowing;
-
 /* What the sampler knows of a signal. */
 typedef struct DtSignalInfo
 {
@@ -325,7 +299,6 @@ typedef struct DtSampled
 
 typedef struct DtShared
 {
-	LWLock	   *change_lock;
 	LWLock	   *registry_lock;
 	pg_atomic_uint64 version;	/* see dt_registry_version() */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
@@ -333,27 +306,20 @@ typedef struct DtShared
 	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups */
 	int			n_members;		/* slots in the array of members */
-	int			max_grants;		/* slots in the array of grants */
-	DtStamp		stamp;			/* of the definitions; like them, written with
-								 * the change lock and the registry lock */
-	bool		is_standby;		/* was it started as one? */
-	pg_atomic_uint32 follows;	/* dirty_throttle.follow_primary; written by
-								 * the postmaster only */
-	DtFollowing following;		/* registry lock */
+
+	/* guarded by the registry lock; see load.c */
+	uint64		loads;			/* of definitions, since the server start */
+	DtRowVersion row;			/* the last that was loaded */
+	uint64		last_group_id;
 } DtShared;
 
 extern DtShared *dt_shared;
 extern DtGroup *dt_groups;
 extern DtMember *dt_members;
-extern DtGrantSlot *dt_grants;
-
-/* Grants for each group that can be defined. */
-#define DT_GRANTS_PER_GROUP	16
 
 /* Parameters. */
 extern int	dt_max_groups;
 extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
-extern bool dt_follow_primary;	/* use dt_standby_follows() */
 extern void dt_assign_enabled(bool newval, void *extra);
 
 /* Microseconds of a monotonic clock; rates never see the wall clock. */
@@ -367,11 +333,10 @@ dt_now_us(void)
 }
 
 /*
- * Request shared memory, and attach to it.  dt_shmem_startup() returns whether
- * it has created it, empty, so that definitions have to be loaded.
+ * Request shared memory, and attach to it.  At first there are no groups in it.
  */
 extern void dt_shmem_request(void);
-extern bool dt_shmem_startup(void);
+extern void dt_shmem_startup(void);
 
 /* Is there shared memory, that is, was the library preloaded? */
 static inline bool
@@ -463,9 +428,8 @@ dt_group_is_limited(const DtGroup *g, DtResource resource)
 }
 
 /*
- * Find a group; the caller holds the registry lock or the change lock.  NULL
- * when there is none; dt_group_find_or_error() raises an ERROR instead.  A
- * group that is being dropped counts as none.
+ * Find a group; the caller holds the registry lock.  NULL when there is none;
+ * dt_group_find_or_error() raises an ERROR instead.
  */
 extern DtGroup *dt_group_find(const char *name);
 extern DtGroup *dt_group_find_or_error(const char *name);

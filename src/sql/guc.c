@@ -17,12 +17,12 @@
 #include "backend/pause_log.h"
 #include "backend/session.h"
 #include "backend/transaction.h"
-#include "follow/follow.h"
-#include "registry/standby.h"
+#include "registry/definitions.h"
+#include "registry/row.h"
 #include "sql/guc.h"
 #include "utils/guc.h"
 
-/* It has a show hook, and no value. */
+/* Only its setting for a role means something, not its value. */
 static char *definitions;
 
 void
@@ -131,42 +131,20 @@ dt_guc_init(void)
 							 NULL,
 							 NULL);
 
-	DefineCustomBoolVariable("dirty_throttle.follow_primary",
-							 "Makes the resource groups of a standby follow those of its primary.",
-							 "When off, a standby has resource groups of its own, which can be changed. It has no effect on a server that is not a standby.",
-							 &dt_follow_primary,
-							 true,
-							 PGC_SIGHUP,
-							 0,
-							 NULL,
-							 dt_assign_follow_primary,
-							 NULL);
-
-	DefineCustomStringVariable("dirty_throttle.primary_conninfo",
-							   "Sets the connection string by which a standby asks for the resource groups of another server.",
-							   "An empty string means that it asks the server of primary_conninfo.",
-							   &dt_primary_conninfo,
+	DefineCustomStringVariable(DT_ROW_PARAMETER,
+							   "Defines all resource groups, as a setting of role dirty_throttle.",
+							   "The functions that change resource groups write it. In a session it has no value.",
+							   &definitions,
 							   "",
-							   PGC_SIGHUP,
-							   GUC_SUPERUSER_ONLY,
-							   NULL,
+							   PGC_SUSET,
+							   GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   dt_check_definitions,
 							   NULL,
 							   NULL);
 
-	DefineCustomStringVariable("dirty_throttle.definitions",
-							   "Shows all resource groups and grants as one line of text.",
-							   "This is how they come to a standby.",
-							   &definitions,
-							   "",
-							   PGC_INTERNAL,
-							   GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL,
-							   NULL,
-							   dt_show_definitions);
-
 	DefineCustomIntVariable("dirty_throttle.max_groups",
 							"Sets the maximum number of resource groups.",
-							"The server does not start if more groups, or more than 16 times as many grants, are defined.",
+							"If more are defined, for example by a restore, some of them are not in force.",
 							&dt_max_groups,
 							64,
 							1, 10000,

@@ -26,10 +26,12 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pressure/signals.h"
+#include "registry/load.h"
 #include "registry/grant.h"
 #include "registry/group.h"
 #include "registry/member.h"
 #include "sql/group_info.h"
+#include "registry/threshold.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -66,6 +68,7 @@ dt_sql_need_library(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("dirty_throttle must be loaded via \"shared_preload_libraries\""),
 				 errhint("Add \"dirty_throttle\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
+	dt_load();
 }
 
 /*

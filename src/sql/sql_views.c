@@ -12,28 +12,24 @@
 #include "backend/blockers.h"
 #include "catalog/pg_authid.h"
 #include "fmgr.h"
-#include "follow/follow.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pressure/signals.h"
-#include "registry/change.h"
-#include "registry/grant.h"
+#include "registry/definitions.h"
 #include "registry/member.h"
+#include "registry/threshold.h"
 #include "sql/group_info.h"
 #include "sql/signal_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
-#include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
 
-PG_FUNCTION_INFO_V1(dirty_throttle_ddl);
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
 PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
-PG_FUNCTION_INFO_V1(dirty_throttle_following);
 PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
 PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 PG_FUNCTION_INFO_V1(suggest_group_limits);
@@ -110,98 +106,6 @@ static const char *
 mode_name(bool observe)
 {
 	return observe ? "observe" : "enforce";
-}
-
-/*
- * A row of SQL that calls a function of this extension, with these arguments.
- */
-static void
-put_call(FunctionCallInfo fcinfo, const char *function, const char *arguments)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	char	   *schema = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
-	Datum		value;
-	bool		isnull = false;
-
-	if (schema == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("extension \"dirty_throttle\" was dropped concurrently")));
-	value = CStringGetTextDatum(psprintf("SELECT %s.%s(%s);",
-										 quote_identifier(schema), function,
-										 arguments));
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &isnull);
-}
-
-/*
- * The arguments of set_group_pressure() for this threshold.
- */
-static char *
-threshold_arguments(const char *name, DtSignal signal, const DtThreshold *t)
-{
-	char	   *value = dt_threshold_text(t);
-	char	   *result = psprintf("%s, '%s'", name, dt_signal_name(signal));
-
-	if (value != NULL)
-		result = psprintf("%s, '%s'", result, value);
-	if (t->ignore > 0)
-		result = psprintf("%s, %d", result, t->ignore);
-	return result;
-}
-
-/*
- * The definitions as SQL.  Properties that have their default are left out,
- * except for the dirty rate limit, which creates the group.
- */
-Datum
-dirty_throttle_ddl(PG_FUNCTION_ARGS)
-{
-	DtDefinitions d;
-	int			i;
-	int			s;
-
-	dt_sql_need_library();
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	dt_definitions_copy(&d);
-	for (i = 0; i < d.n_groups; i++)
-	{
-		DtDefinition *g = &d.groups[i];
-		char	   *name = quote_literal_cstr(g->name);
-
-		put_call(fcinfo, "set_group_dirty_limit",
-				 psprintf("%s, %s", name,
-						  float8out_internal(g->rate[DT_DIRTY] / 1000.0)));
-		if (g->rate[DT_WAL] > 0)
-			put_call(fcinfo, "set_group_wal_limit",
-					 psprintf("%s, %s", name,
-							  float8out_internal(g->rate[DT_WAL] / 1000.0)));
-		if (g->burst_us != DT_RATE_DEFAULT_BURST_US)
-			put_call(fcinfo, "set_group_burst",
-					 psprintf("%s, %s", name,
-							  float8out_internal(g->burst_us / 1000.0)));
-		if (g->observe)
-			put_call(fcinfo, "set_group_mode",
-					 psprintf("%s, 'observe'", name));
-		if (g->floor != DT_PRESSURE_DEFAULT_FLOOR)
-			put_call(fcinfo, "set_group_floor",
-					 psprintf("%s, %s", name,
-							  float8out_internal(g->floor / 1000.0)));
-		for (s = 0; s < DT_SIGNALS; s++)
-			if (dt_definition_follows(g, s))
-				put_call(fcinfo, "set_group_pressure",
-						 threshold_arguments(name, s, &g->threshold[s]));
-	}
-	for (i = 0; i < d.n_grants; i++)
-	{
-		char	   *role = GetUserNameFromId(d.grants[i].role, true);
-
-		if (role != NULL)
-			put_call(fcinfo, "grant_group_use",
-					 psprintf("%s, %s",
-							  quote_literal_cstr(d.grants[i].group_name),
-							  quote_literal_cstr(role)));
-	}
-	return (Datum) 0;
 }
 
 Datum
@@ -345,55 +249,27 @@ dirty_throttle_blocking(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_grants(PG_FUNCTION_ARGS)
 {
-	DtGrant    *grants;
-	int			n;
-	int			i;
+	ListCell   *lc;
+	ListCell   *name;
 
 	dt_sql_need_library();
 	InitMaterializedSRF(fcinfo, 0);
-	n = dt_grant_list(&grants);
-	for (i = 0; i < n; i++)
+	foreach(lc, dt_definitions_read(true))
 	{
-		Row			row = {0};
+		DtEntry    *entry = lfirst(lc);
 
-		add_name(&row, grants[i].group_name);
-		add(&row, ObjectIdGetDatum(grants[i].role), false);
-		put(fcinfo, &row);
+		foreach(name, entry->grants)
+		{
+			Oid			role = get_role_oid(lfirst(name), true);
+			Row			row = {0};
+
+			if (!OidIsValid(role))
+				continue;
+			add_name(&row, entry->definition.name);
+			add(&row, ObjectIdGetDatum(role), false);
+			put(fcinfo, &row);
+		}
 	}
-	return (Datum) 0;
-}
-
-/*
- * From whom the definitions come, and errors, are for those who may see the
- * same of the WAL receiver.
- */
-Datum
-dirty_throttle_following(PG_FUNCTION_ARGS)
-{
-	DtFollowInfo info;
-	DtFollowing *f = &info.following;
-	Row			row = {0};
-	bool		all;
-	bool		asks;
-
-	dt_sql_need_library();
-	InitMaterializedSRF(fcinfo, 0);
-	all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-	dt_follow_info(&info);
-	asks = all && f->host[0] != '\0';
-
-	add_text(&row, info.status);
-	add_text(&row, asks ? f->host : NULL);
-	add(&row, Int32GetDatum(asks ? atoi(f->port) : 0),
-		!asks || f->port[0] == '\0');
-	add_int(&row, info.stamp.timeline);
-	add_int(&row, info.stamp.change);
-	add_int(&row, f->questions);
-	add_time(&row, f->last_success);
-	add_time(&row, f->failing_since);
-	add_text(&row, all && f->error[0] != '\0' ? f->error : NULL);
-	add(&row, Int32GetDatum(f->pid), f->pid == 0);
-	put(fcinfo, &row);
 	return (Datum) 0;
 }
 
@@ -435,23 +311,24 @@ add_unit(Row *row, DtSignal signal)
 Datum
 dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 {
-	DtDefinitions d;
+	DtGroupInfo *groups;
+	int			n;
 	int			i;
 	int			s;
 
 	dt_sql_need_library();
 	InitMaterializedSRF(fcinfo, 0);
-	dt_definitions_copy(&d);
-	for (i = 0; i < d.n_groups; i++)
+	n = dt_group_info_groups(&groups);
+	for (i = 0; i < n; i++)
 	{
 		for (s = 0; s < DT_SIGNALS; s++)
 		{
-			DtThreshold *t = &d.groups[i].threshold[s];
+			DtThreshold *t = &groups[i].definition.threshold[s];
 			Row			row = {0};
 
 			if (t->unit == DT_UNIT_UNUSED)
 				continue;
-			add_name(&row, d.groups[i].name);
+			add_name(&row, groups[i].definition.name);
 			add_text(&row, dt_signal_name(s));
 			add_text(&row, dt_threshold_text(t));
 			add_value(&row, s, t->unit, t->value, true);
