@@ -114,11 +114,11 @@ SELECT min(stats_reset) AS reset_a FROM g \gset
 SELECT dirty_throttle_reset();
 SELECT group_name, blocks_dirtied, stats_reset > :'reset_a'
 FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
--- a rename keeps them
+-- a rename keeps them, and is work of this session, too
 SELECT fill(30) AS dirtied \gset
 SELECT rename_resource_group('grp_a', 'renamed');
 SELECT rename_resource_group('renamed', 'grp_a');
-SELECT blocks_dirtied - :dirtied FROM g;
+SELECT blocks_dirtied >= :dirtied FROM g;
 
 --
 -- With a limit

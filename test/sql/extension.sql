@@ -7,7 +7,7 @@
 -- Nothing is there before CREATE EXTENSION but the parameters.
 SELECT comment FROM pg_available_extensions WHERE name = 'dirty_throttle';
 \set VERBOSITY terse
-SELECT dirty_throttle_ddl();
+SELECT suggest_group_limits();
 \set VERBOSITY default
 
 CREATE EXTENSION dirty_throttle;
@@ -47,9 +47,8 @@ WHERE attrelid IN (SELECT objid FROM members
 ORDER BY attrelid::regclass::text COLLATE "C", attnum;
 
 --
--- dirty_throttle_ddl(): what it prints recreates what there is.
+-- The setting that defines all groups: it recreates what there is.
 --
-SELECT count(*) FROM dirty_throttle_ddl();
 SET client_min_messages = warning;	-- no notices of set_group_dirty_limit()
 SELECT set_group_dirty_limit('grp_a', 12288);
 SELECT set_group_dirty_limit('it''s "quoted" \ and %s', 0.001);
@@ -82,39 +81,35 @@ SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, floor,
        signal, threshold, ignored_standbys
 FROM dirty_throttle_groups
      LEFT JOIN dirty_throttle_thresholds USING (group_name);
-CREATE TABLE saved_ddl AS SELECT sql FROM dirty_throttle_ddl() AS sql;
+CREATE VIEW definitions AS
+SELECT setting FROM pg_db_role_setting, unnest(setconfig) AS setting
+WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = 'dirty_throttle');
+CREATE TABLE saved_definitions AS TABLE definitions;
 CREATE TABLE saved_groups AS TABLE all_groups;
 CREATE TABLE saved_grants AS TABLE dirty_throttle_grants;
-SELECT sql FROM saved_ddl ORDER BY sql COLLATE "C";
+SELECT regexp_replace(setting, ' id=\d+', '', 'g') FROM saved_definitions;
 
-DO $$
-DECLARE
-	name text;
-	command text;
-BEGIN
-	FOR name IN SELECT group_name FROM dirty_throttle_groups LOOP
-		PERFORM drop_resource_group(name);
-	END LOOP;
-	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_groups);
-	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_grants);
-	ASSERT NOT EXISTS (SELECT FROM dirty_throttle_ddl());
-	FOR command IN SELECT sql FROM saved_ddl LOOP
-		EXECUTE command;
-	END LOOP;
+SELECT count(drop_resource_group(group_name)) FROM dirty_throttle_groups;
+SELECT (SELECT count(*) FROM dirty_throttle_groups) AS groups,
+       (SELECT count(*) FROM dirty_throttle_grants) AS grants,
+       (SELECT count(*) FROM definitions) AS definitions;
+DO $$ BEGIN
+	EXECUTE format('ALTER ROLE dirty_throttle SET dirty_throttle.groups = %L',
+				   (SELECT substr(setting, 23) FROM saved_definitions));
 END $$;
 RESET client_min_messages;
 
 -- The same as before: no rows.
-(TABLE saved_ddl EXCEPT ALL SELECT dirty_throttle_ddl())
+(TABLE saved_definitions EXCEPT ALL TABLE definitions)
 UNION ALL
-(SELECT dirty_throttle_ddl() EXCEPT ALL TABLE saved_ddl);
+(TABLE definitions EXCEPT ALL TABLE saved_definitions);
 (TABLE saved_groups EXCEPT ALL TABLE all_groups)
 UNION ALL
 (TABLE all_groups EXCEPT ALL TABLE saved_groups);
 (TABLE saved_grants EXCEPT ALL TABLE dirty_throttle_grants)
 UNION ALL
 (TABLE dirty_throttle_grants EXCEPT ALL TABLE saved_grants);
-DROP VIEW all_groups;
+DROP VIEW all_groups, definitions;
 
 --
 -- Groups belong to the server, not to the extension: they outlive it, and so
@@ -141,8 +136,6 @@ FROM "Throttle it".dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT group_name, pid = pg_backend_pid() AS me
 FROM "Throttle it".dirty_throttle_sessions;
-SELECT sql FROM "Throttle it".dirty_throttle_ddl() AS sql
-WHERE sql ~ 'grp_b';
 COPY copied FROM stdin;
 three
 four
@@ -156,7 +149,6 @@ six
 -- It can be moved.
 CREATE SCHEMA moved;
 ALTER EXTENSION dirty_throttle SET SCHEMA moved;
-SELECT sql FROM moved.dirty_throttle_ddl() AS sql WHERE sql ~ 'grp_b';
 SELECT count(*) FROM moved.dirty_throttle_groups;
 COPY copied FROM stdin WHERE length(line) < 6;
 seven
@@ -173,6 +165,6 @@ RESET search_path;
 DROP EXTENSION dirty_throttle;
 DROP SCHEMA moved;
 DROP SCHEMA "Throttle it";
-DROP TABLE saved_ddl, saved_groups, saved_grants, copied;
+DROP TABLE saved_definitions, saved_groups, saved_grants, copied;
 DROP ROLE "regress_dt ""it's"" \ one";
 DROP VIEW members;

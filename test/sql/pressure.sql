@@ -57,6 +57,7 @@ DECLARE
 BEGIN
 	FOR g IN TABLE good LOOP
 		PERFORM set_group_pressure('batch', g.signal, g.threshold);
+		COMMIT;
 		SELECT * INTO t FROM dirty_throttle_thresholds
 		WHERE signal = g.signal;
 		RAISE INFO '% "%": % (% %)', g.signal, g.threshold, t.threshold,
@@ -68,7 +69,6 @@ SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1);
 TABLE dirty_throttle_thresholds;
 SELECT signal, groups FROM dirty_throttle_pressure
 WHERE signal !~ '^(kernel|io)_';
-SELECT dirty_throttle_ddl();
 SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT rename_resource_group('batch', 'renamed');
@@ -82,7 +82,7 @@ SELECT set_group_floor('batch', 1); :show
 SELECT set_group_floor('batch', 1.0005); :show
 SELECT set_group_floor('batch', 16777216); :show
 
--- Not transactional, like all definitions
+-- Rolled back, like all definitions
 BEGIN;
 SELECT set_group_floor('batch', 100);
 SELECT set_group_pressure('batch', 'slot_lag', '7GB');
@@ -94,7 +94,7 @@ TABLE dirty_throttle_thresholds;
 --
 -- What is wrong.  Nothing has changed after all of this.
 --
-CREATE TABLE before AS SELECT * FROM dirty_throttle_ddl() AS sql;
+CREATE TABLE before AS TABLE dirty_throttle_thresholds;
 CREATE TEMP TABLE bad (signal text, threshold text);
 INSERT INTO bad VALUES
 	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
@@ -136,7 +136,7 @@ FROM unnest(ARRAY[
 	$$set_group_floor('batch', 16777217)$$,
 	$$set_group_floor('batch', 'NaN')$$,
 	$$set_group_floor('batch', NULL)$$]) AS call;
-SELECT count(*) FROM (TABLE before EXCEPT SELECT dirty_throttle_ddl()) AS changed;
+SELECT count(*) FROM (TABLE before EXCEPT TABLE dirty_throttle_thresholds) AS changed;
 
 SELECT drop_resource_group('batch');
 TABLE dirty_throttle_thresholds;

@@ -92,7 +92,6 @@ FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 -- Reading is.
 SELECT count(*) FROM dirty_throttle_sessions;
-SELECT * FROM dirty_throttle_ddl() AS sql ORDER BY sql COLLATE "C";
 SELECT group_name, mode FROM suggest_group_limits()
 ORDER BY group_name COLLATE "C";
 TABLE dirty_throttle_grants;
@@ -261,7 +260,6 @@ FROM public.dirty_throttle_sessions;
 SELECT public.grant_group_use('grp_b', 'regress_dt_other');
 TABLE public.dirty_throttle_grants;
 TABLE public.dirty_throttle_blocking;
-SELECT * FROM public.dirty_throttle_ddl() AS sql ORDER BY sql COLLATE "C";
 CREATE TABLE public.copied (a int);
 COPY public.copied FROM stdin;
 1

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * postgres.h
- *		The few types of the server that src/follow/line.c needs.
+ *		The few types of the server that src/registry/text.c needs.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,7 +3,7 @@
 #	my $a = DirtyThrottle::Standby->primary('a');
 #	my $b = $a->standby('b');                 # started
 #	$a->limit(batch => 100);
-#	cmp_ok($b->arrival($a), '<', 2, '...');   # seconds, undef: never
+#	$b->replay($a);
 
 package DirtyThrottle::Standby;
 
@@ -15,8 +15,6 @@ use parent -norequire, 'DirtyThrottle::Life';
 use DirtyThrottle;
 use DirtyThrottle::Life;
 use PostgreSQL::Test::Cluster;
-use Test::More;
-use Time::HiRes qw(time);
 
 # A server that can have standbys; options as for DirtyThrottle::new.
 sub primary
@@ -54,59 +52,20 @@ sub standby
 	return (ref $self)->over($node);
 }
 
-# All definitions, as SQL.
-sub ddl
+# Wait until this server has replayed all that another one has written, or what
+# it had at that time.  The session that asks is closed again.
+sub replay
 {
-	my ($self) = @_;
-	return $self->sql('SELECT dirty_throttle_ddl()');
-}
+	my ($self, $from, $lsn) = @_;
+	$lsn //= $from->sql('SELECT pg_current_wal_insert_lsn()');
+	my $session = $self->session;
 
-# The view dirty_throttle_following, as a hash.
-sub following
-{
-	my ($self) = @_;
-	return $self->_row('SELECT * FROM dirty_throttle_following');
-}
-
-# Which definitions a server has.
-sub stamp
-{
-	my ($self) = @_;
-	return $self->sql(
-		"SELECT timeline || '.' || change FROM dirty_throttle_following");
-}
-
-# Wait until this server has the definitions of another one, up to some
-# seconds.  Returns how long that took, undef when they never came.
-sub arrival
-{
-	my ($self, $from, $timeout) = @_;
-	my $start = time;
-	my $expected = $from->stamp;
-
-	poll_until(sub { $self->stamp eq $expected }, $timeout)
-	  or return undef;
-	return undef if $self->ddl ne $from->ddl;
-	return time - $start;
-}
-
-# Wait for a status in the view; returns the last one seen.
-sub wait_status
-{
-	my ($self, $status, $timeout) = @_;
-
-	poll_until(sub { $self->following->{status} eq $status }, $timeout);
-	return $self->following->{status};
-}
-
-# The standby asks somebody else, or again, at once: as a reload of
-# dirty_throttle.primary_conninfo does.
-sub follow
-{
-	my ($self, $conninfo) = @_;
-
-	$self->sql("ALTER SYSTEM SET dirty_throttle.primary_conninfo = '$conninfo'");
-	$self->sql('SELECT pg_reload_conf()');
+	poll_until(
+		sub {
+			$session->query("SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't';
+		},
+		180) or die $self->node->name . ' does not replay';
+	$session->quit;
 }
 
 1;

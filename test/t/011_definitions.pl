@@ -1,0 +1,285 @@
+# The definitions of groups are a row of a catalog, changed by transactions:
+# what commits is in force at once, what does not leaves nothing.  Whatever is
+# in the row, and whatever becomes of its role, the server works and says what
+# is wrong.
+#
+# expect-in-log: WARNING:  the definitions of resource groups cannot be read
+# expect-in-log: WARNING:  1 word in the definitions of resource groups is ignored
+# expect-in-log: WARNING:  1 resource group is not in force
+# expect-in-log: WARNING:  resource group "old" does not exist
+# not-timed
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use Test::More;
+
+my $dt = DirtyThrottle::Life->new('definitions', conf => 'dirty_throttle.max_groups = 8');
+my $node = $dt->node;
+my $ROW = q{SELECT unnest(setconfig) FROM pg_db_role_setting
+	WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = 'dirty_throttle')};
+
+# The text of the row, without the numbers of the groups.
+sub row
+{
+	my $row = $dt->sql($ROW);
+
+	$row =~ s/^dirty_throttle\.groups=//;
+	$row =~ s/ id=\d+//g;
+	return $row;
+}
+
+# A test: the statement fails so.
+sub fails
+{
+	my ($session, $sql, $sqlstate, $message, $name) = @_;
+	my $result = $session->run($sql);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($result->{sqlstate} // 'success', $sqlstate, "$name: SQLSTATE");
+	like($result->{err}, $message, "$name: message");
+	return;
+}
+
+sub reset_all
+{
+	$dt->sql(q{SELECT drop_resource_group(group_name, force => true)
+		FROM dirty_throttle_groups});
+	return;
+}
+
+subtest 'transactions' => sub {
+	my $s = $dt->session;
+
+	is($dt->definitions, '', 'no groups');
+	is($dt->sql($ROW), '', 'and no row');
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 100); SELECT set_group_burst('a', 7)});
+	is($dt->definitions, '', 'before COMMIT');
+	$s->query('COMMIT');
+	is($dt->definitions, 'a=100', 'after COMMIT');
+	is(row(), 'a dirty=100 burst=7', 'the row');
+
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 200); SELECT create_resource_group('b')});
+	like($s->query($ROW), qr/ dirty=200 .*\nb /, 'who changes it sees the row');
+	$s->query('ROLLBACK');
+	is($dt->definitions, 'a=100', 'after ROLLBACK');
+	is($s->query('SELECT count(*) FROM dirty_throttle_groups'), 1, 'also here');
+
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 1);
+		SAVEPOINT s; SELECT set_group_dirty_limit('a', 2); SELECT create_resource_group('b');
+		ROLLBACK TO s; SELECT set_group_wal_limit('a', 3); COMMIT});
+	is(row(), 'a dirty=1 wal=3 burst=7', 'after ROLLBACK TO');
+	is($dt->definitions, 'a=1', 'in force, too');
+	$s->query(q{BEGIN; SAVEPOINT s; SELECT drop_resource_group('a'); ROLLBACK TO s; COMMIT});
+	is($dt->definitions, 'a=1', 'nothing is left of a subtransaction');
+
+	fails($s, q{BEGIN; SELECT set_group_dirty_limit('a', 1); PREPARE TRANSACTION 'p'},
+		'0A000', qr/cannot PREPARE a transaction that has changed resource groups/, 'PREPARE');
+	fails($s, q{BEGIN READ ONLY; SELECT set_group_dirty_limit('a', 1)},
+		'25006', qr/in a read-only transaction.*BEGIN READ WRITE/s, 'READ ONLY');
+	$s->query('ROLLBACK');
+	is($dt->definitions, 'a=1', 'nothing has changed');
+	is($dt->sql('SELECT count(*) FROM pg_prepared_xacts'), 0, 'or is prepared');
+
+	# one after the other
+	my $t = $dt->session;
+	$s->query(q{BEGIN; SELECT create_resource_group('s')});
+	$t->send(q{SELECT create_resource_group('t')});
+	ok( poll_until(sub {
+			$dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $t->pid) eq 'object' }, 180),
+		'another change waits');
+	is($dt->definitions, 'a=1', 'who reads does not wait');
+	$s->query('COMMIT');
+	is($t->wait->{err}, '', 'then it is made');
+	is($dt->definitions, 'a=1 s=0 t=0', 'both are in force');
+	$s->query(q{BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class});
+	$t->query(q{SELECT drop_resource_group('t')});
+	$s->query(q{SELECT drop_resource_group('s'); COMMIT});
+	is($dt->definitions, 'a=1', 'an old snapshot undoes nothing');
+
+	# many at once
+	my @many = map { $dt->session } 1 .. 6;
+	$many[$_]->send("SELECT create_resource_group('many $_')") foreach 0 .. 5;
+	is($_->wait->{err}, '', 'one of many') foreach @many;
+	is($dt->definitions, join(' ', 'a=1', map { "many $_=0" } 0 .. 5), 'all are there');
+	$_->quit foreach @many, $s, $t;
+	reset_all();
+	is($dt->sql($ROW), '', 'without groups there is no row');
+};
+
+subtest 'members' => sub {
+	$dt->limit(grp_a => 0);
+	$dt->table('t1');
+	my $member = $dt->session(group => 'grp_a');
+	my $admin = $dt->session;
+
+	# a member that sleeps, and a limit that changes: at COMMIT, not before
+	$dt->limit(grp_a => 1);
+	$member->send(insert_sql('t1', 100));
+	ok($dt->wait_paused($member, 'in flight', 180), 'a member sleeps');
+	$admin->query(q{BEGIN; SELECT set_group_dirty_limit('grp_a', 0)});
+	is($dt->group_row('grp_a')->{dirty_rate_limit}, 1, 'before COMMIT');
+	ok(!$member->finished, 'it sleeps on');
+	$admin->query('COMMIT');
+	is($member->wait->{err}, '', 'after COMMIT it does not');
+
+	# it stays in a renamed group
+	$admin->query(q{BEGIN; SELECT rename_resource_group('grp_a', 'x'), create_resource_group('grp_a');
+		SELECT rename_resource_group('grp_a', 'y'), rename_resource_group('x', 'grp_a');
+		SELECT rename_resource_group('grp_a', 'z'), rename_resource_group('y', 'grp_a'); COMMIT});
+	is($member->query('SHOW dirty_throttle."group"'), 'z', 'renamed in many steps');
+	is($dt->definitions, 'grp_a=0 z=0', 'all groups');
+	fails($admin, q{SELECT drop_resource_group('z')}, '55006', qr/is in use/, 'DROP');
+	$admin->query(q{BEGIN; SELECT drop_resource_group('z', force => true)});
+	is($dt->session_row($member)->{group_name}, 'z', 'a member until COMMIT');
+	$admin->query('COMMIT');
+	is($dt->session_row($member), undef, 'and no longer');
+	$_->quit foreach $member, $admin;
+	reset_all();
+};
+
+subtest 'by hand' => sub {
+	my $s = $dt->session;
+	my $set = 'ALTER ROLE dirty_throttle SET dirty_throttle.groups =';
+
+	$dt->limit(old => 5);
+	my $member = $dt->session(group => 'old');
+	$s->query(qq{$set 'old dirty=6 new_key=5 mode=observe
+"two words" wal=0.001 dirty_buffers=12.5% replica_lag=90s replica_lag_ignore=1 checkpoint=on'});
+	is($dt->definitions, 'old=6 two words=0', 'ALTER ROLE is as good as the functions');
+	is($member->query('SHOW dirty_throttle."group"'), 'old', 'a group keeps its members');
+	is($dt->sql('SELECT group_name, signal, threshold, ignored_standbys FROM dirty_throttle_thresholds ORDER BY 2'),
+		"two words|checkpoint||\ntwo words|dirty_buffers|12.5%|\ntwo words|replica_lag|90s|1", 'thresholds');
+	$s->query(q{SELECT set_group_floor('old', 1.5)});
+	is(row(), qq{old dirty=6 mode=observe floor=1.5 new_key=5
+"two words" wal=0.001 replica_lag=90s dirty_buffers=12.5% checkpoint=on replica_lag_ignore=1}
+		=~ s/ dirty_buffers=12.5% checkpoint=on/ checkpoint=on dirty_buffers=12.5%/r,
+		'what this release does not know is kept');
+
+	foreach (
+		[ 'x dirty=-1', qr/In line 1, the value of dirty is malformed/ ],
+		[ "x\n  y dirty=1 dirty=2", qr/In line 2, the value of dirty is malformed, out of range or there twice/ ],
+		[ 'Batch', qr/In line 1, a name is missing, or has to be quoted/ ],
+		[ "x\nx", qr/Group "x" is there twice/ ],
+		[ "x id=5\ny id=5", qr/Groups "[xy]" and "[xy]" have the same id/ ],
+		[ 'x wal', qr/In line 1, a word is not key=value/ ],
+		[ 'x replica_lag=1ms', qr/In line 1, the value of replica_lag is malformed/ ],
+		[ 'x grant="', qr/In line 1, a quoted name does not end/ ])
+	{
+		my ($value, $message) = @$_;
+		fails($s, "$set '$value'", '22023', $message, $value =~ s/\n/ \/ /r);
+	}
+	fails($s, q{SET dirty_throttle.groups = 'x'}, '55P02', qr/cannot be set in a session/, 'SET');
+	is($dt->definitions, 'old=6 two words=0', 'nothing has changed');
+
+	# more than there is room for; then less
+	$s->query("$set '" . join("\n", 'old', map { "g$_" } 1 .. 8) . "'");
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_groups'), 8, 'as many as fit');
+	is($member->query('SHOW dirty_throttle."group"'), 'old', 'those with members stay');
+	$s->query(q{SELECT drop_resource_group('g1')});
+	is($dt->definitions, join(' ', (map { "g$_=0" } 2 .. 8), 'old=0'), 'then the last one is in force');
+	fails($s, q{SELECT create_resource_group('more')}, '53400', qr/more than 8/, 'one more');
+
+	# the role
+	fails($s, 'DROP ROLE dirty_throttle', '2BP01',
+		qr/its settings define resource groups.*RESET "dirty_throttle.groups"/s, 'DROP ROLE');
+	fails($s, 'ALTER ROLE dirty_throttle RENAME TO x', '2BP01', qr/cannot be renamed/, 'RENAME');
+	$s->query('BEGIN; ALTER ROLE dirty_throttle RESET ALL');
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_groups'), 8, 'RESET ALL, before COMMIT');
+	$s->query('COMMIT');
+	is($dt->definitions, '', 'RESET ALL: no groups');
+	is($member->query('SHOW dirty_throttle."group"'), '', 'and no members');
+	$s->query('DROP ROLE dirty_throttle');
+	$dt->limit(again => 1);
+	is($dt->definitions, 'again=1', 'it is created again');
+	is($dt->sql(q{SELECT rolcanlogin OR rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = 'dirty_throttle'}),
+		'f', 'and may do nothing');
+	$_->quit foreach $member, $s;
+	reset_all();
+};
+
+# What no function and no ALTER ROLE would write.
+subtest 'a damaged row' => sub {
+	$dt->limit(good => 5);
+	my $s = $dt->session;
+	my $good = $dt->sql($ROW);
+	my $damage = q{UPDATE pg_db_role_setting SET setconfig = ARRAY['dirty_throttle.groups=good dirty=x']
+		WHERE setrole = 'dirty_throttle'::regrole};
+
+	$s->query($damage);
+	my $new = $dt->session;
+	like($new->run('SELECT 1')->{err},
+		qr/WARNING:  XX001: the definitions of resource groups cannot be read, so those in force stay\nDETAIL:  In line 1/,
+		'it is told');
+	is($dt->session->run('SELECT 1')->{err}, '', 'once');
+	is($dt->definitions, 'good=5', 'what is in force stays');
+	fails($s, q{SELECT set_group_dirty_limit('good', 6)}, 'XX001',
+		qr/cannot be read.*In line 1.*ALTER ROLE dirty_throttle SET/s, 'a change');
+	$s->query('CREATE ROLE r; ALTER ROLE r RENAME TO r2; DROP ROLE r2');
+	$dt->disconnect;
+	$node->restart;
+	is($dt->definitions, '', 'after a restart there are none');
+	$dt->sql("ALTER ROLE dirty_throttle SET dirty_throttle.groups = '"
+		  . $good =~ s/^dirty_throttle.groups=//r . "'");
+	is($dt->definitions, 'good=5', 'corrected');
+	reset_all();
+};
+
+subtest 'an operator' => sub {
+	$dt->sql(q{CREATE ROLE operator LOGIN; CREATE ROLE etl;
+		GRANT EXECUTE ON FUNCTION set_group_dirty_limit, drop_resource_group, grant_group_use TO operator});
+	my $s = $dt->session(user => 'operator');
+
+	$s->query(q{SELECT set_group_dirty_limit('o', 1), grant_group_use('o', 'etl')});
+	is($dt->definitions, 'o=1', 'an operator defines the first group');
+	is($s->query('SELECT current_user'), 'operator', 'and is who it was');
+	foreach (
+		q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = 'x'},
+		'ALTER ROLE dirty_throttle RESET ALL',
+		'ALTER ROLE dirty_throttle SET work_mem = 100', 'DROP ROLE dirty_throttle',
+		q{SELECT set_group_burst('o', 1)}, 'CREATE ROLE x', 'SET ROLE dirty_throttle')
+	{
+		is($s->run($_)->{sqlstate}, '42501', "not allowed: $_");
+	}
+	is($s->run(q{SELECT set_group_dirty_limit('o', -1)})->{sqlstate}, '22023', 'an error');
+	is($s->query('SELECT current_user'), 'operator', 'the same user after it');
+	$dt->sql('ALTER ROLE dirty_throttle SET work_mem = 1000');
+	$s->query(q{SELECT drop_resource_group('o')});
+	is($dt->sql($ROW), 'work_mem=1000', 'other settings of the role stay');
+	$dt->sql('ALTER ROLE dirty_throttle RESET ALL');
+	$s->quit;
+};
+
+# A grant follows its role.
+subtest 'grants' => sub {
+	$dt->limit($_ => 0) foreach 'g', 'h';
+	$dt->sql(q{CREATE ROLE one; CREATE ROLE "Two" LOGIN IN ROLE one;
+		SELECT grant_group_use('g', 'one'), grant_group_use('h', 'Two'), grant_group_use('h', 'one')});
+	is(row(), qq{g grant=one\nh grant="Two" grant=one}, 'in the row');
+	my $s = $dt->session(user => 'Two');
+	is($s->run(q{SELECT join_group('g')})->{err}, '', 'granted by membership');
+	$dt->sql('ALTER ROLE one RENAME TO "the first"');
+	is(row(), qq{g grant="the first"\nh grant="Two" grant="the first"}, 'renamed');
+	is($s->run(q{SELECT leave_joined_group(), join_group('g')})->{err}, '', 'the same role');
+	$dt->sql('BEGIN; DROP ROLE "the first"; ROLLBACK');
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_grants'), 3, 'not dropped');
+	$dt->sql('DROP ROLE "the first"; CREATE ROLE "the first"');
+	is(row(), qq{g\nh grant="Two"}, 'dropped; a new role of that name has nothing');
+	is($s->run(q{SELECT join_group('g')})->{sqlstate}, '42501', 'nor its members');
+
+	# more roles than ever had room in shared memory
+	$dt->sql(q{DO $$ BEGIN FOR i IN 1..200 LOOP EXECUTE 'CREATE ROLE r' || i;
+			PERFORM grant_group_use('g', 'r' || i); END LOOP; END $$});
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_grants'), 201, 'any number of grants');
+	$dt->sql(q{DO $$ BEGIN FOR i IN 1..200 LOOP EXECUTE 'DROP ROLE r' || i; END LOOP; END $$});
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_grants'), 1, 'gone with their roles');
+	$s->quit;
+	reset_all();
+};
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;

@@ -1,0 +1,111 @@
+# pg_dumpall | psql and pg_upgrade bring all groups and grants, with the library
+# preloaded where they arrive and without it.
+#
+# takes-about: 20 s
+# not-timed
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $NAME = q{it's "quoted" \ and};    # and a line feed
+my $ALL = q{SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, floor,
+		(SELECT string_agg(signal || ' ' || coalesce(threshold, '') || coalesce(ignored_standbys::text, ''), ', ' ORDER BY signal)
+		 FROM dirty_throttle_thresholds t WHERE t.group_name = g.group_name),
+		(SELECT string_agg(role_name, ', ' ORDER BY role_name)
+		 FROM dirty_throttle_grants r WHERE r.group_name = g.group_name)
+	FROM dirty_throttle_groups g ORDER BY group_name COLLATE "C"};
+
+my $old = DirtyThrottle::Life->new('old', init => [ allows_streaming => 1 ]);
+$old->sql(q{CREATE ROLE etl LOGIN; CREATE ROLE "Größe ""1"""; ALTER ROLE etl SET dirty_throttle."group" = 'batch'});
+$old->sql(qq{SELECT set_group_dirty_limit('batch', 12288.5), set_group_wal_limit('batch', 0.001);
+	SELECT grant_group_use('batch', 'etl'), grant_group_use('batch', 'Größe "1"');
+	SELECT create_resource_group(n), set_group_burst(n, 60000), set_group_mode(n, 'observe'),
+		set_group_floor(n, 512), set_group_pressure(n, 'replica_lag', '2s', 1),
+		set_group_pressure(n, 'checkpoint'), set_group_pressure(n, 'dirty_buffers', '12.5%')
+	FROM (SELECT \$\$$NAME\$\$ || chr(10) AS n) x;
+	SELECT create_resource_group('Größe 🐘')});
+my $expected = $old->sql($ALL);
+is(() = $expected =~ /^/gm, 4, 'what there is');    # one name has two lines
+
+# ------------------------------------------------------------ pg_dumpall | psql
+
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump.sql';
+command_ok([ 'pg_dumpall', '--globals-only', '-f', $dump, '-d', $old->node->connstr('postgres') ], 'pg_dumpall');
+like(slurp_file($dump), qr/^ALTER ROLE dirty_throttle SET "dirty_throttle\.groups" TO E?'batch id=\d+ dirty=12288\.5 wal=0\.001 grant=etl grant=/m,
+	'it can be read');
+
+my $new = DirtyThrottle::Life->new('new');
+$new->limit(batch => 1);
+$new->limit(own => 2);
+my $member = $new->session(group => 'batch');
+# the superuser is there already
+command_ok([ 'psql', '-X', '-q', '-f', $dump, '-d', $new->node->connstr('postgres') ], 'psql');
+is($new->sql($ALL), $expected, 'restored over other groups: those of the dump');
+is($member->query('SHOW dirty_throttle."group"'), 'batch', 'a member of a group of the same name');
+my $etl = $new->session(user => 'etl');
+is($etl->query('SHOW dirty_throttle."group"'), 'batch', 'a login');
+$_->quit foreach $member, $etl;
+$new->sql(q{SELECT set_group_dirty_limit('batch', 5)});
+is($new->sql(q{SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = 'batch'}), 5, 'and a change');
+
+# a server that preloads the library only later
+my $bare = DirtyThrottle::Life->new('bare', no_extension => 1, conf => q{shared_preload_libraries = ''});
+command_ok([ 'psql', '-X', '-q', '-f', $dump, '-d', $bare->node->connstr('postgres') ], 'without the library');
+$bare->disconnect;
+$bare->node->append_conf('postgresql.conf', q{shared_preload_libraries = 'dirty_throttle'});
+$bare->node->restart;
+$etl = $bare->session(user => 'etl');
+is($etl->query('SHOW dirty_throttle."group"'), 'batch', 'the first login after it is preloaded');
+$etl->quit;
+$bare->sql('CREATE EXTENSION dirty_throttle');
+is($bare->sql($ALL), $expected, 'all are there');
+$_->disconnect, $_->node->stop('fast') foreach $new, $bare;
+
+# ------------------------------------------------------------------ pg_upgrade
+
+# DT_UPGRADE_BIN is the bin directory of a later release for which the library
+# is installed, too.
+SKIP:
+{
+	my $bin = $ENV{DT_UPGRADE_BIN};
+
+	skip 'there is no second release: DT_UPGRADE_BIN', 1 unless $bin;
+	$old->disconnect;
+	$old->node->stop('fast');
+	foreach my $library ('dirty_throttle', '')
+	{
+		my $name = $library ? 'with_library' : 'without_library';
+		my $dir = PostgreSQL::Test::Utils::tempdir() . "/$name";
+		my $checksums = `$bin/initdb --help` =~ /--no-data-checksums/ ? '--no-data-checksums' : '';
+
+		system_or_bail("$bin/initdb -D $dir/data -A trust -N $checksums --encoding UTF8 --no-locale >/dev/null");
+		my $node = $old->node;
+		append_to_file("$dir/data/postgresql.conf",
+			"shared_preload_libraries = '$library'\nfsync = off\nunix_socket_directories = '"
+			  . $node->host . "'\nlisten_addresses = ''\nport = " . $node->port . "\n");
+		chdir $dir or die;
+		command_ok(
+			[ "$bin/pg_upgrade", '-b', $node->config_data('--bindir'), '-B', $bin,
+				'-d', $node->data_dir, '-D', "$dir/data", '-s', $node->host, '-p', $node->port,
+				'-P', $node->port ],
+			"pg_upgrade, $name");
+		append_to_file("$dir/data/postgresql.conf", "shared_preload_libraries = 'dirty_throttle'\n");
+		system_or_bail("$bin/pg_ctl -D $dir/data -l $dir/log -w start >/dev/null");
+		is($old->sql($ALL), $expected, "$name: all groups and grants");
+		$etl = $old->session(user => 'etl');
+		is($etl->query('SHOW dirty_throttle."group"'), 'batch', "$name: a login");
+		$etl->quit;
+		$old->disconnect;
+		system_or_bail("$bin/pg_ctl -D $dir/data -m immediate -w stop >/dev/null");
+	}
+	chdir '/';
+}
+done_testing();
