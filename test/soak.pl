@@ -608,6 +608,5 @@ admin 2 a rename: SELECT rename_resource_group({'<wild>', '<wild>'|'<wild>', 'h'
 admin 1 a drop: SELECT drop_resource_group('<wild>')
 admin 2 a drop by force: SELECT drop_resource_group('<wild>', true, force => true);
 	{|SELECT set_group_dirty_limit('<wild>', 5000)}
-admin 1 ddl: SELECT count(*) FROM dirty_throttle_ddl()
 admin 1 reload: SELECT pg_reload_conf()
 admin 1 checkpoint: CHECKPOINT

@@ -177,8 +177,8 @@ dt_definitions_find(List *entries, const char *name)
 
 /* ---------------------------------------------------------------- writing */
 
-List *
-dt_definitions_begin_change(void)
+void
+dt_definitions_need_writable(void)
 {
 	if (RecoveryInProgress())
 		ereport(ERROR,
@@ -190,6 +190,12 @@ dt_definitions_begin_change(void)
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot change resource groups in a read-only transaction"),
 				 errhint("Begin the transaction with BEGIN READ WRITE.")));
+}
+
+List *
+dt_definitions_begin_change(void)
+{
+	dt_definitions_need_writable();
 	dt_row_lock();
 	return dt_definitions_read(true);
 }

@@ -42,9 +42,10 @@ extern List *dt_definitions_read(bool fail);
 extern DtEntry *dt_definitions_find(List *entries, const char *name);
 
 /*
- * Change them, in this transaction: begin, edit, write.  ERROR where a
- * transaction cannot write.
+ * Change them, in this transaction: begin, edit, write.  The first of these is
+ * for who does something else before: ERROR where a transaction cannot write.
  */
+extern void dt_definitions_need_writable(void);
 extern List *dt_definitions_begin_change(void);
 extern void dt_definitions_write(List *entries);
 

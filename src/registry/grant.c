@@ -6,8 +6,9 @@
  * A grant is a word in the line of its group, with the name of the role, so
  * that it can be dumped and restored.  It is needed only where the catalog can
  * be read, so it is not in shared memory.  The transaction that renames or
- * drops the role changes the line, too.  A name without a role, as after a
- * restore of the definitions only, grants nothing until there is one.
+ * drops the role changes the line, too.  As the core does, who grants locks the
+ * role against that, so that no name stays behind.  A name without a role, as
+ * after a restore of the definitions only, grants nothing until there is one.
  *
  * The role whose setting all definitions are cannot be renamed, nor dropped
  * while there are groups.
@@ -19,6 +20,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
 #include "miscadmin.h"
@@ -26,6 +28,7 @@
 #include "registry/grant.h"
 #include "registry/load.h"
 #include "registry/shmem.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
@@ -45,11 +48,16 @@ find_name(List *names, const char *name)
 bool
 dt_grant_set(const char *group_name, Oid role, bool allow)
 {
-	char	   *role_name = GetUserNameFromId(role, false);
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, group_name);
+	char	   *role_name;
+	List	   *entries;
+	DtEntry    *entry;
 	char	   *granted;
 
+	dt_definitions_need_writable();
+	shdepLockAndCheckObject(AuthIdRelationId, role);
+	role_name = GetUserNameFromId(role, false);
+	entries = dt_definitions_begin_change();
+	entry = dt_definitions_find(entries, group_name);
 	if (entry == NULL)
 		dt_group_missing(group_name);
 	granted = find_name(entry->grants, role_name);
@@ -127,8 +135,10 @@ replace_grants(const char *role_name, char *new_name)
 static void
 role_is_dropped(Oid role)
 {
-	char	   *name = GetUserNameFromId(role, true);
+	char	   *name;
 
+	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
+	name = GetUserNameFromId(role, true);
 	if (name == NULL)
 		return;
 	if (strcmp(name, DT_ROW_ROLE) != 0)
@@ -180,6 +190,7 @@ role_is_altered(Oid role)
 						DT_ROW_ROLE)));
 	if (strcmp(new_name, DT_ROW_ROLE) == 0)
 		dt_load_at_commit();
+	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
 	replace_grants(name, new_name);
 }
 

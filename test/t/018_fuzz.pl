@@ -103,7 +103,6 @@ sub administrate
 		"SELECT drop_resource_group('$group', true, force => true)",
 		"SELECT drop_resource_group('$group', true, force => true), set_group_dirty_limit('$group', $limit)",
 		'SELECT dirty_throttle_reset()',
-		'SELECT count(*) FROM dirty_throttle_ddl()',
 		# so that the longest statement stays short, whatever DT_SECONDS is
 		"SET lock_timeout = '100ms'; TRUNCATE shared; RESET lock_timeout",
 		'SELECT pg_reload_conf()');

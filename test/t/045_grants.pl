@@ -1,11 +1,9 @@
 # grant_group_use(): a role that may not set dirty_throttle."group" may join
 # the groups that were opened to it, and leave them again, and nothing else.
 # Grants follow their role and their group when these are renamed, go with
-# them when they are dropped, and last over restarts.  Grants to roles that went
-# unseen go at the next change.
+# them when they are dropped, and last over restarts.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
-# expect-in-log: WARNING:  could not remove grants to a dropped role from file
 
 use strict;
 use warnings;
@@ -45,11 +43,6 @@ sub grants
 		q{SELECT coalesce(string_agg(group_name || ':' || role_name, ' '
 			ORDER BY group_name COLLATE "C", role_name COLLATE "C"), '')
 		FROM dirty_throttle_grants});
-}
-
-sub ddl
-{
-	return $dt->sql('SELECT dirty_throttle_ddl()');
 }
 
 sub allow
@@ -258,11 +251,9 @@ foreach my $function ('grant_group_use', 'revoke_group_use')
 }
 is(grants(), 'grp_a:resident grp_b:team', 'nothing has changed');
 
-# a definition takes effect at once, and is not undone
 $dt->sql("BEGIN; SELECT grant_group_use('grp_a', 'club'); ROLLBACK");
-is(grants(), 'grp_a:club grp_a:resident grp_b:team', 'a grant is not undone by ROLLBACK');
-$dt->sql("BEGIN; SELECT revoke_group_use('grp_a', 'club'); ROLLBACK");
-is(grants(), 'grp_a:resident grp_b:team', 'nor is a revoke');
+$dt->sql("BEGIN; SELECT revoke_group_use('grp_b', 'team'); ROLLBACK");
+is(grants(), 'grp_a:resident grp_b:team', 'nor has what is rolled back');
 
 # everybody may see them
 my $stranger = $dt->session(user => 'stranger');
@@ -291,7 +282,6 @@ my $before;
 $app->quit;
 $dt->sql('ALTER ROLE app RENAME TO "App 2"');
 is(grants(), 'grp_a:App 2 grp_a:resident grp_b:team', 'a role is renamed');
-like(ddl(), qr/grant_group_use\('grp_a', 'App 2'\);/, 'in the DDL, too');
 $dt->sql('BEGIN; ALTER ROLE "App 2" RENAME TO apple; ROLLBACK');
 is(grants(), 'grp_a:App 2 grp_a:resident grp_b:team', 'or not');
 $dt->sql('ALTER ROLE "App 2" RENAME TO app');
@@ -344,7 +334,6 @@ foreach my $sql (
 	$s->query('COMMIT');
 	is(grants(), $without, 'DROP ROLE: gone with the role');
 }
-unlike(ddl(), qr/temp/, 'DROP ROLE: also in the DDL');
 $dt->sql('CREATE ROLE temp LOGIN');
 is(grants(), $without, 'another role of that name has none');
 $dt->stop('immediate');
@@ -367,243 +356,48 @@ $dt->sql('CREATE ROLE temp; DROP ROLE temp');    # without a grant
 is($dt->sql('SELECT 1'), '1', 'a role without a grant is dropped');
 like(grants(), qr/grp_a:club/, 'others are as they were');
 
-# ------------------------------------------------ grants to roles that went
-
-# How many grants to this role the definitions file has; see store.c.
-sub in_file
-{
-	my ($oid) = @_;
-	my $image = slurp_file($dt->node->data_dir . '/dirty_throttle.groups');
-	my ($n, $size) = (unpack 'L6', $image)[ 4, 5 ];
-
-	return grep { $_ == $oid }
-	  map { unpack 'x64L', substr $image, -4 - $_ * $size, $size } 1 .. $n;
-}
-
-# A role with two grants, and its OID.
-sub create_temp
-{
-	$dt->sql('DROP ROLE IF EXISTS temp');
-	$dt->sql('CREATE ROLE temp');
-	allow('grp_a', 'temp');
-	allow('grp_b', 'temp');
-	return $dt->sql("SELECT 'temp'::regrole::oid");
-}
-
-# Drop it where nobody sees it go.
-sub drop_temp_unseen
-{
-	$dt->sql(q{BEGIN; DROP ROLE temp; PREPARE TRANSACTION 'drop'});
-	$dt->sql(q{COMMIT PREPARED 'drop'});
-}
-
-# each kind of change, also those that change nothing
+# a role that comes and goes in a transaction
 $dt->limit(brief => 0);
 $before = grants();
-foreach my $change (
-	"set_group_dirty_limit('brief', 7)",
-	"set_group_dirty_limit('new', 7)",
-	"reset_group_dirty_limit('brief')",
-	"set_group_wal_limit('brief', 7)",
-	"reset_group_wal_limit('brief')",
-	"set_group_burst('brief', 7)",
-	"set_group_mode('brief', 'observe')",
-	"set_group_floor('brief', 7)",
-	"set_group_pressure('brief', 'checkpoint')",
-	"reset_group_pressure('brief', 'checkpoint')",
-	"create_resource_group('newer', 7)",
-	"rename_resource_group('newer', 'newest')",
-	"drop_resource_group('newest')",
-	"drop_resource_group('new', force => true)",
-	"grant_group_use('brief', 'app')",
-	"revoke_group_use('brief', 'app')",
-	"grant_group_use('grp_a', 'app')",
-	"revoke_group_use('brief', 'app')")
-{
-	my $oid = create_temp();
-
-	drop_temp_unseen();
-	is(scalar in_file($oid), 2, 'DROP ROLE by COMMIT PREPARED is not seen');
-	is(grants() =~ s/brief:app ?//r, $before, 'but nobody sees them');
-	unlike(ddl(), qr/temp|$oid/, 'nor in the DDL');
-	$dt->sql("SELECT $change");
-	is(scalar in_file($oid), 0, "they are gone after $change");
-	is(grants() =~ s/brief:app ?//r, $before, 'others are not');
-}
-
-# the removal failed, and the server was restarted before the next change
-{
-	my $oid = create_temp();
-	my $dir = $dt->node->data_dir;
-	my $mode = (stat $dir)[2] & 07777;
-
-	chmod 0500, $dir or die "chmod: $!";
-	my $r = eval { $dt->session->run('DROP ROLE temp') };
-	chmod $mode, $dir or die "chmod: $!";
-	is($r->{sqlstate}, undef, 'not writable: the role is dropped');
-	like($r->{err}, qr/WARNING:  42501: .*The grants have no effect, and the next change of a resource group removes them\./s,
-		'not writable: a warning');
-	$dt->stop('immediate');
-	$dt->node->start;
-	is(scalar in_file($oid), 2, 'not writable: they are still there');
-	is(grants(), $before, 'not writable: nobody sees them');
-	$dt->limit(brief => 8);
-	is(scalar in_file($oid), 0, 'they go at the next change');
-}
-
-# a role whose creation, with the grant, was rolled back
 {
 	my $s = $dt->session;
-	$s->query(q{BEGIN; CREATE ROLE fresh; SELECT grant_group_use('brief', 'fresh')});
-	my $oid = $s->query("SELECT 'fresh'::regrole::oid");
 
-	$dt->limit(brief => 9);
-	is(scalar in_file($oid), 1, 'CREATE ROLE, not committed: the grant is kept');
-	$s->query('ROLLBACK');
-	is(scalar in_file($oid), 1, 'CREATE ROLE, rolled back: not seen');
-	$dt->limit(brief => 10);
-	is(scalar in_file($oid), 0, 'CREATE ROLE, rolled back: the next change');
+	$s->query(q{BEGIN; CREATE ROLE fresh; SELECT grant_group_use('brief', 'fresh'); ROLLBACK; CREATE ROLE fresh});
+	is(grants(), $before, 'CREATE ROLE and a grant, rolled back');
+	$s->query(q{BEGIN; SELECT grant_group_use('brief', 'fresh'); DROP ROLE fresh; COMMIT; CREATE ROLE fresh});
+	is(grants(), $before, 'a grant and DROP ROLE');
+	$s->query(q{BEGIN; ALTER ROLE fresh RENAME TO fresher; SELECT grant_group_use('brief', 'fresher');
+		ALTER ROLE fresher RENAME TO freshest; COMMIT});
+	is(grants() =~ s/brief:freshest ?//r, $before, 'RENAME, a grant and RENAME');
+	is(grants() =~ /brief:freshest/, 1, 'it has the last name');
 
-	$s->query(q{BEGIN; CREATE ROLE fresh; SELECT grant_group_use('brief', 'fresh')});
-	$dt->limit(brief => 11);
-	$s->query('COMMIT');
-	like(grants(), qr/brief:fresh/, 'CREATE ROLE, committed after a change: kept');
-	$dt->limit(brief => 12);
-	like(grants(), qr/brief:fresh/, 'and after one more');
-	$s->query('ALTER ROLE fresh RENAME TO fresher; DROP ROLE fresher');
-	is(grants(), $before, 'and it goes with its role');
-}
-
-# a role whose drop is not committed, or never
-{
-	my $oid = create_temp();
-	my $s = $dt->session;
-
-	foreach my $end ('ROLLBACK', q{PREPARE TRANSACTION 'drop'})
+	# who grants waits for who drops or renames
+	foreach (
+		[ 'DROP ROLE freshest', 'COMMIT', '42704' ],
+		[ 'CREATE ROLE freshest', 'COMMIT', undef ],
+		[ 'DROP ROLE freshest', 'ROLLBACK', undef ],
+		[ 'ALTER ROLE freshest RENAME TO last', 'COMMIT', undef ])
 	{
-		$s->query('BEGIN; DROP ROLE temp');
-		$dt->limit(brief => 13);
-		is(scalar in_file($oid), 2, 'DROP ROLE, not committed, and a change: kept');
-		$s->query("SELECT set_group_dirty_limit('brief', 14)");
-		is(scalar in_file($oid), 2, 'and a change of its own: kept');
+		my ($sql, $end, $sqlstate) = @$_;
+
+		$s->query(q{SELECT revoke_group_use('brief', 'freshest')}) unless $sql =~ /CREATE/;
+		if ($sql =~ /CREATE/) { $s->query($sql); next }
+		my $other = $dt->session;
+		$s->query("BEGIN; $sql");
+		$other->send(q{SELECT grant_group_use('brief', 'freshest')});
+		ok( poll_until(sub {
+				$dt->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $other->pid) eq 'Lock' }, 180),
+			"$sql: a grant waits");
 		$s->query($end);
-		$dt->limit(brief => 15);
-		is(scalar in_file($oid), 2, "$end, and a change: kept");
+		is($other->wait->{sqlstate}, $sqlstate, "$end: then it is made, or not");
+		$other->quit;
 	}
-	$s->query(q{ROLLBACK PREPARED 'drop'});
-	$dt->limit(brief => 16);
-	like(grants(), qr/grp_a:temp.*grp_b:temp/, 'ROLLBACK PREPARED: kept');
-
-	# granted after it was dropped, by who does not know
-	$s->query('BEGIN; CREATE ROLE other; COMMIT; BEGIN; DROP ROLE other');
-	allow('brief', 'other');
-	$s->query("SELECT set_group_dirty_limit('brief', 17)");
-	$s->query('ROLLBACK');
-	like(grants(), qr/brief:other/, 'granted while it is dropped, ROLLBACK: kept');
-	$s->query('BEGIN; DROP ROLE other');
-	$dt->sql(q{SELECT revoke_group_use('brief', 'other')});
-	allow('brief', 'other');
-	$s->query('COMMIT; DROP ROLE temp');
-	is(grants(), $before, 'granted while it is dropped, COMMIT: gone');
+	like(grants(), qr/brief:last/, 'a grant to a role that was renamed meanwhile');
+	$s->query('DROP ROLE last');
+	is(grants(), $before, 'and goes with it');
 }
 
-# they are not in the way of others
-{
-	my $groups = $dt->sql('SELECT count(*) FROM dirty_throttle_groups');
-	my $max = $dt->sql("SELECT current_setting('dirty_throttle.max_groups')");
-
-	$dt->node->append_conf('postgresql.conf',
-		"dirty_throttle.max_groups = $groups");
-	$dt->stop;
-	$dt->node->start;
-	$dt->sql('CREATE ROLE temp_' . $_) foreach 1 .. 16 * $groups;
-	my $s = $dt->session;
-	my $n = 0;
-	$n++
-	  while !defined $s->run("SELECT grant_group_use('brief', 'temp_' || $n + 1)")
-	  ->{sqlstate};
-	is($s->run("SELECT grant_group_use('brief', 'resident')")->{sqlstate},
-		'53400', 'all grants are in use');
-	$s->query(
-		q{BEGIN;
-		DO $$ BEGIN FOR i IN 1..} . 16 * $groups . q{ LOOP
-			EXECUTE 'DROP ROLE temp_' || i; END LOOP; END $$;
-		PREPARE TRANSACTION 'drop'});
-	is($s->run("SELECT grant_group_use('brief', 'resident')")->{sqlstate},
-		'53400', 'DROP ROLE is prepared: they still are');
-	$s->query(q{COMMIT PREPARED 'drop'});
-	is($s->run("SELECT grant_group_use('brief', 'resident')")->{sqlstate},
-		undef, 'roles that are gone take no room');
-	$s->query(q{SELECT revoke_group_use('brief', 'resident')});
-	is(grants(), $before, 'the others are as they were');
-	$dt->node->append_conf('postgresql.conf', "dirty_throttle.max_groups = $max");
-}
-
-# another role may get the same OID one day
-{
-	my $oid = create_temp();
-
-	drop_temp_unseen();
-	$dt->sql('VACUUM pg_authid');
-	$dt->stop;
-	system_or_bail('pg_resetwal', '-o', $oid, '-D', $dt->node->data_dir);
-	$dt->node->start;
-	is(scalar in_file($oid), 2, 'before there is another role of that OID');
-	$dt->sql('CREATE ROLE heir');
-	is($dt->sql("SELECT 'heir'::regrole::oid"), $oid, 'another role of that OID');
-	is(grants(), $before, 'it has no grants of the old one');
-	$dt->stop('immediate');
-	$dt->node->start;
-	is(grants(), $before, 'also after a restart');
-	$dt->sql('DROP ROLE heir');
-}
 $dt->sql("SELECT drop_resource_group('brief')");
-
-# ------------------------------------------------------------------- DDL
-
-my $odd = q{Odd "role", it's \\one};
-$dt->sql('CREATE ROLE ' . '"' . $odd =~ s/"/""/gr . '"');
-$dt->sql(
-	q{SELECT set_group_dirty_limit('it''s \ "odd"', 12.5),
-		set_group_wal_limit('it''s \ "odd"', 345.678),
-		set_group_burst('it''s \ "odd"', 0),
-		set_group_mode('it''s \ "odd"', 'observe'),
-		set_group_wal_limit('wal_only', 5),
-		set_group_burst('wal_only', 1234.5),
-		set_group_floor('wal_only', 0.5e3),
-		set_group_pressure('wal_only', 'replica_lag', '90s', ignore => 1),
-		set_group_pressure('wal_only', 'slot_lag', '1536MB'),
-		set_group_pressure('wal_only', 'checkpoint'),
-		set_group_pressure('it''s \ "odd"', 'dirty_buffers', '33.25')});
-$dt->sql(qq{SELECT grant_group_use('wal_only', rolname)
-	FROM pg_roles WHERE rolname ~ '^Odd'});
-my $ddl = ddl();
-my $full = q{SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode,
-		floor, signal, threshold, threshold_value, unit, ignored_standbys
-	FROM dirty_throttle_groups LEFT JOIN dirty_throttle_thresholds USING (group_name)
-	ORDER BY group_name COLLATE "C", signal};
-$before = $dt->sql($full);
-$all = grants();
-like($ddl, qr/^SELECT public\.grant_group_use\('wal_only', E?'Odd "role"/m,
-	'the DDL has the grants');
-like($ddl, qr/^SELECT public\.set_group_wal_limit\('wal_only', 5\);/m,
-	'and WAL limits');
-like($ddl, qr/^SELECT public\.set_group_pressure\('wal_only', $_\);/m,
-	"and pressure: $_")
-  foreach qr/'replica_lag', '90s', 1/, qr/'slot_lag', '1536MB'/,
-  qr/'checkpoint'/;
-unlike($ddl, qr/set_group_(burst|mode|floor|pressure)\('grp_a'/,
-	'but no defaults');
-$dt->sql('SELECT drop_resource_group(group_name, force => true)
-	FROM dirty_throttle_groups');
-is(ddl() . grants(), '', 'all groups are dropped');
-$dt->sql($ddl);
-is(ddl(), $ddl, 'the DDL recreates itself');
-is($dt->sql($full), $before, 'and the groups');
-is(grants(), $all, 'and the grants');
-$dt->stop;
-$dt->node->start;
-is(ddl(), $ddl, 'the same after a restart');
 
 # ----------------------------------------- privileges of all new functions
 
@@ -620,7 +414,7 @@ my %calls = (
 	set_session_group => 'pg_backend_pid(), NULL',
 	grant_group_use => "'grp_a', 'stranger'",
 	revoke_group_use => "'grp_a', 'stranger'");
-my $definitions = ddl();
+my $definitions = $dt->definitions . grants();
 $stranger = $dt->session(user => 'stranger');
 foreach my $function (sort keys %calls)
 {
@@ -632,7 +426,7 @@ foreach my $function (sort keys %calls)
 		"$function(" . join(', ', map { 'NULL' } split /, /, $calls{$function})
 		  . ')', '42501');
 }
-is(ddl(), $definitions, 'an unprivileged role has changed nothing');
+is($dt->definitions . grants(), $definitions, 'an unprivileged role has changed nothing');
 is($dt->sql("SELECT count(suspended_since) FROM dirty_throttle_groups"),
 	0, 'nor has it paused anything');
 foreach my $function (sort keys %calls)

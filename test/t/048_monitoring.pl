@@ -633,7 +633,7 @@ foreach my $who (sort keys %user)
 
 	is_deeply(
 		metric_rows($session, 'dirty_throttle'),
-		{ '' => { enabled => 1, settings_without_group => 1, not_following => 0 } },
+		{ '' => { enabled => 1, settings_without_group => 1 } },
 		"$who: the server");
 }
 

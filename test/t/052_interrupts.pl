@@ -658,7 +658,6 @@ max_standby_streaming_delay = 100ms
 wal_receiver_status_interval = 1s
 hot_standby_feedback = off
 dirty_throttle.transaction_grace = 1h
-dirty_throttle.follow_primary = off
 });
 $standby_node->start;
 my $standby = DirtyThrottle::Life->over($standby_node);

@@ -74,7 +74,6 @@ my $first = $dt->sampler;
 $dt->node->backup('standby');
 my $standby_node = PostgreSQL::Test::Cluster->new('standby');
 $standby_node->init_from_backup($dt->node, 'standby', has_streaming => 1);
-$standby_node->append_conf('postgresql.conf', 'dirty_throttle.follow_primary = off');
 $standby_node->start;
 my $standby = DirtyThrottle::Pressure->over($standby_node);
 
