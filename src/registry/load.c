@@ -283,6 +283,7 @@ prepare_own(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
+	dt_row_lock();				/* ROLLBACK TO may have released it */
 	CommandCounterIncrement();	/* the last command may have changed it */
 	own_load = prepare(NULL);
 	MemoryContextSwitchTo(old);

@@ -25,7 +25,6 @@
 #include "parser/parse_node.h"
 #include "registry/row.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -33,10 +32,29 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+/*
+ * The caches may not know yet what a transaction has committed that others have
+ * put in force already.  So this looks into the catalog, as it is now.
+ */
 Oid
 dt_row_role(void)
 {
-	return get_role_oid(DT_ROW_ROLE, true);
+	Relation	rel = table_open(AuthIdRelationId, AccessShareLock);
+	Oid			role = InvalidOid;
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_authid_rolname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(DT_ROW_ROLE));
+	InvalidateCatalogSnapshot();
+	scan = systable_beginscan(rel, AuthIdRolnameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		role = ((Form_pg_authid) GETSTRUCT(tuple))->oid;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return role;
 }
 
 bool
@@ -94,8 +112,6 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
 	ScanKeyInit(&key[1], Anum_pg_db_role_setting_setrole,
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
-	/* what has committed before this moment counts */
-	InvalidateCatalogSnapshot();
 	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL,
 							  2, key);
 	tuple = systable_getnext(scan);

@@ -87,9 +87,11 @@ sub round
 	my $r = $s->wait;
 	unlink $fault;
 	my $killed = $r->{err} ne '';
+	# it may have been killed when it had answered
+	my $is_dead = $killed || !$at{call} || $s->run('SELECT 1')->{err} ne '';
 
 	$_->quit foreach $s, $member;
-	if ($killed || !$at{call})
+	if ($is_dead)
 	{
 		$dt->disconnect;
 		poll_until(sub { $dt->log_since($mark) =~ /ready to accept/ }, 180)
