@@ -180,15 +180,16 @@ dt_definitions_find(List *entries, const char *name)
 void
 dt_definitions_need_writable(void)
 {
-	if (RecoveryInProgress())
+	bool		recovery = RecoveryInProgress();
+
+	if (recovery || XactReadOnly)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot change resource groups during recovery"),
-				 errhint("Change them on the primary.")));
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 recovery ?
+				 errmsg("cannot change resource groups during recovery") :
 				 errmsg("cannot change resource groups in a read-only transaction"),
+				 recovery ?
+				 errhint("Change them on the primary.") :
 				 errhint("Begin the transaction with BEGIN READ WRITE.")));
 }
 

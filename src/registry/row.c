@@ -21,7 +21,6 @@
 #include "catalog/pg_type.h"
 #include "commands/user.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "parser/parse_node.h"
 #include "registry/row.h"
 #include "storage/lmgr.h"
@@ -89,7 +88,6 @@ find_setting(ArrayType *settings)
 
 		if (pg_strncasecmp(setting, DT_ROW_PARAMETER "=", prefix) == 0)
 			return setting + prefix;
-		pfree(setting);
 	}
 	return NULL;
 }

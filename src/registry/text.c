@@ -50,17 +50,13 @@ static const Signal signals[DT_SIGNALS] = {
 	[DT_IO_PRESSURE] = {"io_pressure", {[DT_UNIT_SHARE] = true}}
 };
 
-/* The lowest and highest value of a threshold. */
+/* The lowest and highest value of a threshold; 0 where it has none. */
 static const int64 lowest[] = {
-	[DT_UNIT_UNUSED] = 0,
-	[DT_UNIT_NONE] = 0,
 	[DT_UNIT_US] = 100000,
 	[DT_UNIT_BYTES] = MB,
 	[DT_UNIT_SHARE] = 1
 };
 static const int64 highest[] = {
-	[DT_UNIT_UNUSED] = 0,
-	[DT_UNIT_NONE] = 0,
 	[DT_UNIT_US] = INT64CONST(86400000000),
 	[DT_UNIT_BYTES] = 1024 * TB,
 	[DT_UNIT_SHARE] = 1000000
@@ -131,7 +127,7 @@ typedef struct Property
 #define MEMBER(member)	offsetof(DtDefinition, member)
 
 static const Property properties[] = {
-	{"id", NUMBER, MEMBER(id), 1, PG_INT64_MAX, 0},
+	{"id", NUMBER, MEMBER(id), 1, PG_INT64_MAX / 2, 0}, /* others follow */
 	{"dirty", THOUSANDTHS, MEMBER(rate[DT_DIRTY]), 0, DT_RATE_MAX, 0},
 	{"wal", THOUSANDTHS, MEMBER(rate[DT_WAL]), 0, DT_RATE_MAX, 0},
 	{"burst", THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000},
@@ -395,24 +391,16 @@ read_fraction(const char **next, int digits, int64 max, int64 *value)
 static bool
 read_property(const char **next, const Property *property, int64 *value)
 {
-	static const char *const modes[] = {"enforce", "observe"};
-	int			i;
+	const size_t size = strlen("observe");
 
 	if (property->kind != MODE)
 		return read_fraction(next, property->kind == THOUSANDTHS ? 3 : 0,
 							 property->max, value) && *value >= property->min;
-	for (i = 0; i < 2; i++)
-	{
-		size_t		size = strlen(modes[i]);
-
-		if (strncmp(*next, modes[i], size) == 0 && ends_word((*next)[size]))
-		{
-			*next += size;
-			*value = i;
-			return true;
-		}
-	}
-	return false;
+	*value = strncmp(*next, "observe", size) == 0;
+	if (*value == 0 && strncmp(*next, "enforce", size) != 0)
+		return false;
+	*next += size;
+	return true;
 }
 
 static bool

@@ -53,7 +53,7 @@ test_good(void)
 	check("a dirty=1.50 burst=020", "a dirty=1.5");
 	same("a dirty=0.001 burst=0 floor=0.001");
 	same("a dirty=16777216 wal=16777216 burst=3600000 floor=16777216");
-	same("a id=9223372036854775807");
+	same("a id=4611686018427387903");
 
 	/* thresholds */
 	same("a replica_lag=2s replica_lag_ignore=3");
@@ -112,6 +112,7 @@ test_bad(void)
 	check("a dirty=1 dirty=1", BAD("dirty"));
 	check("a id=0", BAD("id"));
 	check("a id=1.0", BAD("id"));
+	check("a id=4611686018427387904", BAD("id"));
 	check("a id=9223372036854775808", BAD("id"));
 	check("a burst=3600001", BAD("burst"));
 	check("a mode=off", BAD("mode"));
