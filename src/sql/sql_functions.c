@@ -16,7 +16,6 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/xlog.h"
 #include "backend/account.h"
 #include "backend/interrupt.h"
 #include "backend/session.h"
@@ -380,10 +379,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	if (!dt_sampler_runs())
 		ereport(NOTICE,
 				(errmsg("signals are not measured at present"),
-				 RecoveryInProgress() ?
-				 errdetail("The server is in recovery.") :
 				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
-				 RecoveryInProgress() ? 0 :
 				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
 	PG_RETURN_VOID();
 }

@@ -87,17 +87,6 @@ is($s->run(insert_sql('t', 1))->{err},
 is($s->query('SHOW dirty_throttle."group"'), 'missing', 'as it should');
 $s->quit;
 
-# Created while a query is planned: that query joins when it begins to run.
-$dt->sql(q{SELECT drop_resource_group('missing', force => true);
-	CREATE FUNCTION create_missing() RETURNS boolean IMMUTABLE LANGUAGE plpgsql
-		AS $$ BEGIN RETURN set_group_dirty_limit('missing', 2000) IS NULL; END $$});
-$s = $dt->session;
-$s->send(insert_sql('t', 1000) . ' WHERE create_missing() IS NOT NULL');
-ok($dt->wait_paused($s, 'in flight'),
-	'the group is created during the planning of a query: that is throttled');
-$dt->cancel_ms($s);
-$s->quit;
-
 # A name that is too long for one in the configuration file.
 {
 	my $mark = $dt->log_mark;

@@ -509,11 +509,13 @@ sub set_limits
 	my ($self, $kb, @sequence) = @_;
 	my $last = grep({ $_ eq 'tour' } @sequence) ? 'z' : 'c';
 
-	$self->{admin}->value(
-		'SELECT ' . join ', ',
-		map {
-			("$self->{function}('$_', 0)", "$self->{function}('$_', $kb)")
-		} grep { substr($_, 0, 1) le $last } @{ $self->{groups} });
+	# each in force for a moment
+	foreach my $limit (0, $kb)
+	{
+		$self->{admin}->value('SELECT ' . join ', ',
+			map { "$self->{function}('$_', $limit)" }
+			grep { substr($_, 0, 1) le $last } @{ $self->{groups} });
+	}
 	$self->{owed_by_gone} = {};
 }
 
