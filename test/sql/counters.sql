@@ -172,8 +172,8 @@ SELECT pg_reload_conf();
 \c -
 SHOW dirty_throttle.transaction_grace;
 SET dirty_throttle."group" = 'grp_a';
-BEGIN;
 SELECT set_group_dirty_limit('grp_a', 1000);
+BEGIN;
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(3000) AS dirtied \gset
 SELECT blocks_dirtied - :dirtied, pauses, debt_kb > 0.5 * :dirtied * 8.192,

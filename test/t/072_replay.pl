@@ -38,7 +38,6 @@ $standby_node->init_from_backup($dt->node, 'b', has_streaming => 1);
 $standby_node->append_conf('postgresql.conf', q{
 max_standby_streaming_delay = -1
 hot_standby_feedback = off
-dirty_throttle.follow_primary = off
 });
 $standby_node->start;
 my $standby = DirtyThrottle::Life->over($standby_node);
