@@ -700,7 +700,7 @@ foreach my $interval ('0', '10ms')
 		my $ms;
 
 		$lost++;
-		$standby->limit($group => $kind =~ /limit/ ? 1 : 0);
+		replay_ms(sub { $dt->limit($group => $kind =~ /limit/ ? 1 : 0) });
 		$s->query("SET client_connection_check_interval = '$interval';
 			SET dirty_throttle.\"group\" = '$group'");
 		$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
@@ -732,7 +732,7 @@ foreach my $interval ('0', '10ms')
 }
 
 # with a lock, and with the snapshot, of a session that is stopped in flight
-$standby->limit(hard => 0);
+replay_ms(sub { $dt->limit(hard => 0) });
 $outsider->query('CREATE TABLE locked AS SELECT 1 AS id');
 $outsider->query('CREATE TABLE vacuumed AS SELECT i FROM generate_series(1, 500) i');
 foreach my $case (

@@ -359,7 +359,8 @@ sub check_replay
 	return @ms;
 }
 
-$standby->limit(grp => 0);
+$dt->limit(grp => 0);
+replay_ms();
 foreach my $case (
 	[ 'after transaction' ],
 	[ 'before BEGIN', 'BEGIN' ],

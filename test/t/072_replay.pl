@@ -50,6 +50,17 @@ sub replays
 		$seconds);
 }
 
+# The limit of the primary, in force on the standby.
+sub limit
+{
+	my ($kb) = @_;
+
+	$dt->limit(grp => $kb);
+	replays($dt->sql('SELECT pg_current_wal_insert_lsn()'), $timeout);
+	$standby->sql('SELECT 1');
+	return;
+}
+
 SKIP:
 {
 	skip 'reading does not dirty here', 1
@@ -69,8 +80,8 @@ SKIP:
 		{
 			my $reader = $standby->session;
 
-			$standby->limit(grp => 0);
-			$standby->limit(grp => 1);
+			limit(0);
+			limit(1);
 			$reader->query("SET dirty_throttle.max_blocking_time = $bound;
 				SET dirty_throttle.\"group\" = 'grp'");
 			$reader->send("SELECT id FROM seen$n");
@@ -97,7 +108,7 @@ SKIP:
 			else
 			{
 				ok(replays($lsn, $timeout), "$name: the reader goes on for it");
-				$standby->limit(grp => 0);
+				limit(0);
 				is($reader->wait->{sqlstate}, undef, "$name: the reader has no error");
 				cmp_ok($standby->group_row('grp')->{releases}, '>', 0, "$name: it is counted");
 			}
