@@ -30,7 +30,7 @@ $one->sql(q{CREATE ROLE etl LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO e
 $one->limit(batch => $LIMIT);
 $one->limit(gone => 1);
 
-my $two = $one->standby('two');
+my $two = $one->standby('two', conf => 'wal_receiver_status_interval = 1s');
 my $three = $two->standby('three', backup => 'for_two', of => $one);
 my $four = DirtyThrottle::Standby->over(PostgreSQL::Test::Cluster->new('four'));
 $four->node->init_from_backup($one->node, 'for_two', has_restoring => 1);
@@ -47,6 +47,20 @@ sub replay
 
 	$primary->sql('SELECT pg_switch_wal()');    # so that it is archived
 	$_->replay($primary, $lsn) foreach @all;
+	return;
+}
+
+# The same of the first one, without a session there.
+sub replay_unseen
+{
+	my $lsn = $one->sql('SELECT pg_current_wal_insert_lsn()');
+
+	poll_until(
+		sub {
+			$one->sql("SELECT count(*) FROM pg_stat_replication
+				WHERE application_name = 'two' AND replay_lsn >= '$lsn'");
+		},
+		180) or die;
 	return;
 }
 
@@ -98,6 +112,12 @@ foreach my $i (0 .. $#standbys)
 	is($members[$i]->run(q{SELECT join_group('new')})->{err}, '', "$name: a grant");
 }
 $_->quit foreach @members;
+$two->disconnect;
+$one->limit(batch => 8);
+replay_unseen();
+is($idle[0]->query(q{SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = 'batch'}),
+	8, 'also when no other session has come');
+$one->limit(batch => 7);
 
 # A member that sleeps there, until any session begins a statement.
 my $asleep = $two->session(options => '-c dirty_throttle.group=gone');
@@ -106,7 +126,7 @@ $asleep->send('SELECT 1');
 ok($two->wait_paused($asleep, undef, 180), 'a member sleeps on a standby');
 $two->disconnect;
 $one->sql(q{SELECT drop_resource_group('gone')});
-replay($one, $two);
+replay_unseen();
 $idle[0]->query('SELECT 1');
 is($asleep->wait->{sqlstate}, undef, 'its group has gone, so it wakes up');
 $_->quit foreach $asleep, @idle;
