@@ -4,8 +4,6 @@
 # with members logged in and a load running, pg_rewind, and a recovery to a
 # moment.
 #
-# takes-about: 25 s
-# not-timed
 # expect-in-log: WARNING:  resource group "gone" does not exist
 
 use strict;
