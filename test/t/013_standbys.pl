@@ -4,6 +4,8 @@
 # with members logged in and a load running, pg_rewind, and a recovery to a
 # moment.
 #
+# takes-about: 25 s
+# not-timed
 # expect-in-log: WARNING:  resource group "gone" does not exist
 
 use strict;
@@ -193,5 +195,5 @@ is($restored->definitions, 'batch=9 new=0', 'which can be changed');
 
 is($_->crashes, '', $_->node->name . ': no crash') foreach $one, @standbys, $restored;
 $_->disconnect foreach $one, $three, $four, $restored;
-$_->node->stop('immediate') foreach $one, $three, $four, $restored;
+$_->node->stop('fast') foreach $one, $three, $four, $restored;
 $two->finish;

@@ -2,6 +2,8 @@
 # that is, 500 logins at once, a server's own worker, or a session whose group
 # comes from the configuration, finds its group.
 #
+# takes-about: 25 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,8 @@
 # pg_dumpall | psql and pg_upgrade bring all groups and grants, with the library
 # preloaded where they arrive and without it.
 #
+# takes-about: 20 s
+# not-timed
 
 use strict;
 use warnings FATAL => 'all';
