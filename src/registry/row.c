@@ -98,6 +98,7 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 	Oid			role = dt_row_role();
 	char	   *result = NULL;
 	Relation	rel;
+	Snapshot	snapshot;
 	SysScanDesc scan;
 	ScanKeyData key[2];
 	HeapTuple	tuple;
@@ -110,8 +111,10 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
 	ScanKeyInit(&key[1], Anum_pg_db_role_setting_setrole,
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
-	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL,
-							  2, key);
+	/* a long text is stored out of line: that can be read with a snapshot only */
+	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true,
+							  snapshot, 2, key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 	{
@@ -129,6 +132,7 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 		}
 	}
 	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 	return result;
 }
