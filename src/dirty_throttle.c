@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "clock.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pace/hooks.h"
@@ -34,6 +35,7 @@ _PG_init(void)
 {
 	if (!process_shared_preload_libraries_in_progress)
 		return;
+	dt_clock_init();
 	dt_guc_init();
 	dt_hooks_install();
 	dt_explain_init();

@@ -28,7 +28,6 @@
 #include "access/parallel.h"
 #include "backend/account_internal.h"
 #include "backend/debt.h"
-#include "common/pg_prng.h"
 #include "registry/group.h"
 #include "registry/role_debt.h"
 #include "utils/timestamp.h"
@@ -557,7 +556,7 @@ owed_time_locked(int64 now)
 int64
 dt_account_lock_and_charge(bool in_flight, int64 *owed_us)
 {
-	double		jitter = pg_prng_uint32(&pg_global_prng_state) / 4294967296.0;
+	double		jitter = dt_clock_jitter();
 	DtDebtLook	debts = lock_and_look_at_debts(false, jitter);
 	DtGroup    *g;
 	int64		pause;

@@ -259,7 +259,7 @@ take_longest(PGPROC *proc, bool outsider, void *arg)
 {
 	Longest    *longest = arg;
 	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
-	int64		waited_us = started == 0 ? 0 : GetCurrentTimestamp() - started;
+	int64		waited_us = started == 0 ? 0 : dt_clock_since(started);
 
 	if (waited_us < 0)
 		waited_us = PG_INT64_MAX;

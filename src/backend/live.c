@@ -150,7 +150,7 @@ note_start(void)
 {
 	int			r;
 
-	resumed = dt_now_us();
+	resumed = dt_machine_now_us();
 	for (r = 0; r < DT_RESOURCES; r++)
 		used_then[r] = dt_account_counter(r);
 }
@@ -162,7 +162,7 @@ note_start(void)
 static int64
 next_tick(void)
 {
-	int64		elapsed = dt_now_us() - resumed;
+	int64		elapsed = dt_machine_now_us() - resumed;
 	int64		next = UNLIMITED_TICK_US;
 	int			r;
 

@@ -58,11 +58,9 @@ dt_pause_init(void)
 static int
 sleep_slice(int64 pause_us, int on_postmaster_death)
 {
-	int			events;
+	int			events = dt_clock_sleep(pause_us, on_postmaster_death,
+										wait_event);
 
-	events = WaitLatch(MyLatch,
-					   WL_LATCH_SET | WL_TIMEOUT | on_postmaster_death,
-					   (pause_us + 999) / 1000, wait_event);
 	if (events & WL_LATCH_SET)
 		ResetLatch(MyLatch);
 	return events;

@@ -652,11 +652,8 @@ dt_sampler_main(Datum main_arg)
 			next = now + CYCLE_US;
 			soonest = now + REDEFINED_US;
 		}
-		events = WaitLatch(MyLatch,
-						   WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
-						   (busy ? WL_TIMEOUT : 0),
-						   busy ? Max(next - dt_now_us(), 0) / 1000 + 1 : -1,
-						   wait_event);
+		events = dt_clock_sleep(busy ? Max(next - dt_now_us(), 0) : -1,
+								WL_EXIT_ON_PM_DEATH, wait_event);
 		ResetLatch(MyLatch);
 		if (events & WL_LATCH_SET)
 			next = busy ? Min(next, soonest) : 0;

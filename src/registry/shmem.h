@@ -27,13 +27,13 @@
 
 #include <signal.h>
 
+#include "clock.h"
 #include "datatype/timestamp.h"
 #include "engine/histogram.h"
 #include "engine/meter.h"
 #include "engine/rate.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "portability/instr_time.h"
 #include "registry/definition.h"
 #include "registry/row.h"
 #include "storage/lwlock.h"
@@ -321,16 +321,6 @@ extern DtMember *dt_members;
 extern int	dt_max_groups;
 extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
 extern void dt_assign_enabled(bool newval, void *extra);
-
-/* Microseconds of a monotonic clock; rates never see the wall clock. */
-static inline int64
-dt_now_us(void)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
 
 /*
  * Request shared memory, and attach to it.  At first there are no groups in it.

@@ -12,10 +12,10 @@ use Test::More;
 
 # from the lowest layer up; what is in src/ itself is the highest
 my @LAYERS = qw(engine registry pressure backend pace sql .);
-my $ANYWHERE = 'compat.h';    # but in the engine
+my %ANYWHERE = map { $_ => 1 } qw(compat.h clock.h);    # but in the engine
 
 my %rank = map { ($LAYERS[$_] => $_) } 0 .. $#LAYERS;
-my (%includes, @foreign, @unqualified, @conditional);
+my (%includes, @foreign, @unqualified, @version, @clock);
 
 foreach my $path (glob('src/*.[ch] src/*/*.[ch]'))
 {
@@ -23,8 +23,10 @@ foreach my $path (glob('src/*.[ch] src/*/*.[ch]'))
 	open my $file, '<', $path or die "$path: $!";
 	while (my $line = <$file>)
 	{
-		push @conditional, $name
-		  if $line =~ /\bPG_VERSION_NUM\b/ && $name ne $ANYWHERE;
+		push @version, $name
+		  if $line =~ /\bPG_VERSION_NUM\b/ && $name ne 'compat.h';
+		push @clock, $name
+		  if $line =~ /\bDT_TEST_CLOCK\b/ && $name ne 'clock.h';
 		next unless $line =~ /^\s*#\s*include\s*"([^"]+)"/;
 		my $other = $1;
 		(my $beside = $name) =~ s{[^/]+$}{$other};
@@ -46,7 +48,7 @@ foreach my $name (sort keys %includes)
 	foreach my $other (sort keys %{ $includes{$name} })
 	{
 		print "$name -> $other\n" if "@ARGV" eq '--list';
-		next if $other eq $ANYWHERE && layer($name) ne 'engine';
+		next if $ANYWHERE{$other} && layer($name) ne 'engine';
 		push @up, "$name includes $other"
 		  if $rank{ layer($other) } > $rank{ layer($name) };
 		$uses{ module($name) }{ module($other) } = 1
@@ -82,6 +84,7 @@ is_deeply(\@up, [], 'no file includes one of a higher layer');
 is_deeply(\@circles, [], 'no files include each other in a circle');
 is_deeply([ grep { /^engine/ } @foreign ],
 	[], 'the engine includes nothing of PostgreSQL');
-is_deeply(\@conditional, [], 'only compat.h asks for the version');
+is_deeply(\@version, [], 'only compat.h asks for the version');
+is_deeply(\@clock, [], 'only clock.h asks whether a test moves the clock');
 
 done_testing();

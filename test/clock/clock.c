@@ -1,0 +1,462 @@
+/*-------------------------------------------------------------------------
+ *
+ * clock.c
+ *		A clock that only tests move; part of the library when it is compiled
+ *		with DT_TEST_CLOCK, which only test/run does.
+ *
+ * The clock stands still while statements run, so that they take no time.  It
+ * is in shared memory, with a list of those who sleep and until when.
+ * dt_test_advance() sets it to the time at which the first of them is due,
+ * wakes that one, and waits until it sleeps again, or has come to the end of
+ * its statement, or waits for somebody else; then the next one is due.  Those
+ * who are due at the same time wake in the order in which they have fallen
+ * asleep.  So one process at a time goes on, and what they do is the same on
+ * any machine.
+ *
+ * Only who is in a group, or owes to one, is waited for, and the sampler.
+ * That a client has sent a statement cannot be seen from here: the client has
+ * to wait until it runs; see dt_test_state().
+ *
+ * SQL functions are not in the extension; test/perl/DirtyThrottle/Clock.pm
+ * creates them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "clock.h"
+#include "fmgr.h"
+#include "registry/shmem.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+
+/* The clock starts here, which is no special value. */
+#define START_US		INT64CONST(1000000000)
+
+/* So many times at which the clock was moved are remembered. */
+#define MOVES			4096
+
+/* Everything that must happen does so within this, in us of the wall clock. */
+#define LIMIT_US		INT64CONST(180000000)
+
+/* A process that sleeps. */
+typedef struct Sleeper
+{
+	int			pid;			/* 0: nobody */
+	bool		woken;			/* it is due, and about to go on */
+	int64		until;			/* when it is due */
+	int64		order;			/* of falling asleep */
+} Sleeper;
+
+/* The clock was moved. */
+typedef struct Move
+{
+	TimestampTz at;				/* on the wall clock */
+	int64		to;
+} Move;
+
+typedef struct Clock
+{
+	pg_atomic_uint64 now;
+	pg_atomic_uint32 jitter;	/* in 2^-32 */
+	pg_atomic_uint32 mover;		/* proc number of who moves it, to be woken */
+	slock_t		lock;			/* guards the rest */
+	int64		n_slept;
+	int64		n_moves;
+	Move		moves[MOVES];
+	Sleeper		sleepers[FLEXIBLE_ARRAY_MEMBER];
+} Clock;
+
+static bool allowed = false;	/* parameter */
+static Clock *test_clock = NULL;
+static shmem_request_hook_type prev_shmem_request = NULL;
+static shmem_startup_hook_type prev_shmem_startup = NULL;
+
+static Size
+clock_size(void)
+{
+	return add_size(offsetof(Clock, sleepers),
+					mul_size(MaxBackends, sizeof(Sleeper)));
+}
+
+static void
+request(void)
+{
+	if (prev_shmem_request)
+		prev_shmem_request();
+	RequestAddinShmemSpace(clock_size());
+}
+
+static void
+set_clock(int64 now)
+{
+	Move	   *move;
+
+	dt_spin_lock(&test_clock->lock);
+	move = &test_clock->moves[test_clock->n_moves++ % MOVES];
+	move->at = GetCurrentTimestamp();
+	move->to = now;
+	pg_atomic_write_u64(&test_clock->now, now);
+	dt_spin_unlock(&test_clock->lock);
+}
+
+static void
+startup(void)
+{
+	bool		found;
+
+	if (prev_shmem_startup)
+		prev_shmem_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	test_clock = ShmemInitStruct("dirty_throttle test clock", clock_size(),
+								 &found);
+	if (!found)
+	{
+		memset(test_clock, 0, clock_size());
+		pg_atomic_init_u64(&test_clock->now, 0);
+		pg_atomic_init_u32(&test_clock->jitter, 0);
+		pg_atomic_init_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
+		SpinLockInit(&test_clock->lock);
+		set_clock(START_US);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * This comes before the library's own hooks, so its start finds the clock.
+ */
+void
+dt_clock_init(void)
+{
+	DefineCustomBoolVariable("dirty_throttle.test_clock",
+							 "Allows a library whose clock only tests move.",
+							 NULL, &allowed, false, PGC_POSTMASTER,
+							 GUC_NO_SHOW_ALL, NULL, NULL, NULL);
+	if (!allowed)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this build of dirty_throttle is for tests: its clock stands still"),
+				 errhint("Install dirty_throttle as its README says.")));
+	prev_shmem_request = shmem_request_hook;
+	shmem_request_hook = request;
+	prev_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+int64
+dt_now_us(void)
+{
+	return (int64) pg_atomic_read_u64(&test_clock->now);
+}
+
+double
+dt_clock_jitter(void)
+{
+	return pg_atomic_read_u32(&test_clock->jitter) / 4294967296.0;
+}
+
+/* From where the clock was at that time on. */
+int64
+dt_clock_since(TimestampTz start)
+{
+	int64		then = START_US;
+	int64		i;
+
+	dt_spin_lock(&test_clock->lock);
+	for (i = test_clock->n_moves - 1;
+		 i >= Max(test_clock->n_moves - MOVES, 0); i--)
+	{
+		if (test_clock->moves[i % MOVES].at <= start)
+		{
+			then = test_clock->moves[i % MOVES].to;
+			break;
+		}
+	}
+	dt_spin_unlock(&test_clock->lock);
+	return dt_now_us() - then;
+}
+
+static void
+wake_mover(void)
+{
+	uint32		mover = pg_atomic_read_u32(&test_clock->mover);
+
+	if (mover != (uint32) INVALID_PROC_NUMBER)
+		SetLatch(&GetPGProcByNumber(mover)->procLatch);
+}
+
+/*
+ * Who is woken by the clock when its latch is also set goes on for the first of
+ * these reasons only.
+ */
+int
+dt_clock_sleep(int64 us, int on_postmaster_death, uint32 wait_event)
+{
+	Sleeper    *me = &test_clock->sleepers[MyProcNumber];
+	bool		woken;
+	int			events;
+
+	if (us == 0)
+		return WL_TIMEOUT;
+	dt_spin_lock(&test_clock->lock);
+	me->woken = false;
+	me->until = us < 0 ? PG_INT64_MAX : dt_now_us() + us;
+	me->order = test_clock->n_slept++;
+	me->pid = MyProcPid;
+	dt_spin_unlock(&test_clock->lock);
+	wake_mover();
+	events = WaitLatch(MyLatch, WL_LATCH_SET | on_postmaster_death, -1,
+					   wait_event);
+	dt_spin_lock(&test_clock->lock);
+	me->pid = 0;
+	woken = me->woken;
+	dt_spin_unlock(&test_clock->lock);
+	if (woken)
+	{
+		ResetLatch(MyLatch);
+		events = (events & ~WL_LATCH_SET) | WL_TIMEOUT;
+	}
+	return events;
+}
+
+/* -------------------------------------------------------------- the mover */
+
+static bool
+is_sampler(int number)
+{
+	return pg_atomic_read_u32(&dt_shared->sampler) == (uint32) number;
+}
+
+/* Does it sleep until the clock is moved, and has nobody set its latch? */
+static bool
+sleeps(int number)
+{
+	PGPROC	   *proc = GetPGProcByNumber(number);
+	Sleeper    *sleeper = &test_clock->sleepers[number];
+	bool		result;
+
+	dt_spin_lock(&test_clock->lock);
+	result = sleeper->pid != 0 && sleeper->pid == proc->pid &&
+		!sleeper->woken;
+	dt_spin_unlock(&test_clock->lock);
+	return result && !((volatile Latch *) &proc->procLatch)->is_set;
+}
+
+/* Does a member's process wait for one that sleeps until the clock is moved? */
+static bool
+waits_for_worker(PGPROC *leader)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->n_members; i++)
+		if (GetPGProcByNumber(i) != leader &&
+			GetPGProcByNumber(i)->lockGroupLeader == leader && sleeps(i))
+			return true;
+	return false;
+}
+
+/* Is it in a group, or does it owe to one? */
+static bool
+counts(PGPROC *proc)
+{
+	DtMember   *member = dt_member_of(proc);
+	int			i;
+
+	if (member->group != NULL)
+		return true;
+	for (i = 0; i < DT_DEBTS; i++)
+		if (member->debts[i].group != NULL)
+			return true;
+	return false;
+}
+
+/*
+ * What a process does, as far as the clock has to know: it "sleeps" until the
+ * clock is moved, is "idle", as its client is to say what to do, "waits" for
+ * another process, or "runs".
+ */
+static const char *
+state_of(int number)
+{
+	PGPROC	   *proc = GetPGProcByNumber(number);
+	uint32		class = ((volatile PGPROC *) proc)->wait_event_info & 0xFF000000;
+
+	if (sleeps(number))
+		return "sleeps";
+	switch (class)
+	{
+		case PG_WAIT_CLIENT:
+			return "idle";
+		case PG_WAIT_LOCK:
+			return ((volatile PGPROC *) proc)->waitStatus ==
+				PROC_WAIT_STATUS_WAITING ? "waits" : "runs";
+		case PG_WAIT_IPC:
+			return waits_for_worker(proc) ? "waits" : "runs";
+		case PG_WAIT_ACTIVITY:
+			return ((volatile Latch *) &proc->procLatch)->is_set ?
+				"runs" : "idle";
+		default:
+			return "runs";
+	}
+}
+
+/* The process ID of one that goes on by itself, or 0. */
+static int
+find_running(void)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		int			pid = ((volatile PGPROC *) proc)->pid;
+
+		if (pid != 0 && proc != MyProc && (is_sampler(i) || counts(proc)) &&
+			strcmp(state_of(i), "runs") == 0)
+			return pid;
+	}
+	return 0;
+}
+
+/* Wait until nobody goes on by himself. */
+static void
+settle(void)
+{
+	TimestampTz deadline = GetCurrentTimestamp() + LIMIT_US;
+	int			pid;
+
+	while ((pid = find_running()) != 0)
+	{
+		if (GetCurrentTimestamp() > deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("process %d runs on and on", pid),
+					 errhint("A test moves the clock only while all members sleep or wait.")));
+		if (WaitLatch(MyLatch,
+					  WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					  1, PG_WAIT_EXTENSION) & WL_LATCH_SET)
+			ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * The number of who is due first, at "end" at the latest, or -1.  With
+ * "pauses" only if anybody but the sampler sleeps.
+ */
+static int
+find_due(int64 end, bool pauses)
+{
+	int			due = -1;
+	bool		any = !pauses;
+	int			i;
+
+	dt_spin_lock(&test_clock->lock);
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		Sleeper    *s = &test_clock->sleepers[i];
+
+		if (s->pid == 0 || s->pid != GetPGProcByNumber(i)->pid || s->woken)
+			continue;
+		if (!is_sampler(i))
+			any = true;
+		if (s->until <= end &&
+			(due < 0 || s->until < test_clock->sleepers[due].until ||
+			 (s->until == test_clock->sleepers[due].until &&
+			  s->order < test_clock->sleepers[due].order)))
+			due = i;
+	}
+	dt_spin_unlock(&test_clock->lock);
+	return any ? due : -1;
+}
+
+static void
+wake(int number)
+{
+	Sleeper    *s = &test_clock->sleepers[number];
+	int64		until;
+
+	dt_spin_lock(&test_clock->lock);
+	until = s->until;
+	s->woken = true;
+	dt_spin_unlock(&test_clock->lock);
+	if (until > dt_now_us())
+		set_clock(until);
+	SetLatch(&GetPGProcByNumber(number)->procLatch);
+}
+
+/* Move the clock on, at most to "end"; with "pauses" while anybody pauses. */
+static void
+move(int64 end, bool pauses)
+{
+	int			due;
+
+	pg_atomic_write_u32(&test_clock->mover, (uint32) MyProcNumber);
+	for (settle(); (due = find_due(end, pauses)) >= 0; settle())
+		wake(due);
+	pg_atomic_write_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
+}
+
+/* ------------------------------------------------------------------- SQL */
+
+PG_FUNCTION_INFO_V1(dt_test_now);
+PG_FUNCTION_INFO_V1(dt_test_advance);
+PG_FUNCTION_INFO_V1(dt_test_run);
+PG_FUNCTION_INFO_V1(dt_test_state);
+PG_FUNCTION_INFO_V1(dt_test_set_jitter);
+
+/* dt_test_now() returns bigint: the time, in us since the start */
+Datum
+dt_test_now(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(dt_now_us() - START_US);
+}
+
+/* dt_test_advance(bigint): moves the clock by so many us */
+Datum
+dt_test_advance(PG_FUNCTION_ARGS)
+{
+	int64		end = dt_now_us() + PG_GETARG_INT64(0);
+
+	move(end, false);
+	set_clock(end);
+	PG_RETURN_VOID();
+}
+
+/*
+ * dt_test_run(bigint) returns bigint: moves the clock until nobody pauses, but
+ * by no more than so many us; by how many it has.
+ */
+Datum
+dt_test_run(PG_FUNCTION_ARGS)
+{
+	int64		start = dt_now_us();
+
+	move(start + PG_GETARG_INT64(0), true);
+	PG_RETURN_INT64(dt_now_us() - start);
+}
+
+/* dt_test_state(int) returns text: what this process does; NULL: it is gone */
+Datum
+dt_test_state(PG_FUNCTION_ARGS)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->n_members; i++)
+		if (GetPGProcByNumber(i)->pid == PG_GETARG_INT32(0))
+			PG_RETURN_TEXT_P(cstring_to_text(state_of(i)));
+	PG_RETURN_NULL();
+}
+
+/* dt_test_set_jitter(float8): from now on each pause has this jitter, 0 to 1 */
+Datum
+dt_test_set_jitter(PG_FUNCTION_ARGS)
+{
+	pg_atomic_write_u32(&test_clock->jitter,
+						(uint32) (PG_GETARG_FLOAT8(0) * PG_UINT32_MAX));
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,149 @@
+# A DirtyThrottle whose clock stands still unless it is moved, on the library of
+# test/clock/: statements take no time, so that rates and pauses are exact.
+#
+#	my $dt = DirtyThrottle::Clock->new('clock');
+#	$dt->limit(g => 1000);                       # KB/s
+#	my $s = $dt->session(group => 'g');
+#	$s->send('INSERT ...');
+#	$dt->settle;                                 # it sleeps, waits or has ended
+#	$dt->advance(500_000);                       # us; who is due goes on
+#	my $us = $dt->run;                           # until nobody pauses
+#	is($s->wait->{out}, ...);
+#
+# While the clock is moved one process at a time goes on, each until it sleeps
+# again, waits for another or for its client; and sessions that are due at the
+# same time do so in the order in which they have fallen asleep.
+
+package DirtyThrottle::Clock;
+
+use strict;
+use warnings;
+
+use parent 'DirtyThrottle';
+
+use DirtyThrottle;
+use Scalar::Util qw(weaken);
+
+# Everything that must happen does so within this, in seconds.
+our $LIMIT = 180;
+
+# Pauses are made as long as they can be, and none depends on when a timer makes
+# a charge, unless conf says something else.
+sub new
+{
+	my ($class, $name, %opt) = @_;
+	my $self = $class->SUPER::new(
+		$name, %opt,
+		no_start => 1,
+		conf => q{
+dynamic_library_path = '$libdir/dirty_throttle_clock:$libdir'
+dirty_throttle.test_clock = on
+dirty_throttle.max_blocking_time = -1
+dirty_throttle.transaction_grace = 1d
+dirty_throttle.max_commit_pause = 20d
+} . ($opt{conf} // ''));
+
+	return $self if $opt{no_start};
+	$self->node->start;
+	$self->create;
+	return $self;
+}
+
+# The extension, with the library that is loaded, and what moves its clock.
+sub create
+{
+	my ($self) = @_;
+
+	$self->sql(
+		q{CREATE EXTENSION dirty_throttle;
+		UPDATE pg_proc SET probin = 'dirty_throttle'
+			WHERE probin = '$libdir/dirty_throttle';
+		CREATE FUNCTION dt_test_now() RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_advance(bigint) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_run(bigint) RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_state(int) RETURNS text
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_set_jitter(float8) RETURNS void
+			LANGUAGE C AS 'dirty_throttle'});
+	# what CREATE EXTENSION has loaded is the library without that clock
+	$self->disconnect;
+}
+
+sub session
+{
+	my ($self, %opt) = @_;
+	my $session = $self->SUPER::session(%opt);
+
+	push @{ $self->{sessions} }, $session;
+	weaken $self->{sessions}[-1];
+	return $session;
+}
+
+# The time, in us since the server's start.
+sub now
+{
+	my ($self) = @_;
+	return $self->sql('SELECT dt_test_now()');
+}
+
+# What a session does: it 'sleeps' until the clock is moved, 'waits' for another
+# process, is 'idle' or 'runs'.
+sub state
+{
+	my ($self, $session) = @_;
+	return $self->sql('SELECT dt_test_state(' . $session->pid . ')');
+}
+
+# Wait until no session runs: each has ended what was sent, or sleeps, or waits
+# for another.
+sub settle
+{
+	my ($self) = @_;
+
+	@{ $self->{sessions} } = grep { defined } @{ $self->{sessions} };
+	foreach my $session (@{ $self->{sessions} })
+	{
+		my $state = '';
+
+		weaken $session;
+		poll_until(
+			sub {
+				return 1 if $session->finished;
+				$state = $self->state($session);
+				return $state eq 'sleeps' || $state eq 'waits';
+			},
+			$LIMIT)
+		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
+	}
+}
+
+# Move the clock by so many us.
+sub advance
+{
+	my ($self, $us) = @_;
+
+	$self->settle;
+	$self->sql("SELECT dt_test_advance($us)");
+	$self->settle;
+}
+
+# Move the clock until nobody pauses; by how many us it was moved.  Dies if that
+# takes more than so many.
+sub run
+{
+	my ($self, $most) = @_;
+	my $us;
+
+	$most //= 86_400_000_000;
+	$self->settle;
+	$us = $self->sql("SELECT dt_test_run($most)");
+	$self->settle;
+	my @asleep = grep { !$_->finished } @{ $self->{sessions} };
+	die @asleep . " sessions still pause or wait after $us us" if @asleep;
+	return $us;
+}
+
+1;
