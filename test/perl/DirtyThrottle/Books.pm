@@ -16,7 +16,8 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(max min);
 
-our @EXPORT = qw(granted grantable lone_pause_us min_pause_us quantum threshold);
+our @EXPORT = qw(granted grantable lone_pause_us
+	min_pause_us new_credit quantum threshold);
 
 our $BLOCK = 8192;
 
@@ -73,6 +74,13 @@ sub lone_pause_us
 	return $us * $kb < $bytes * 1000 ? $us + 1 : $us;
 }
 
+# What a new limit comes with, in bytes.
+sub new_credit
+{
+	my ($kb, $burst_ms) = @_;
+	return $kb * min($burst_ms // 1000 * DEFAULT_BURST, 1000 * DEFAULT_BURST);
+}
+
 # What the pool may keep and lend in time, in bytes, and what those who were
 # overpaid while they slept too long may keep of that besides.
 sub grantable
@@ -80,10 +88,11 @@ sub grantable
 	my (%case) = @_;
 	my $rate = $case{kb} * 1000;
 	my $burst = ($case{burst_ms} // 1000 * DEFAULT_BURST) / 1000;
+	# a lone member lags behind nobody
+	my $lag = $case{members} > 1 ? LAG : 0;
 
-	# a new group, or one whose limit was 0, has saved up the default burst
-	return $rate * min($burst, DEFAULT_BURST) if $case{new} && $case{members} == 1;
-	return $rate * (LAG + 2 * max(CREDIT, $burst));
+	return $rate * $lag + new_credit($case{kb}, $case{burst_ms}) if $case{new};
+	return $rate * ($lag + 2 * max(CREDIT, $burst));
 }
 
 # granted(kb => LIMIT, ...) in bytes.  What else there is:
@@ -95,7 +104,7 @@ sub grantable
 #	charge    the most that one process uses between two places where it is
 #	          charged and may pause, in bytes: a row with its index entries, all
 #	          between two checks for interrupts (one block)
-#	new       the group or its limit is new, nobody has used anything before
+#	new       the limit is new, there was none until the first reading
 sub granted
 {
 	my (%case) = (members => 1, grace_ms => 50, charge => $BLOCK, @_);

@@ -22,7 +22,11 @@ use warnings;
 use parent 'DirtyThrottle';
 
 use DirtyThrottle;
+use DirtyThrottle::Books;
 use Scalar::Util qw(weaken);
+use Test::More;
+
+our $BLOCK = $DirtyThrottle::Books::BLOCK;
 
 # Everything that must happen does so within this, in seconds.
 our $LIMIT = 180;
@@ -118,6 +122,54 @@ sub settle
 			$LIMIT)
 		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
 	}
+}
+
+# Give a group limits, KB/s: none before, so that nothing is owed, and saved up
+# only what a new limit comes with; its counters start anew.
+sub fresh
+{
+	my ($self, $group, %kb) = @_;
+
+	$self->sql(
+		qq{SELECT set_group_dirty_limit('$group', 0), set_group_wal_limit('$group', 0);
+		SELECT set_group_dirty_limit('$group', } . ($kb{dirty} // 0) . qq{),
+			set_group_wal_limit('$group', } . ($kb{wal} // 0) . qq{),
+			dirty_throttle_reset('$group')});
+	$self->{fresh}{$group} = { %kb, at => $self->now };
+}
+
+# What the members of a group have used of a limit since then, in bytes, and what
+# of that is owed.
+sub used
+{
+	my ($self, $group, $what) = @_;
+	my $row = $self->group_row($group);
+
+	return $what eq 'wal'
+	  ? ($row->{wal_bytes}, sprintf('%.0f', 1000 * $row->{wal_debt_kb}))
+	  : ($row->{blocks_dirtied} * $BLOCK, sprintf('%.0f', 1000 * $row->{debt_kb}));
+}
+
+# A test: the books of a group whose limits are fresh, and which has paused since
+# then whenever it could, balance to the byte.  What it has used, but for what it
+# owes, is what the limit has earned it since then, and what that came with.
+# What is owed is rounded up for each member; who pauses does so for whole
+# microseconds, and what it has paid too much by that is saved up.
+sub check_books
+{
+	my ($self, $group, $what, $name, %opt) = @_;
+	my $fresh = $self->{fresh}{$group};
+	my ($used, $owed) = $self->used($group, $what);
+	my $rate = 1000 * $fresh->{$what};
+	my $earned = $rate * ($self->now - $fresh->{at}) / 1e6 +
+	  new_credit($fresh->{$what}, $opt{burst_ms});
+	my $rest = $used - $earned - $owed;
+	my $members = $opt{members} // 1;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok( $rest >= -$members * (1 + $rate / 1e6) && $rest <= $members,
+		sprintf('%s: used %.0f = earned %.0f + owed %.0f', $name, $used, $earned, $owed))
+	  or diag "the difference: $rest bytes";
 }
 
 # Move the clock by so many us.
