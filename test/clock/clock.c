@@ -29,6 +29,7 @@
 #include "registry/shmem.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "test/clock/readings.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
@@ -64,6 +65,7 @@ typedef struct Clock
 	pg_atomic_uint64 now;
 	pg_atomic_uint32 jitter;	/* in 2^-32 */
 	pg_atomic_uint32 mover;		/* proc number of who moves it, to be woken */
+	DtTestReadings readings;
 	slock_t		lock;			/* guards the rest */
 	int64		n_slept;
 	int64		n_moves;
@@ -121,6 +123,7 @@ startup(void)
 		pg_atomic_init_u32(&test_clock->jitter, 0);
 		pg_atomic_init_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
 		SpinLockInit(&test_clock->lock);
+		SpinLockInit(&test_clock->readings.lock);
 		set_clock(START_US);
 	}
 	LWLockRelease(AddinShmemInitLock);
@@ -145,6 +148,12 @@ dt_clock_init(void)
 	shmem_request_hook = request;
 	prev_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = startup;
+}
+
+DtTestReadings *
+dt_test_readings(void)
+{
+	return &test_clock->readings;
 }
 
 int64

@@ -71,9 +71,21 @@ sub create
 		CREATE FUNCTION dt_test_state(int) RETURNS text
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_set_jitter(float8) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_reading(text, text, bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle'});
 	# what CREATE EXTENSION has loaded is the library without that clock
 	$self->disconnect;
+}
+
+# What the sampler finds from now on where it looks at a signal, or at
+# "kernel_limit"; see dt_test_reading() in test/clock/readings.c.
+sub reading
+{
+	my ($self, $signal, $look, $value, $other) = @_;
+
+	$self->sql(sprintf q{SELECT dt_test_reading('%s', '%s', %.0f, %.0f)},
+		$signal, $look, $value // 0, $other // -1);
 }
 
 sub session
