@@ -13,6 +13,8 @@
  * asleep.  So one process at a time goes on, and what they do is the same on
  * any machine.
  *
+ * The core's timers, which are those of the machine, stand still for who sleeps.
+ *
  * Only who is in a group, or owes to one, is waited for, and the sampler.
  * That a client has sent a statement cannot be seen from here: the client has
  * to wait until it runs; see dt_test_state().
@@ -24,10 +26,13 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "clock.h"
 #include "fmgr.h"
 #include "registry/shmem.h"
 #include "storage/ipc.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "test/clock/readings.h"
 #include "utils/builtins.h"
@@ -63,7 +68,8 @@ typedef struct Move
 typedef struct Clock
 {
 	pg_atomic_uint64 now;
-	pg_atomic_uint32 jitter;	/* in 2^-32 */
+	pg_atomic_uint32 jitter;	/* the last one, in 2^-32, and by how much */
+	pg_atomic_uint32 jitter_step;	/* the next one is more, modulo 1 */
 	pg_atomic_uint32 mover;		/* proc number of who moves it, to be woken */
 	DtTestReadings readings;
 	slock_t		lock;			/* guards the rest */
@@ -121,6 +127,7 @@ startup(void)
 		memset(test_clock, 0, clock_size());
 		pg_atomic_init_u64(&test_clock->now, 0);
 		pg_atomic_init_u32(&test_clock->jitter, 0);
+		pg_atomic_init_u32(&test_clock->jitter_step, 0);
 		pg_atomic_init_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
 		SpinLockInit(&test_clock->lock);
 		SpinLockInit(&test_clock->readings.lock);
@@ -165,7 +172,9 @@ dt_now_us(void)
 double
 dt_clock_jitter(void)
 {
-	return pg_atomic_read_u32(&test_clock->jitter) / 4294967296.0;
+	uint32		step = pg_atomic_read_u32(&test_clock->jitter_step);
+
+	return pg_atomic_fetch_add_u32(&test_clock->jitter, step) / 4294967296.0;
 }
 
 /* From where the clock was at that time on. */
@@ -200,17 +209,23 @@ wake_mover(void)
 
 /*
  * Who is woken by the clock when its latch is also set goes on for the first of
- * these reasons only.
+ * these reasons only.  A timer, which sets the latch whenever it expires, has to
+ * wait, lest a sleeper look at its account at a time that is not its own.
  */
 int
 dt_clock_sleep(int64 us, int on_postmaster_death, uint32 wait_event)
 {
 	Sleeper    *me = &test_clock->sleepers[MyProcNumber];
+	sigset_t	alarm;
 	bool		woken;
+	bool		is_set;
 	int			events;
 
 	if (us == 0)
 		return WL_TIMEOUT;
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	sigprocmask(SIG_BLOCK, &alarm, NULL);
 	dt_spin_lock(&test_clock->lock);
 	me->woken = false;
 	me->until = us < 0 ? PG_INT64_MAX : dt_now_us() + us;
@@ -229,6 +244,10 @@ dt_clock_sleep(int64 us, int on_postmaster_death, uint32 wait_event)
 		ResetLatch(MyLatch);
 		events = (events & ~WL_LATCH_SET) | WL_TIMEOUT;
 	}
+	is_set = MyLatch->is_set;
+	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
+	if (!is_set && !InterruptPending)
+		ResetLatch(MyLatch);
 	return events;
 }
 
@@ -240,19 +259,33 @@ is_sampler(int number)
 	return pg_atomic_read_u32(&dt_shared->sampler) == (uint32) number;
 }
 
-/* Does it sleep until the clock is moved, and has nobody set its latch? */
+/* When it has fallen asleep, in the order of all, or -1 if it is not. */
+static int64
+asleep_since(int number)
+{
+	Sleeper    *sleeper = &test_clock->sleepers[number];
+	int64		result = -1;
+
+	dt_spin_lock(&test_clock->lock);
+	if (sleeper->pid != 0 && sleeper->pid == GetPGProcByNumber(number)->pid &&
+		!sleeper->woken)
+		result = sleeper->order;
+	dt_spin_unlock(&test_clock->lock);
+	return result;
+}
+
+/*
+ * Does it sleep until the clock is moved, and has nobody set its latch?  It
+ * resets its latch only while it does not sleep.
+ */
 static bool
 sleeps(int number)
 {
-	PGPROC	   *proc = GetPGProcByNumber(number);
-	Sleeper    *sleeper = &test_clock->sleepers[number];
-	bool		result;
+	int64		since = asleep_since(number);
 
-	dt_spin_lock(&test_clock->lock);
-	result = sleeper->pid != 0 && sleeper->pid == proc->pid &&
-		!sleeper->woken;
-	dt_spin_unlock(&test_clock->lock);
-	return result && !((volatile Latch *) &proc->procLatch)->is_set;
+	return since >= 0 &&
+		!((volatile Latch *) &GetPGProcByNumber(number)->procLatch)->is_set &&
+		asleep_since(number) == since;
 }
 
 /* Does a member's process wait for one that sleeps until the clock is moved? */
@@ -453,19 +486,23 @@ dt_test_run(PG_FUNCTION_ARGS)
 Datum
 dt_test_state(PG_FUNCTION_ARGS)
 {
-	int			i;
+	PGPROC	   *proc = BackendPidGetProc(PG_GETARG_INT32(0));
 
-	for (i = 0; i < dt_shared->n_members; i++)
-		if (GetPGProcByNumber(i)->pid == PG_GETARG_INT32(0))
-			PG_RETURN_TEXT_P(cstring_to_text(state_of(i)));
-	PG_RETURN_NULL();
+	if (proc == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(state_of(GetNumberFromPGProc(proc))));
 }
 
-/* dt_test_set_jitter(float8): from now on each pause has this jitter, 0 to 1 */
+/*
+ * dt_test_set_jitter(float8, float8): the next pause has this jitter, in [0, 1),
+ * and each after it so much more than the one before it, modulo 1.
+ */
 Datum
 dt_test_set_jitter(PG_FUNCTION_ARGS)
 {
 	pg_atomic_write_u32(&test_clock->jitter,
 						(uint32) (PG_GETARG_FLOAT8(0) * PG_UINT32_MAX));
+	pg_atomic_write_u32(&test_clock->jitter_step,
+						(uint32) (PG_GETARG_FLOAT8(1) * PG_UINT32_MAX));
 	PG_RETURN_VOID();
 }

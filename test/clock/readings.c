@@ -10,8 +10,9 @@
  * A queue, that is, replica_lag, slot_lag, dirty_buffers or kernel_dirty, is as
  * long as the test has said, plus what has entered it since, less what has
  * drained at the speed that the test gives: so that a test sees where a law
- * ends up.  WAL that enters is all of it, blocks are those of groups.  With a
- * speed of -1 it stays as it is.
+ * ends up.  With a speed of -1 it stays as it is.  What enters is what groups
+ * use, and what the test says that others do; that is also what the sampler
+ * takes for all WAL there is, so that no process of the server disturbs it.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +30,7 @@
 #define REAL(name)	__real_##name
 #define WRAP(name)	__wrap_##name
 
+extern XLogRecPtr WRAP(GetXLogInsertRecPtr) (void);
 extern bool REAL(dt_signal_is_available) (DtSignal signal, DtUnit unit,
 										  char *reason);
 extern bool WRAP(dt_signal_is_available) (DtSignal signal, DtUnit unit,
@@ -62,29 +64,59 @@ get(int which)
 	return result;
 }
 
-/* What has entered the queue of a signal so far. */
+/*
+ * How much was used of a resource, by anybody.  A counter that was reset counts
+ * from 0.  The caller holds the lock.
+ */
 static int64
-entered(int which)
+position_locked(DtTestReadings *all, DtResource resource)
 {
-	int64		blocks = 0;
+	DtTestPosition *p = &all->position[resource];
+	int64		now = dt_now_us();
+	int64		sum = 0;
 	int			i;
 
-	if (dt_signal_resource(which) == DT_WAL)
-		return (int64) GetXLogInsertRecPtr();
 	for (i = 0; i < dt_shared->max_groups; i++)
-		blocks += dt_groups[i].usage[DT_DIRTY].used;
-	return blocks;
+		if (dt_groups[i].id != 0)
+			sum += dt_groups[i].usage[resource].used;
+	p->bytes += sum < p->in_groups ? sum : sum - p->in_groups;
+	p->bytes += p->others * (now - p->at) / 1000000;
+	p->in_groups = sum;
+	p->at = now;
+	return p->bytes;
 }
 
 static int64
+position(DtResource resource)
+{
+	DtTestReadings *all = dt_test_readings();
+	int64		result;
+
+	dt_spin_lock(&all->lock);
+	result = position_locked(all, resource);
+	dt_spin_unlock(&all->lock);
+	return result;
+}
+
+/* How long a queue is now; *reading is a copy. */
+static int64
 level(int which, const DtTestReading *reading)
 {
-	int64		drained;
+	DtTestReadings *all = dt_test_readings();
+	DtTestReading *r = &all->of[which];
+	int64		now = dt_now_us();
+	int64		entered;
 
 	if (reading->other < 0)
 		return reading->value;
-	drained = muldiv64(reading->other, dt_now_us() - reading->set_at, 1000000);
-	return Max(reading->value + entered(which) - reading->used - drained, 0);
+	dt_spin_lock(&all->lock);
+	entered = position_locked(all, dt_signal_resource(which));
+	r->value = Max(r->value + entered - r->entered -
+				   muldiv64(r->other, now - r->at, 1000000), 0);
+	r->entered = entered;
+	r->at = now;
+	dt_spin_unlock(&all->lock);
+	return r->value;
 }
 
 static DtLook
@@ -94,6 +126,13 @@ result_of(const DtTestReading *reading, char *reason)
 		return DT_LOOK_MEASURED;
 	strlcpy(reason, "The test says so.", DT_REASON_SIZE);
 	return reading->look == DT_TEST_NOTHING ? DT_LOOK_NOTHING : DT_LOOK_FAILED;
+}
+
+/* A position that is not 0, since that would be no position. */
+XLogRecPtr
+WRAP(GetXLogInsertRecPtr) (void)
+{
+	return (XLogRecPtr) (position(DT_WAL) + INT64CONST(1000000000));
 }
 
 /* What is made up can be had on any machine. */
@@ -111,7 +150,7 @@ WRAP(dt_look_replicas) (DtReplicas *r, int64 now, char *reason)
 	static DtDrain drain;
 	static DtDrain *real = NULL;
 	DtTestReading reading = get(DT_REPLICA_LAG);
-	int64		wal = (int64) GetXLogInsertRecPtr();
+	int64		length;
 
 	if (real == NULL)
 		real = r->drains;
@@ -121,7 +160,10 @@ WRAP(dt_look_replicas) (DtReplicas *r, int64 now, char *reason)
 	r->drains = &drain;
 	r->n = reading.look == DT_TEST_NOTHING ? 0 : 1;
 	if (reading.look == DT_TEST_MEASURED)
-		dt_drain_sample(&drain, wal, wal - level(DT_REPLICA_LAG, &reading), now);
+	{
+		length = level(DT_REPLICA_LAG, &reading);
+		dt_drain_sample(&drain, position(DT_WAL), position(DT_WAL) - length, now);
+	}
 	else if (reading.look == DT_TEST_NOTHING)
 		dt_drain_init(&drain);
 	return result_of(&reading, reason);
@@ -151,6 +193,11 @@ WRAP(dt_look_checkpoint) (DtCheckpointSeen *seen, int64 now,
 	}
 	*bytes_left = reading.value;
 	*time_left = reading.other;
+	if (reading.look == DT_TEST_NEARER)
+	{
+		*bytes_left -= position(DT_WAL) - reading.entered;
+		*time_left -= dt_now_us() - reading.at;
+	}
 }
 
 int64
@@ -192,7 +239,7 @@ WRAP(dt_look_io_stall) (int64 *us, char *reason)
 	if (reading.look == DT_TEST_REAL)
 		return REAL(dt_look_io_stall) (us, reason);
 	*us = reading.other +
-		muldiv64(reading.value, dt_now_us() - reading.set_at, 1000000);
+		muldiv64(reading.value, dt_now_us() - reading.at, 1000000);
 	return result_of(&reading, reason);
 }
 
@@ -201,7 +248,8 @@ PG_FUNCTION_INFO_V1(dt_test_reading);
 /*
  * dt_test_reading(signal text, look text, value bigint, other bigint): from now
  * on a look at the signal, or at "kernel_limit", finds this; look is "measured",
- * "nothing", "failed", or "real" for what there is.  Value and other are, of
+ * "nothing", "failed", or "real" for what there is; of a checkpoint also
+ * "nearer", when these are what was left just now.  Value and other are, of
  *
  *		checkpoint		bytes of WAL that are left, and us until it comes by time
  *		io_pressure		the part of the time in which processes wait, in 1e-6
@@ -220,18 +268,39 @@ dt_test_reading(PG_FUNCTION_ARGS)
 	DtTestReading before = get(which);
 
 	new.look = strcmp(look, "measured") == 0 ? DT_TEST_MEASURED :
+		strcmp(look, "nearer") == 0 ? DT_TEST_NEARER :
 		strcmp(look, "nothing") == 0 ? DT_TEST_NOTHING :
 		strcmp(look, "failed") == 0 ? DT_TEST_FAILED : DT_TEST_REAL;
 	new.value = PG_GETARG_INT64(2);
 	new.other = PG_GETARG_INT64(3);
-	new.set_at = dt_now_us();
+	new.at = dt_now_us();
 	if (which == DT_IO_PRESSURE)	/* a counter goes on from where it was */
 		new.other = before.other +
-			muldiv64(before.value, new.set_at - before.set_at, 1000000);
+			muldiv64(before.value, new.at - before.at, 1000000);
 	else if (which != DT_TEST_KERNEL_LIMIT)
-		new.used = entered(which);
+		new.entered = position(dt_signal_resource(which));
 	dt_spin_lock(&all->lock);
 	all->of[which] = new;
+	dt_spin_unlock(&all->lock);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(dt_test_others);
+
+/*
+ * dt_test_others(wal bigint, dirty bigint): from now on who is in no group uses
+ * so many bytes/s.
+ */
+Datum
+dt_test_others(PG_FUNCTION_ARGS)
+{
+	DtTestReadings *all = dt_test_readings();
+
+	dt_spin_lock(&all->lock);
+	(void) position_locked(all, DT_WAL);
+	(void) position_locked(all, DT_DIRTY);
+	all->position[DT_WAL].others = PG_GETARG_INT64(0);
+	all->position[DT_DIRTY].others = PG_GETARG_INT64(1);
 	dt_spin_unlock(&all->lock);
 	PG_RETURN_VOID();
 }

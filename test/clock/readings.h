@@ -16,6 +16,7 @@ typedef enum DtTestLook
 {
 	DT_TEST_REAL,				/* what there is */
 	DT_TEST_MEASURED,
+	DT_TEST_NEARER,				/* measured, and comes nearer */
 	DT_TEST_NOTHING,
 	DT_TEST_FAILED
 } DtTestLook;
@@ -23,17 +24,27 @@ typedef enum DtTestLook
 typedef struct DtTestReading
 {
 	DtTestLook	look;
-	int64		value;			/* when it was set */
+	int64		value;			/* as of "at" */
 	int64		other;			/* see dt_test_reading() */
-	int64		set_at;
-	int64		used;			/* what had entered the queue then, bytes */
+	int64		at;
+	int64		entered;		/* the queue until then, bytes */
 } DtTestReading;
 
-/* In shared memory, zeroed at first; the last one is the kernel's limit. */
+/* What all groups together have used of a resource, and others. */
+typedef struct DtTestPosition
+{
+	int64		bytes;
+	int64		in_groups;		/* the sum of their counters then */
+	int64		others;			/* bytes/s */
+	int64		at;
+} DtTestPosition;
+
+/* In shared memory, zeroed at first; the last reading is the kernel's limit. */
 typedef struct DtTestReadings
 {
 	slock_t		lock;
 	DtTestReading of[DT_SIGNALS + 1];
+	DtTestPosition position[DT_RESOURCES];
 } DtTestReadings;
 
 #define DT_TEST_KERNEL_LIMIT	DT_SIGNALS

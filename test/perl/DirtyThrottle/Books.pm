@@ -22,8 +22,8 @@ our @EXPORT = qw(granted grantable lone_pause_us
 our $BLOCK = 8192;
 
 # Of src/engine/rate.c, in seconds.
+our $LAG = 0.2;
 use constant CREDIT => 0.1;
-use constant LAG => 0.2;
 use constant PAUSE_UNIT => 0.01;
 use constant PAUSE_CROWD => 0.08;
 use constant THRESHOLD_MAX => 1024;    # blocks
@@ -89,7 +89,7 @@ sub grantable
 	my $rate = $case{kb} * 1000;
 	my $burst = ($case{burst_ms} // 1000 * DEFAULT_BURST) / 1000;
 	# a lone member lags behind nobody
-	my $lag = $case{members} > 1 ? LAG : 0;
+	my $lag = $case{members} > 1 ? $LAG : 0;
 
 	return $rate * $lag + new_credit($case{kb}, $case{burst_ms}) if $case{new};
 	return $rate * ($lag + 2 * max(CREDIT, $burst));

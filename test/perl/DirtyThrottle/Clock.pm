@@ -70,7 +70,11 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_state(int) RETURNS text
 			LANGUAGE C AS 'dirty_throttle';
-		CREATE FUNCTION dt_test_set_jitter(float8) RETURNS void
+		CREATE FUNCTION dt_test_set_jitter(float8, float8) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_others(bigint, bigint) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_worker(text, text) RETURNS int
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_reading(text, text, bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle'});
