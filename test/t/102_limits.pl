@@ -107,6 +107,7 @@ subtest 'a rename, and a forced drop' => sub {
 	is($dt->session_row($s)->{group_name}, 'h', 'in the renamed group');
 	is($dt->group_row('h')->{paused_processes}, 1, 'which counts it');
 	is($dt->run, lone_pause_us($debt, 1000), 'for as long as before');
+	is($s->query('SHOW dirty_throttle."group"'), 'h', 'it knows the new name');
 
 	foreach my $kind (@kinds)
 	{
@@ -123,6 +124,7 @@ subtest 'a rename, and a forced drop' => sub {
 		is($dt->now, $then, "$kind: in no time");
 		is($t->wait->{sqlstate}, undef, "$kind: without an error");
 		is($dt->session_row($t), undef, "$kind: in no group");
+		is($t->query('SHOW dirty_throttle."group"'), '', "$kind: and knows it");
 		is($t->run(rows(50))->{sqlstate}, undef, "$kind: and not throttled");
 		$t->quit;
 		$dt->limit(h => 0);
@@ -299,6 +301,62 @@ subtest 'a burst that changes' => sub {
 	my ($used) = $dt->used('g', 'dirty');
 	cmp_ok($used - $before, '>', 100 * 8192, 'and that is a lot');
 	$t->quit;
+};
+
+# Half a second is a bucket of the meter; ten of them and the present one, which
+# is over but for a microsecond, count.
+subtest 'the rate in the view' => sub {
+	my @used;
+
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+	$dt->fresh(g => dirty => 3000);
+	$s->send(rows(6000));
+	$dt->advance(499_999 - $dt->now % 500_000);
+	foreach my $i (0 .. 15)
+	{
+		push @used, ($dt->used('g', 'dirty'))[0];
+		if ($i >= 11)
+		{
+			my $row = $dt->group_row('g');
+			my $kb = ($used[$i] - $used[ $i - 11 ]) / 5499.999;
+			ok(abs($row->{dirty_rate} - $kb) < 0.001,
+				sprintf 'dirty_rate %.3f, used in 5.5 s: %.3f KB/s', $row->{dirty_rate}, $kb);
+		}
+		$dt->advance(500_000);
+	}
+	$dt->limit(g => 0);
+	$s->wait;
+	$dt->advance(6_000_000);
+	is($dt->group_row('g')->{dirty_rate}, 0, 'and nothing later');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+};
+
+subtest 'suggestions' => sub {
+	my $suggested = sub {
+		return $dt->_row(q{SELECT * FROM suggest_group_limits() WHERE group_name = 'g'});
+	};
+	my @kb;
+
+	$dt->advance(1_000_000 - $dt->now % 1_000_000);
+	$dt->fresh('g');
+	is($suggested->()->{dirty_rate_max}, undef, 'a group that was not used');
+	foreach my $rows ((20) x 10, (50) x 9, 100)
+	{
+		my ($before) = $dt->used('g', 'dirty');
+		$s->query(rows($rows) . '; SELECT 1');
+		push @kb, (($dt->used('g', 'dirty'))[0] - $before) / 1000;
+		$dt->advance(1_000_000);
+	}
+	my $row = $suggested->();
+	@kb = sort { $a <=> $b } @kb;
+	is($row->{dirty_seconds}, 20, 'seconds');
+	is($row->{dirty_rate_max}, $kb[-1], 'the maximum');
+	foreach my $quantile ([ p50 => $kb[9] ], [ p95 => $kb[18] ])
+	{
+		my ($name, $kb) = @$quantile;
+		my $value = $row->{"dirty_rate_$name"};
+		ok($value >= $kb && $value <= 1.0625 * $kb, "$name: $kb, within a bucket: $value");
+	}
 };
 
 $dt->finish;
