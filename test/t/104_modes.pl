@@ -1,0 +1,340 @@
+# Mode observe, suspended groups, sessions for whose locks others wait, and
+# background workers: who pauses, and for how long, to the microsecond, on a clock
+# that stands still while statements run.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Books;
+use DirtyThrottle::Clock;
+use Test::More;
+
+my $block = 8192;
+my $second = 1_000_000;
+my $kb = 1000;    # KB/s, so a byte is a microsecond
+my $dt = DirtyThrottle::Clock->new('modes', conf => q{
+max_worker_processes = 16
+parallel_setup_cost = 0
+parallel_tuple_cost = 0
+min_parallel_table_scan_size = 0
+});
+
+$dt->limit(g => 0);
+$dt->create_sleep_tables;
+$dt->sql(
+	q{CREATE TABLE t (id int, pad text) WITH (fillfactor = 10, parallel_workers = 2);
+	CREATE TABLE hot (id int PRIMARY KEY, n int) WITH (fillfactor = 50);
+	INSERT INTO hot VALUES (1, 0)});
+
+my $s = $dt->session(group => 'g');
+my $outsider = $dt->session;
+
+sub insert
+{
+	my ($rows) = @_;
+	return "INSERT INTO t SELECT k, repeat('x', 900) FROM generate_series(1, $rows) k";
+}
+
+sub mode
+{
+	my ($mode) = @_;
+	$dt->sql("SELECT set_group_mode('g', '$mode')");
+}
+
+sub us
+{
+	my ($ms) = @_;
+	return sprintf '%.0f', 1000 * $ms;
+}
+
+# ------------------------------------------------------------------------ observe
+
+subtest 'observe' => sub {
+	mode('observe');
+	foreach my $case ([ dirty => 1000 ], [ wal => 100 ])
+	{
+		my ($what, $limit) = @$case;
+
+		$dt->fresh(g => $what => $limit);
+		my $before = $dt->session_row($s)->{observed_pause_time};
+		foreach my $rows (100, 70, 5)
+		{
+			my ($used) = $dt->used('g', $what);
+			my $row = $dt->group_row('g');
+			my $credit = $rows == 100 ? new_credit($limit) : 0;
+
+			$s->send(insert($rows));
+			is($dt->run, 0, "$what, $rows rows: nobody pauses");
+			my $now = $dt->group_row('g');
+			my $bytes = ($dt->used('g', $what))[0] - $used - $credit;
+
+			is(us($now->{observed_pause_time} - $row->{observed_pause_time}),
+				int($bytes * 1000 / $limit) + 1,
+				"$what, $rows rows: so long it would have paused");
+			is($now->{observed_pauses} - $row->{observed_pauses}, 1, "$what, $rows rows: once");
+		}
+		my $row = $dt->group_row('g');
+		is("$row->{pauses} $row->{paused_time} $row->{debt_kb} $row->{wal_debt_kb}",
+			'0 0 0 0', "$what: no pause and no debt");
+		is(us($dt->session_row($s)->{observed_pause_time} - $before),
+			us($row->{observed_pause_time}), "$what: the session's counter");
+	}
+
+	# enforced, it pauses as long
+	mode('enforce');
+	$dt->fresh(g => dirty => $kb);
+	$s->send(insert(70));
+	my $us = $dt->run;
+	my ($used) = $dt->used('g', 'dirty');
+	is($us, lone_pause_us($used - 20_000, $kb), 'enforced again: it pauses for that');
+	my $row = $dt->group_row('g');
+	is("$row->{observed_pauses} $row->{observed_pause_time}", '0 0', 'which is no observed pause');
+};
+
+foreach my $what ('dirty', 'wal')
+{
+	foreach my $kind (sort keys %DirtyThrottle::KINDS)
+	{
+		mode('enforce');
+		$dt->fresh(g => $what => 1);
+		$s->send($DirtyThrottle::KINDS{$kind}[1]);
+		$dt->settle;
+		is($dt->state($s), 'sleeps', "$what, $kind: it pauses");
+		my $then = $dt->now;
+		mode('observe');
+		$dt->settle;
+		ok($s->finished, "$what, $kind: observe: it goes on");
+		is($dt->now, $then, "$what, $kind: in no time");
+		is($s->wait->{sqlstate}, undef, "$what, $kind: without an error");
+		is($dt->group_row('g')->{paused_processes}, 0, "$what, $kind: nobody pauses");
+	}
+}
+
+subtest 'the mode changes while a statement runs' => sub {
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+	mode('observe');
+	$dt->fresh(g => dirty => $kb);
+	$s->query('BEGIN; ' . insert(100));
+	mode('enforce');
+	is($dt->group_row('g')->{debt_kb}, 0, 'what was used in mode observe is not owed');
+	my ($used) = $dt->used('g', 'dirty');
+	my $then = $dt->now;
+	$s->send(insert(500));
+	$dt->advance(3 * $second);
+	is($dt->state($s), 'sleeps', 'enforced: it pauses');
+	my ($now, $owed) = $dt->used('g', 'dirty');
+	is($now - $owed, $used + 20_000 + 3 * $second, 'at the limit');
+	mode('observe');
+	$dt->settle;
+	ok($s->finished, 'observed: it runs to its end');
+	$s->query('COMMIT');
+	mode('enforce');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+};
+
+# ------------------------------------------------------------------------ suspend
+
+sub suspend
+{
+	my ($hard) = @_;
+	$dt->sql(q{SELECT suspend_group('g'} . ($hard ? ', hard => true)' : ')'));
+}
+
+# It goes on when the group is resumed, in no time.
+sub check_resume
+{
+	my ($name) = @_;
+	my $then = $dt->now;
+
+	$dt->sql(q{SELECT resume_group('g')});
+	$dt->settle;
+	ok($s->finished, "$name: resumed: it goes on");
+	is($dt->now, $then, "$name: in no time");
+	is($s->wait->{sqlstate}, undef, "$name: without an error");
+	is($dt->group_row('g')->{paused_processes}, 0, "$name: nobody pauses");
+}
+
+subtest 'suspended' => sub {
+	$dt->fresh('g');
+	foreach my $sql ('SELECT 1', insert(50), "BEGIN; " . insert(5) . '; ROLLBACK')
+	{
+		my $before = us($dt->session_row($s)->{paused_time});
+
+		suspend();
+		$s->send($sql);
+		$dt->settle;
+		is($dt->session_row($s)->{paused_by}, 'suspend_group', "$sql: it stops");
+		is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid), 0,
+			"$sql: after its transaction");
+		$dt->advance(3600 * $second);
+		is($dt->state($s), 'sleeps', "$sql: an hour later it still pauses");
+		check_resume($sql);
+		is(us($dt->session_row($s)->{paused_time}) - $before, 3600 * $second,
+			"$sql: and has paused for an hour");
+	}
+	is($dt->group_row('g')->{pauses}, 3, 'three pauses');
+};
+
+subtest 'suspended hard' => sub {
+	$dt->fresh(g => dirty => $kb);
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+	$s->send(insert(400));
+	$dt->advance($second);
+	suspend(1);
+	$dt->settle;
+	my ($used, $owed) = $dt->used('g', 'dirty');
+	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'it stops');
+	$dt->advance(60 * $second);
+	is(($dt->used('g', 'dirty'))[0], $used, 'and uses nothing in a minute');
+	is(($dt->used('g', 'dirty'))[1], 0, 'what it has owed is paid meanwhile');
+	suspend();
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'dirty', 'softly: it pauses for the limit again');
+	($used, $owed) = $dt->used('g', 'dirty');
+	$dt->advance($second);
+	my ($now, $owes) = $dt->used('g', 'dirty');
+	is($now - $owes, $used - $owed + $second, 'at the limit');
+	suspend(1);
+	$dt->limit(g => 0);
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'no limit any more: it stays');
+	check_resume('hard');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+};
+
+subtest 'in debt when the group is suspended' => sub {
+	foreach my $case ([ 200_000, 1 ], [ 2 * $second, 0 ])
+	{
+		my ($us, $still) = @$case;
+
+		$dt->fresh(g => dirty => $kb);
+		$s->send(insert(100));
+		$dt->settle;
+		my ($used, $owed) = $dt->used('g', 'dirty');
+		suspend();
+		$dt->advance($us);
+		$dt->sql(q{SELECT resume_group('g')});
+		$dt->settle;
+		is($dt->state($s), $still ? 'sleeps' : 'idle', "resumed after $us us: it has paid or not");
+		is($dt->run, $still ? $owed - $us : 0, 'it pauses for the rest');
+	}
+};
+
+subtest 'all processes of a parallel query' => sub {
+	$dt->fresh('g');
+	$dt->sql('TRUNCATE t; ' . insert(400));
+	$dt->sql('CHECKPOINT');
+	my $blocks = $dt->session_row($s)->{blocks_dirtied};
+	$s->query('SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off');
+	suspend(1);
+	$s->send('SELECT count(*) FROM t');
+	$dt->advance(10 * $second);
+	cmp_ok($dt->session_row($s)->{blocks_dirtied} - $blocks, '<', 100, 'they stop');
+	check_resume('parallel');
+	is($s->wait->{out}, 400, 'and do their work then');
+	$s->query('RESET max_parallel_workers_per_gather; RESET parallel_leader_participation');
+};
+
+# ------------------------------------------------------------------ who waits for it
+
+subtest 'somebody outside the group waits for a lock' => sub {
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+	foreach my $case ([ 100, 0 ], [ 100, 310 ], [ 40, 0 ], [ 0, 0 ], [ -1, 0 ])
+	{
+		my ($longest, $later) = @$case;
+		my $name = "max_blocking_time $longest, $later ms later";
+
+		$s->query("SET dirty_throttle.max_blocking_time = $longest");
+		$dt->fresh(g => dirty => $kb);
+		$s->query('BEGIN; UPDATE hot SET n = n + 1');
+		$s->send(insert(200) . '; COMMIT');
+		$dt->settle;
+		is($dt->state($s), 'sleeps', "$name: it pauses in flight");
+		$dt->advance(1000 * $later);
+		my ($before, $owed) = $dt->used('g', 'dirty');
+		$outsider->send('UPDATE hot SET n = n + 1');
+		poll_until(sub { $dt->state($outsider) eq 'waits' }, 180);
+		if ($longest < 0)
+		{
+			$dt->advance($second);
+			is($dt->state($outsider), 'waits', "$name: somebody waits for it, for ever");
+			next;
+		}
+		if ($longest > 0)
+		{
+			$dt->advance(1000 * $longest - 1);
+			is($dt->state($outsider), 'waits', "$name: somebody waits for it");
+		}
+		# it looks four times in that time, or each 10 ms
+		$dt->advance(1 + 1000 * ($longest > 40 ? $longest / 4 : 10));
+		ok($outsider->finished(180), "$name: no longer than that");
+		$outsider->wait;
+		is($dt->session_row($s)->{releases} > 0, 1, "$name: it has gone on");
+		my ($used) = $dt->used('g', 'dirty');
+		cmp_ok($used - $before, '>', 100 * $block, "$name: to its end");
+		$dt->run;
+		$dt->check_books('g', 'dirty', "$name: and then it pays all");
+	}
+	continue
+	{
+		$dt->run;
+		ok($outsider->finished(180), 'it has ended');
+		$outsider->wait;
+	}
+	$s->query('RESET dirty_throttle.max_blocking_time');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+};
+
+subtest 'a member of its group waits for a lock' => sub {
+	my $member = $dt->session(group => 'g');
+
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s, $member);
+	$_->query('SET dirty_throttle.max_blocking_time = 100') foreach $s, $member;
+	$dt->fresh(g => dirty => $kb);
+	$s->query('BEGIN; UPDATE hot SET n = n + 1');
+	$s->send(insert(200) . '; COMMIT');
+	$member->send('UPDATE hot SET n = n + 1');
+	$dt->advance($second);
+	is($dt->state($member), 'waits', 'it waits for as long as the other one pauses');
+	$dt->run;
+	$dt->check_books('g', 'dirty', 'at the limit', members => 2);
+	$member->quit;
+	$s->query('RESET dirty_throttle.max_blocking_time');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+};
+
+# -------------------------------------------------------------- background workers
+
+# They pay in flight, and before their next statement, and not after their
+# transactions.
+subtest 'a background worker' => sub {
+	$dt->sql(q{CREATE DATABASE work; ALTER DATABASE work SET dirty_throttle."group" = 'g'});
+	my $work = $dt->session(dbname => 'work', options => '-c dirty_throttle.group=');
+	$work->query('CREATE TABLE t (id int, pad text) WITH (fillfactor = 10);
+		CREATE TABLE done (id int);
+		CREATE FUNCTION work() RETURNS void LANGUAGE sql AS $$' . insert(100) . '$$');
+	foreach my $grace ('0', '1d')
+	{
+		$dt->set_conf('dirty_throttle.transaction_grace', $grace, $s);
+		$dt->fresh(g => dirty => $kb);
+		$work->query('TRUNCATE t, done');
+		my $pid = $dt->sql(
+			q{SELECT dt_test_worker('work', 'SELECT work(); INSERT INTO done VALUES (1)')});
+		poll_until(sub { $dt->sql("SELECT dt_test_state($pid)") eq 'sleeps' }, 180);
+		is($dt->sql("SELECT dt_test_state($pid)"), 'sleeps', "grace $grace: it pauses");
+		is($work->query('SELECT count(*) FROM t'), $grace eq '0' ? 0 : 100,
+			"grace $grace: in flight or before its next statement");
+		my $us = $dt->sql("SELECT dt_test_run(100 * $second)");
+		poll_until(sub { $dt->sql("SELECT dt_test_state($pid)") eq '' }, 180);
+		is($work->query('SELECT count(*) FROM done'), 1, "grace $grace: then it goes on");
+		my ($used, $owed) = $dt->used('g', 'dirty');
+		ok(abs($used - $us - 20_000 - $owed) <= 1, "grace $grace: when it has paid");
+	}
+	$work->quit;
+};
+
+$dt->finish;
