@@ -1,0 +1,369 @@
+# Limits that follow signals, with readings that the test makes up: each signal
+# and each law, floors, sharing between groups, staleness, and debts that are
+# forgiven.  On a clock that stands still while statements run, so minutes pass
+# in no time.  The laws by themselves are tested in test/unit.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Books;
+use DirtyThrottle::Clock;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# expect-in-log: LOG:  could not measure signal
+
+my $second = 1_000_000;
+my $cycle = 200_000;
+my $MB = 1_000_000;
+my $dt = DirtyThrottle::Clock->new('pressure', conf => 'dirty_throttle.transaction_grace = 0');
+
+$dt->sql(
+	q{SELECT create_resource_group('b'), create_resource_group('c');
+	SELECT set_group_floor('b', 100), set_group_floor('c', 100);
+	CREATE TABLE t (id int, pad text) WITH (fillfactor = 10);
+	CREATE TABLE compact (id int, pad text);
+	CREATE PROCEDURE job(what text) LANGUAGE plpgsql AS $$
+		BEGIN LOOP
+			IF what = 'wal' THEN
+				INSERT INTO compact SELECT k, repeat('x', 900) FROM generate_series(1, 200) k;
+			ELSE
+				INSERT INTO t SELECT k, repeat('x', 900) FROM generate_series(1, 20) k;
+			END IF;
+			COMMIT;
+		END LOOP; END $$});
+
+sub follow
+{
+	my ($group, @arguments) = @_;
+	$dt->sql('SELECT set_group_pressure(' . join(', ', map { "'$_'" } $group, @arguments) . ')');
+}
+
+sub unfollow
+{
+	$dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_thresholds});
+	$dt->advance($cycle);
+}
+
+sub signal
+{
+	my ($signal) = @_;
+	return $dt->_row("SELECT * FROM dirty_throttle_pressure WHERE signal = '$signal'");
+}
+
+# What is in force, bytes/s; 0: no limit.
+sub in_force
+{
+	my ($group, $what) = @_;
+	return sprintf '%.0f', 1000 * $dt->group_row($group)->{"effective_${what}_limit"};
+}
+
+# Nothing is used, so that what others write is forgotten.
+sub rest
+{
+	$dt->advance(30 * $second);
+}
+
+my %thresholds = (
+	replica_lag => '2s', slot_lag => '30MB', checkpoint => undef,
+	dirty_buffers => '10%', kernel_dirty => '30MB', io_pressure => '20%');
+
+# So much WAL may be written in so many s, in force.  A change by less than a 64th
+# is not made, so there is a large one before it.
+sub budget
+{
+	my ($mb, $seconds) = @_;
+
+	foreach my $reading ([ 0, 0 ], [ $mb, $seconds ])
+	{
+		$dt->reading(checkpoint => 'measured', map { $_ * 1_000_000 } @$reading);
+		$dt->advance($cycle);
+	}
+}
+
+# ------------------------------------------------------------------------- budget
+
+subtest 'checkpoint: what is left is spread over the time that is left' => sub {
+	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
+	follow('b', 'checkpoint');
+	rest();
+	is(in_force('b', 'wal'), $MB, 'the limit of a group alone');
+	is(in_force('b', 'dirty'), 0, 'for WAL only');
+	is(in_force('c', 'wal'), 0, 'and for nobody else');
+	is(signal('checkpoint')->{value}, 98 * $MB, 'the value in the view');
+	foreach my $case ([ 10, 8, 1 ], [ 49, 96, 0.5 ], [ 0, 5, 0.1 ], [ 33, 31, 1 ])
+	{
+		my ($mb, $left, $rate) = @$case;
+
+		$dt->reading(checkpoint => 'measured', $mb * $MB, $left * $second);
+		$dt->advance($cycle);
+		is(in_force('b', 'wal'), $rate * $MB, "$mb MB in $left s: $rate MB/s");
+	}
+	$dt->sql(q{SELECT set_group_wal_limit('b', 700)});
+	$dt->advance($cycle);
+	is(in_force('b', 'wal'), 700_000, 'a fixed limit that is lower counts');
+	$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
+
+	# c shares it, and uses nothing
+	follow('c', 'checkpoint');
+	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
+	rest();
+	is(in_force('b', 'wal') . ' ' . in_force('c', 'wal'), '1000000 1000000',
+		'two groups that are idle: each may have all of it');
+	$dt->sql(q{SELECT set_group_mode('c', 'observe')});
+	rest();
+	is(in_force('b', 'wal'), $MB, 'one in mode observe takes nothing');
+	$dt->sql(q{SELECT set_group_mode('c', 'enforce'), reset_group_pressure('c', 'checkpoint')});
+
+	# others use some of it
+	$dt->sql('SELECT dt_test_others(250000, 0)');
+	rest();
+	budget(98, 96);
+	# what they write is a mean, whose last bytes never come
+	cmp_ok(abs(in_force('b', 'wal') - 750_000), '<=', 5, 'what others write is theirs');
+	$dt->sql('SELECT dt_test_others(0, 0)');
+	rest();
+	budget(98, 96);
+
+	# what a member uses
+	my $s = $dt->session(group => 'b');
+	$s->send(q{CALL job('wal')});
+	$dt->settle;
+	my ($used, $owed) = $dt->used('b', 'wal');
+	$dt->advance(2 * $second);
+	my ($now, $owes) = $dt->used('b', 'wal');
+	my $rate = in_force('b', 'wal');
+	cmp_ok(abs($rate - $MB), '<=', 5, 'a member writes: the limit stays');
+	is($now - $owes, $used - $owed + 2 * $rate, 'and is what it gets, to the byte');
+	is($dt->session_row($s)->{paused_by}, 'checkpoint', 'the reason for its pauses');
+	$dt->reading(checkpoint => 'measured', 490 * $MB, 96 * $second);
+	$dt->advance($cycle);
+	($used, $owed) = $dt->used('b', 'wal');
+	$dt->advance($second / 5);
+	($now, $owes) = $dt->used('b', 'wal');
+	$rate = in_force('b', 'wal');
+	cmp_ok(abs($rate - 5 * $MB), '<=', 5, 'five times as much is left');
+	cmp_ok(abs($now - $owes - $used + $owed - $rate / 5), '<=', 1, 'it is woken, and gets that');
+	$dt->cancel_ms($s);
+	unfollow();
+	is(in_force('b', 'wal'), 0, 'the signal is not followed any more: there is no limit');
+	$s->quit;
+};
+
+subtest 'a checkpoint that comes nearer is not forced, and what is left is used' => sub {
+	my $s = $dt->session(group => 'b');
+	my $log = -s $dt->node->logfile;
+
+	$dt->sql('SELECT dt_test_others(50000, 0)');
+	$dt->reading(checkpoint => 'nearer', 98 * $MB, 96 * $second);
+	follow('b', 'checkpoint');
+	$dt->fresh(b => wal => 10_000);
+	$s->query(q{SET dirty_throttle.log_min_pause = '1ms'});
+	$s->send(q{CALL job('wal')});
+	foreach my $i (1 .. 12)
+	{
+		$dt->advance(8 * $second);
+		my $left = signal('checkpoint')->{value} / $MB;
+		cmp_ok($left, '>', 0, sprintf '%d s: %.1f MB are left', 8 * $i, $left);
+	}
+	cmp_ok(signal('checkpoint')->{value}, '<', 5 * $MB, 'hardly anything is left over');
+	$dt->cancel_ms($s);
+	unfollow();
+	like(slurp_file($dt->node->logfile, $log), qr/Causes: .*checkpoint [\d.]+ ms/,
+		'the reason for its pauses in the log');
+	$dt->sql('SELECT dt_test_others(0, 0)');
+	$s->quit;
+	$dt->fresh('b');
+};
+
+# ---------------------------------------------------------------------- forgiveness
+
+subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
+	my $s = $dt->session(group => 'b');
+
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+	$dt->reading(checkpoint => 'measured', 980 * $MB, 96 * $second);
+	follow('b', 'checkpoint');
+	rest();
+	$dt->fresh(b => wal => 10_000);
+	budget(980, 96);
+	$s->send(q{INSERT INTO t SELECT k, repeat('x', 900) FROM generate_series(1, 10000) k});
+	$dt->settle;
+	my ($used, $owed) = $dt->used('b', 'wal');
+	cmp_ok($owed, '>', 3 * $MB, 'it owes more than that');
+	is($dt->group_row('b')->{pressure_forgiven_kb}, 0, 'nothing is forgiven');
+	$dt->reading(checkpoint => 'measured', 0, 0);
+	$dt->advance($cycle);
+	is(in_force('b', 'wal'), 100_000, 'the limit falls to the floor');
+	my ($now, $owes) = $dt->used('b', 'wal');
+	is($owes, 3 * $MB, '30 s of that are owed');
+	is(sprintf('%.0f', 1000 * $dt->group_row('b')->{pressure_forgiven_kb}), $owed - 3 * $MB - 2 * $MB,
+		'all else is forgiven, but for what was paid until then');
+	$dt->advance(29 * $second);
+	is($dt->state($s), 'sleeps', '29 s later it still pauses');
+	$dt->advance($second);
+	is($dt->state($s), 'idle', '30 s later it has paid');
+	$s->wait;
+	unfollow();
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+	$s->quit;
+	$dt->fresh('b');
+};
+
+# --------------------------------------------------------------------------- queues
+
+# A queue that drains at 1 MB/s, whatever it is.  The law lets a group that
+# would write much more keep it at two thirds of the threshold.
+$dt->set_conf('dirty_throttle.transaction_grace', '1d');
+foreach my $case (
+	[ slot_lag => 'wal' ], [ replica_lag => 'wal' ],
+	[ kernel_dirty => 'dirty' ], [ dirty_buffers => 'dirty' ])
+{
+	my ($signal, $what) = @$case;
+
+	subtest "$signal: a queue that drains" => sub {
+		# as the views have it: ms, percent, bytes
+		my $threshold = $signal eq 'replica_lag' ? 2000 : $signal eq 'dirty_buffers' ? 10 : 30 * 1024 * 1024;
+		my $s = $dt->session(group => 'b');
+
+		$dt->reading($signal => 'measured', 0, $MB);
+		follow('b', $signal, $thresholds{$signal});
+		rest();
+		is(in_force('b', $what), 0, 'it is empty: no limit');
+		# so fast that the queue grows
+		$dt->fresh(b => $what => 10_000);
+		$s->send("CALL job('$what')");
+		$dt->advance(90 * $second);
+		my $value = signal($signal)->{value};
+		my $row = $dt->group_row('b');
+		note sprintf '%s: value %s, limit %s', $signal, $value, in_force('b', $what);
+		cmp_ok(abs($value / $threshold - 2 / 3), '<', 0.1, 'it is at two thirds of the threshold');
+		cmp_ok(abs(in_force('b', $what) / $MB - 1), '<', 0.1, 'the limit is what drains');
+		is($row->{pressure_signal}, $signal, 'the signal that decides');
+		ok(abs($row->{pressure} - int(1000 * $value / $threshold) / 1000) < 0.0015, 'and its pressure');
+		my ($used) = $dt->used('b', $what);
+		$dt->advance(40 * $second);
+		cmp_ok(abs((($dt->used('b', $what))[0] - $used) / 40 / $MB - 1), '<', 0.05,
+			'which is what the group uses');
+		unfollow();
+		$dt->limit(b => 0);
+		$dt->cancel_ms($s);
+		$s->quit;
+		$dt->reading($signal => 'real');
+		$dt->fresh('b');
+	};
+}
+
+# ---------------------------------------------------------------------------- brake
+
+subtest 'io_pressure: slower above the threshold, faster below, free in the end' => sub {
+	my $s = $dt->session(group => 'b');
+
+	$dt->reading(io_pressure => 'measured', 100_000);
+	follow('b', 'io_pressure', $thresholds{io_pressure});
+	$dt->fresh(b => dirty => 4000);
+	$s->send(q{CALL job('dirty')});
+	$dt->advance(15 * $second);
+	is(in_force('b', 'dirty'), 4 * $MB, 'half of the threshold: no limit but the fixed one');
+	is(signal('io_pressure')->{value}, 10, 'the value, in percent');
+
+	# what comes later is a mean; far over the threshold it falls by a tenth a
+	# cycle, half in a second
+	$dt->reading(io_pressure => 'measured', 1_000_000);
+	$dt->advance(12 * $second);
+	my $rate = in_force('b', 'dirty');
+	my $floor = 100_000;
+	foreach (1 .. 12)
+	{
+		$dt->advance($cycle);
+		my $now = in_force('b', 'dirty');
+		my $expected = $rate - int($rate / 2) / 5;
+		ok(abs($now - ($expected > $floor ? $expected : $floor)) <= 2,
+			"falls from $rate to $now");
+		$rate = $now;
+	}
+	$dt->advance(30 * $second);
+	is(in_force('b', 'dirty'), $floor, 'down to the floor');
+	is($dt->group_row('b')->{pressure_signal}, 'io_pressure', 'by this signal');
+
+	$dt->reading(io_pressure => 'measured', 0);
+	$dt->advance(5 * $second);
+	$rate = in_force('b', 'dirty');
+	$dt->advance(60 * $second);
+	cmp_ok(in_force('b', 'dirty'), '>', 2 * $floor, 'then it goes faster again');
+	unfollow();
+	$dt->limit(b => 0);
+	$dt->cancel_ms($s);
+	$s->quit;
+	$dt->reading(io_pressure => 'real');
+	$dt->fresh('b');
+};
+
+# ------------------------------------------------------------------------ staleness
+
+# What cannot be read any more counts for 40 s, and is shown as stale from the
+# tenth second on; what is not there does not count at all.
+foreach my $case (
+	[ slot_lag => 'wal' ], [ replica_lag => 'wal' ],
+	[ kernel_dirty => 'dirty' ], [ io_pressure => 'dirty' ])
+{
+	my ($signal, $what) = @$case;
+
+	subtest "$signal: stale" => sub {
+		my $s = $dt->session(group => 'b');
+		my $press = sub {
+			$dt->reading($signal => 'measured',
+				$signal eq 'io_pressure' ? 1_000_000 : 100 * $MB, 500_000);
+			$dt->fresh(b => $what => 10_000);
+			# whole cycles since it is followed, so that the last one was just now
+			$dt->advance(10 * $second);
+		};
+
+		$dt->reading($signal => 'measured', 0);
+		follow('b', $signal, $thresholds{$signal});
+		$s->send("CALL job('$what')");
+		$press->();
+		my $rate = in_force('b', $what);
+		cmp_ok($rate, '<', 10 * $MB, 'it presses');
+		is(signal($signal)->{state}, 'fresh', 'fresh');
+
+		$dt->reading($signal => 'failed');
+		my $value = signal($signal)->{value};
+		my $read_at = $dt->now;
+		$dt->advance($read_at + 10 * $second - 1 - $dt->now);
+		is(signal($signal)->{state}, 'fresh', 'after 10 s less a microsecond: fresh');
+		$dt->advance(1);
+		is(signal($signal)->{state}, 'stale', 'after 10 s: stale');
+		is(signal($signal)->{value}, $value, 'with its last value');
+		$dt->advance($read_at + 40 * $second - 1 - $dt->now);
+		is(signal($signal)->{state}, 'stale', 'after 40 s less a microsecond: stale');
+		cmp_ok(in_force('b', $what), '<', 10 * $MB, 'and still pressing');
+		$dt->advance(1);
+		is(signal($signal)->{state}, 'absent', 'after 40 s: absent');
+		is(signal($signal)->{value}, undef, 'without a value');
+		$dt->advance(2 * $cycle);
+		is(in_force('b', $what), 10 * $MB, 'and presses nobody any more');
+
+		$press->();
+		cmp_ok(in_force('b', $what), '<', 10 * $MB, 'it presses again');
+		if ($signal ne 'io_pressure')
+		{
+			$dt->reading($signal => 'nothing');
+			$dt->advance($cycle);
+			is(signal($signal)->{state}, 'absent', 'nothing to measure: absent at once');
+			is($dt->group_row('b')->{pressure_signal}, undef, 'and presses nobody');
+		}
+		unfollow();
+		$dt->limit(b => 0);
+		$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
+		$dt->cancel_ms($s);
+		$s->quit;
+		$dt->reading($signal => 'real');
+	};
+}
+
+$dt->finish;
