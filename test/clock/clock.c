@@ -40,9 +40,6 @@
 
 #include "compat.h"
 
-/* The clock starts here, which is no special value. */
-#define START_US		INT64CONST(1000000000)
-
 /* So many times at which the clock was moved are remembered. */
 #define MOVES			4096
 
@@ -131,7 +128,7 @@ startup(void)
 		pg_atomic_init_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
 		SpinLockInit(&test_clock->lock);
 		SpinLockInit(&test_clock->readings.lock);
-		set_clock(START_US);
+		set_clock(DT_TEST_START_US);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -181,7 +178,7 @@ dt_clock_jitter(void)
 int64
 dt_clock_since(TimestampTz start)
 {
-	int64		then = START_US;
+	int64		then = DT_TEST_START_US;
 	int64		i;
 
 	dt_spin_lock(&test_clock->lock);
@@ -455,7 +452,7 @@ PG_FUNCTION_INFO_V1(dt_test_set_jitter);
 Datum
 dt_test_now(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(dt_now_us() - START_US);
+	PG_RETURN_INT64(dt_now_us() - DT_TEST_START_US);
 }
 
 /* dt_test_advance(bigint): moves the clock by so many us */

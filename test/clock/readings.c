@@ -285,6 +285,21 @@ dt_test_reading(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(dt_test_read_at);
+
+/* dt_test_read_at(signal text) returns bigint: time of the last value, us */
+Datum
+dt_test_read_at(PG_FUNCTION_ARGS)
+{
+	DtSignal	signal = dt_signal_of_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	int64		result;
+
+	dt_spin_lock(&dt_shared->sampled.lock);
+	result = dt_shared->sampled.signals[signal].read_at;
+	dt_spin_unlock(&dt_shared->sampled.lock);
+	PG_RETURN_INT64(result - DT_TEST_START_US);
+}
+
 PG_FUNCTION_INFO_V1(dt_test_others);
 
 /*

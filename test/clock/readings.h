@@ -11,6 +11,9 @@
 #include "engine/pressure.h"
 #include "storage/spin.h"
 
+/* The clock starts here, which is no special value. */
+#define DT_TEST_START_US	INT64CONST(1000000000)
+
 /* What a look at a signal finds. */
 typedef enum DtTestLook
 {

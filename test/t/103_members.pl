@@ -25,6 +25,7 @@ max_connections = 120
 });
 
 $dt->limit($_ => 0) foreach 'g', 'h';
+$dt->sql('CREATE ROLE leaver SUPERUSER LOGIN');
 $dt->sql(
 	q{CREATE TABLE batch (id int, pad text) WITH (fillfactor = 10);
 	CREATE PROCEDURE batches(n int) LANGUAGE plpgsql AS $$
@@ -201,7 +202,8 @@ subtest 'members begin and end to work' => sub {
 $dt->set_conf('dirty_throttle.transaction_grace', '1d', $s[0]);
 
 subtest 'who ends in debt leaves it to the group' => sub {
-	my $leaver = $dt->session(group => 'h');
+	my @leaver = (user => 'leaver', group => 'h');
+	my $leaver = $dt->session(@leaver);
 
 	$dt->fresh(h => dirty => 1000);
 	$leaver->send(insert(0, 500));
@@ -216,29 +218,34 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	$owed -= 1_000_000;
 	is(($dt->used('h', 'dirty'))[1], $owed, 'which its limit repays');
 
-	# a member gets half of the limit meanwhile, and pays nothing for those
+	# a member gets half of the limit meanwhile, and pays nothing for others
 	my $member = $dt->session(group => 'h');
 	$member->send(insert(1, 60));
 	my $us = $dt->run;
 	my $mine = $dt->session_row($member)->{blocks_dirtied} * $block;
-	is($us, 2 * $mine, 'another member gets half of the limit');
+	is($us, 2 * $mine, 'a member of another role gets half of the limit');
 	$owed -= $mine;
 	is(($dt->used('h', 'dirty'))[1], $owed, 'the debt the other half');
-	$dt->advance($owed);
+
+	# who comes next in that role waits for it
+	my $next = $dt->session(user => 'leaver');
+	$next->send(q{SET dirty_throttle."group" = 'h'; SELECT 1});
+	is($dt->run, $owed, 'the next session of the role waits for all of it');
 	is(($dt->used('h', 'dirty'))[1], 0, 'until it is repaid');
+	$next->quit;
 	$member->send(insert(1, 60));
 	$dt->run;
 	$dt->check_books('h', 'dirty', 'nothing is lost');
 
 	# many of them take no more
 	$dt->fresh(h => dirty => 1000);
-	my @leavers = map { $dt->session(group => 'h') } 1 .. 10;
+	my @leavers = map { $dt->session(@leaver) } 1 .. 10;
 	foreach my $leaver (@leavers)
 	{
 		$leaver->query('SET dirty_throttle.max_commit_pause = 0');
 		$leaver->query(insert(2, 60));
-		$leaver->quit;
 	}
+	$_->quit foreach @leavers;
 	poll_until(sub { $dt->group_row('h')->{active_processes} == 1 }, 180);
 	($used, $owed) = $dt->used('h', 'dirty');
 	is($owed, $used - 20_000, 'ten have left what they owe');

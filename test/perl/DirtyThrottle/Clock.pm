@@ -74,6 +74,8 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_others(bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_read_at(text) RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_worker(text, text) RETURNS int
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_reading(text, text, bigint, bigint) RETURNS void
