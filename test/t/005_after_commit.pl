@@ -13,7 +13,7 @@ use Test::More;
 # No pause in flight here.
 my $dt = DirtyThrottle->new('after_commit',
 	conf => "dirty_throttle.transaction_grace = 1h");
-my $limit = 50;    # KB/s, 16 s for 100 blocks
+my $limit = 1;    # KB/s, a quarter of an hour for 100 blocks
 
 $dt->limit(grp_a => 0);
 $dt->sql('CREATE TABLE t (id int PRIMARY KEY, filler text)
@@ -24,7 +24,7 @@ my $other = $dt->session;
 my $insert = "INSERT INTO t
 	SELECT i, repeat('x', 800) FROM generate_series(1, 100) i";
 
-# A new member that does this, and then pays for more than several seconds.
+# A new member that does this, and then pays for longer than this test takes.
 sub payer
 {
 	my ($sql) = @_;
@@ -39,14 +39,13 @@ sub payer
 	return $s;
 }
 
-# Seconds that it has still to pay.
-sub still_to_pay
+# Does it pay still?
+sub pays
 {
 	my ($s) = @_;
 	my $row = $dt->session_row($s);
 
-	return 0 unless $row && defined $row->{paused_since};
-	return $row->{debt_kb} / $limit;
+	return $row && defined $row->{paused_since};
 }
 
 # Let it go, without an error.
@@ -59,14 +58,13 @@ sub release
 	$s->quit;
 }
 
-# What somebody else does while the session pays is not delayed.
+# What somebody else does while the session pays is done before it has paid.
 sub check_undelayed
 {
 	my ($name, $s, $code) = @_;
-	my $left = still_to_pay($s);
 
-	ok($left > 5, sprintf('%s: it pays for %.1f s more', $name, $left));
-	between(elapsed_ms($code), 0, 1000, "$name: ms");
+	$code->();
+	ok(pays($s), "$name: it is done, and the session pays still");
 }
 
 # A SET before it in the same query, which is one transaction, excuses nothing.
@@ -90,13 +88,11 @@ is( $dt->sql('SELECT wait_event_type, wait_event
 	? 'Extension|DirtyThrottle'
 	: 'Extension|Extension',
 	'the wait event');
-ok(still_to_pay($s) > 5, 'it pays on meanwhile');
 release($s, 'UPDATE');
 
 $s = payer($insert);
 check_undelayed('ALTER TABLE of what it wrote',
 	$s, sub { $other->query('ALTER TABLE t ADD x int') });
-ok(still_to_pay($s) > 5, 'it pays on meanwhile');
 check_undelayed('a rewrite of what it wrote',
 	$s, sub { $other->query('ALTER TABLE t ALTER x TYPE text') });
 check_undelayed('CREATE INDEX CONCURRENTLY on what it wrote',
@@ -120,11 +116,9 @@ check_undelayed(
 	$s,
 	sub {
 		ok( poll_until(
-				sub { $listener->query('SELECT 1') =~ /"news".*"hello"/s },
-				2),
+				sub { $listener->query('SELECT 1') =~ /"news".*"hello"/s }),
 			'a listener is told');
 	});
-ok(still_to_pay($s) > 5, 'it pays on meanwhile');
 release($s, 'NOTIFY');
 $listener->quit;
 
@@ -143,7 +137,6 @@ $dt->sql('INSERT INTO dropped VALUES (1)');
 ok(-s $path, 'a file');
 $s = payer("BEGIN; $insert; DROP TABLE dropped; COMMIT");
 ok(!-s $path, 'is gone while the session pays that has dropped the table');
-ok(still_to_pay($s) > 5, 'it pays on meanwhile');
 release($s, 'DROP TABLE');
 
 # Advisory locks of the transaction
@@ -152,31 +145,9 @@ check_undelayed('pg_advisory_xact_lock',
 	$s, sub { $other->query('SELECT pg_advisory_xact_lock(1)') });
 release($s, 'pg_advisory_xact_lock');
 
-# max_commit_pause bounds the pause; the rest is paid before the next
-# transaction does anything.
+# max_commit_pause = 0: nobody waits after a transaction; what is owed is paid
+# before the next, without a snapshot.  102 has other values.
 $s = $dt->session(group => 'grp_a');
-$dt->sql('TRUNCATE t');
-$dt->set_conf('dirty_throttle.max_commit_pause', '500ms', $s);
-$dt->limit(grp_a => 500);
-my $r = $s->run($insert);    # for 1.6 s and more
-my $paid = $r->{ms};
-between($r->{ms}, 450, 1000, 'max_commit_pause bounds the pause: ms');
-my $debt = $dt->session_row($s)->{debt_kb};
-between($debt, 300, 1000, 'the rest is carried: KB');
-is($dt->group_row('grp_a')->{paused_processes}, 0, 'nobody pauses');
-$r = $s->run('SELECT 1');
-$paid += $r->{ms};
-between($r->{ms}, 0.8 * 1000 * $debt / 500 - 100, 1.2 * 1000 * $debt / 500 + 100,
-	'the next transaction pays all of it: ms');
-is($r->{out}, '1', 'and does what it does');
-my $blocks = $dt->session_row($s)->{blocks_dirtied};
-between($paid, 85 * $blocks * $dt->block_kb / 500 * 10,
-	115 * $blocks * $dt->block_kb / 500 * 10,
-	'all is paid in the end: ms');
-between($s->run('SELECT 1')->{ms},
-	0, 250, 'and the next transaction is free: ms');
-
-# 0: nobody waits after a transaction; what is owed is paid before the next.
 $dt->limit(grp_a => 0);
 $dt->set_conf('dirty_throttle.max_commit_pause', '0', $s);
 $dt->sql('TRUNCATE t');

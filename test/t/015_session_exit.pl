@@ -1,5 +1,5 @@
 # However a session ends, it is not a member any more, and what it owes is
-# repaid by its group.
+# repaid by its group; 103 tests how fast.
 #
 # A session may end by itself before it is terminated:
 # expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL backend process
@@ -45,8 +45,7 @@ sub check_left
 	my ($what, $pid, %expect) = @_;
 
 	ok( poll_until(
-			sub { $dt->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 },
-			5),
+			sub { $dt->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }),
 		"$what: the backend is gone");
 	my $row = $dt->group_row('grp');
 	my $start = time;
@@ -61,11 +60,6 @@ sub check_left
 		"$what: its debt is left")
 	  unless $expect{no_debt};
 	is($dt->left_over, '', "$what: which goes by itself");
-	between((time - $start) * 1000,
-		$row->{debt_kb} / $limit * 1000 * 0.85 - 50,
-		$row->{debt_kb} / $limit * 1000 * 1.15 + 50,
-		"$what: ms to repay $row->{debt_kb} KB")
-	  unless $expect{no_debt};
 }
 
 sub member
@@ -79,8 +73,7 @@ $dt->reload('dirty_throttle.max_commit_pause = 100ms');
 sleep 0.2;
 {
 	my $s = member();
-	my $r = $s->run(rewrite());
-	cmp_ok($r->{ms}, '<', 1000, 'quit: the pause was cut short');
+	$s->run(rewrite());
 	is($dt->group_row('grp')->{paused_processes},
 		0, 'quit: the session does not pause any more');
 	$s->quit;
@@ -117,9 +110,10 @@ sleep 0.2;
 
 	$s = member();
 	$s->query($check);
-	my $r = $dt->measure($s, rewrite());
-	between($r->{kb_per_s}, 0.85 * $limit, 1.15 * $limit,
-		'KB/s of a command that pauses after its end while its client is watched');
+	$s->query(rewrite());
+	# what is not worth a pause may be left
+	cmp_ok($dt->group_row('grp')->{debt_kb}, '<', $limit * 0.01,
+		'a command that pauses after its end while its client is watched pays all');
 	$s->send(rewrite());
 	ok($dt->wait_paused($s, 'after transaction'), 'client killed: it pauses');
 	$s->hang_up;
@@ -207,8 +201,6 @@ is($dt->left_over, '', 'failed logins leave nothing behind');
 	my $row = $dt->session_row($s);
 	is("$row->{blocks_dirtied} $row->{pauses} $row->{paused_time} $row->{debt_kb}",
 		'0 0 0 0', 'a new session starts with nothing');
-	my $r = $dt->measure($s, insert_sql('fresh', 2000));
-	between($r->{kb_per_s}, 0.85 * $limit, 1.15 * $limit, 'and runs at the rate');
 	$s->quit;
 }
 

@@ -96,6 +96,30 @@ subtest 'it sleeps on after a small change, and pays the rest at the new rate' =
 	}
 };
 
+subtest 'who owes for both limits' => sub {
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+	$dt->fresh(g => dirty => 2000, wal => 2000);
+	$s->send(rows(100));
+	$dt->settle;
+	my $row = $dt->session_row($s);
+	is($row->{paused_by}, 'dirty', 'paused_by: the one that takes longer');
+	cmp_ok($row->{wal_debt_kb}, '>', 10, 'WAL is owed, too');
+	$dt->sql(q{SELECT set_group_wal_limit('g', 100)});
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'wal', 'lowered: the other one');
+	$dt->limit(g => 0);
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'the dirty limit removed: it sleeps on');
+	$row = $dt->session_row($s);
+	is("$row->{paused_by} $row->{debt_kb}", 'wal 0', 'for the WAL');
+	is($dt->group_row('g')->{wal_debt_kb}, $row->{wal_debt_kb}, 'which the group owes');
+	my $then = $dt->now;
+	$dt->sql(q{SELECT reset_group_wal_limit('g')});
+	$dt->settle;
+	ok($s->finished && $dt->now == $then, 'no limit any more: it goes on in no time');
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+};
+
 subtest 'a rename, and a forced drop' => sub {
 	$dt->fresh(g => dirty => 1000);
 	$s->send($DirtyThrottle::KINDS{'after commit'}[1]);

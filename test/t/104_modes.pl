@@ -84,6 +84,28 @@ subtest 'observe' => sub {
 			us($row->{observed_pause_time}), "$what: the session's counter");
 	}
 
+	# whatever the command is, and however often it is charged
+	foreach my $kind (
+		[ 'COPY', "COPY t (id) FROM PROGRAM 'seq 1 20000'" ],
+		[ 'VACUUM', 'VACUUM t' ],
+		[ 'CREATE INDEX', 'CREATE INDEX ON t (id)' ],
+		[ 'ALTER TABLE', 'ALTER TABLE t ALTER id TYPE bigint' ],
+		[ 'many transactions', join(';', (insert(20)) x 10) ])
+	{
+		my ($name, $sql) = @$kind;
+
+		$dt->sql('CHECKPOINT');
+		$dt->fresh(g => dirty => $kb);
+		$s->send($sql);
+		is($dt->run, 0, "$name: nobody pauses");
+		my $row = $dt->group_row('g');
+		my ($used) = $dt->used('g', 'dirty');
+		cmp_ok($used, '>', 30 * $block, "$name: it has done something");
+		ok(abs(us($row->{observed_pause_time}) - ($used - 20_000)) <= $row->{observed_pauses},
+			"$name: so long it would have paused");
+	}
+	$dt->sql('TRUNCATE t');
+
 	# enforced, it pauses as long
 	mode('enforce');
 	$dt->fresh(g => dirty => $kb);
