@@ -1,10 +1,6 @@
 # The sampler, the worker by which limits follow pressure: it sleeps while no
-# group follows a signal, takes next to no CPU time otherwise, also with 32 GB of
-# shared_buffers, comes back when it has ended, is not there on a standby until
-# that is promoted, and ends at once when the server does.
-#
-# takes-about: 30 s
-# not-timed
+# group follows a signal, comes back when it has ended, is not there on a standby
+# until that is promoted, and ends when the server does.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +12,7 @@ use DirtyThrottle::Life;
 use DirtyThrottle::Pressure;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(sleep);
 
 my $linux = $^O eq 'linux';
 my $signals =
@@ -25,41 +21,13 @@ my $signals =
 		('dirty_buffers', '50%'), ('kernel_dirty', '90%'), ('io_pressure', '90%')) v(s, t)
 		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND available};
 
-# How often a process has gone to sleep, and the CPU time it has used, us.
+# How often a process has gone to sleep.
 sub sleeps
 {
 	my ($pid) = @_;
 	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s*(\d+)/m
 	  ? $1
 	  : die "no context switches";
-}
-
-sub cpu_us
-{
-	my ($pid) = @_;
-	my ($ns) = slurp_file("/proc/$pid/schedstat") =~ /^(\d+)/;
-
-	return $ns / 1000;
-}
-
-# CPU time of a sample, us, over so many seconds; the best of three, since what
-# else runs on the machine makes each sample find cold caches.
-sub us_per_sample
-{
-	my ($dt, $seconds) = @_;
-	my $pid = $dt->sampler;
-	my @us;
-
-	foreach (1 .. 3)
-	{
-		my $used = cpu_us($pid);
-		my $start = time;
-
-		sleep $seconds;
-		push @us, (cpu_us($pid) - $used) / (time - $start) / 5;
-	}
-	note 'us a sample: ' . join ' ', map { sprintf '%.0f', $_ } @us;
-	return (sort { $a <=> $b } @us)[0];
 }
 
 my $dt = DirtyThrottle::Pressure->new('sampler',
@@ -91,29 +59,19 @@ ok(poll_until(sub { $standby->sampler }), 'it is there after the promotion');
 ok( poll_until(sub { $standby->signal('dirty_buffers')->{state} eq 'fresh' }),
 	'and samples what was set before');
 $dt->sql(q{SELECT reset_group_pressure('batch', 'dirty_buffers'), set_group_floor('batch', 64)});
-my $stop_ms = elapsed_ms(sub { $standby->stop('fast') });
-cmp_ok($stop_ms, '<', 5000, "a fast shutdown takes $stop_ms ms");
+$standby->stop('fast');
 
 # --------------------------------------------------------------- sleeping, waking
 
 SKIP:
 {
-	skip 'this is no Linux', 4 unless $linux;
+	skip 'this is no Linux', 2 unless $linux;
 
 	my $before = sleeps($first);
-	sleep 3;
-	is(sleeps($first) - $before, 0, 'nobody follows a signal: no wakeup in 3 s');
+	sleep 1;
+	is(sleeps($first) - $before, 0, 'nobody follows a signal: no wakeup in a second');
 	$dt->limit(batch => 5);
-	ok( poll_until(sub { sleeps($first) > $before }, 5),
-		'a change of a definition wakes it');
-	$before = sleeps($first);
-	sleep 1;
-	is(sleeps($first) - $before, 0, 'and it sleeps again');
-	$dt->sql($signals);
-	sleep 1;
-	$before = sleeps($first);
-	sleep 3;
-	between(sleeps($first) - $before, 10, 20, 'samples in 3 s');
+	ok(poll_until(sub { sleeps($first) > $before }), 'a change of a definition wakes it');
 }
 $dt->sql($signals);
 ok( poll_until(
@@ -125,18 +83,11 @@ ok( poll_until(
 	'all signals that there are have values');
 is($dt->sampler, $first, 'it is still the first one');
 
-SKIP:
-{
-	skip 'this is no Linux', 1 unless $linux;
-	my $us = us_per_sample($dt, 2);
-	cmp_ok($us, '<', 400, "all signals: $us us a sample, at 400 us 0.2 % of a core");
-}
-
 # --------------------------------------------------------------------- comes back
 
 my $mark = $dt->log_mark;
 kill 'TERM', $first;
-ok(poll_until(sub { ($dt->sampler // $first) != $first }, 10),
+ok(poll_until(sub { ($dt->sampler // $first) != $first }),
 	'it is started again after a SIGTERM');
 is($dt->log_lines($mark, 'was terminated by signal'), 0, 'without a crash');
 ok( poll_until(sub { $dt->signal('dirty_buffers')->{state} eq 'fresh' }),
@@ -148,13 +99,15 @@ SKIP:
 {
 	skip 'this is no Linux', 1 unless $linux;
 	my $pid = $dt->sampler;
-	sleep 1;
-	my $before = sleeps($pid);
-	sleep 2;
-	is(sleeps($pid) - $before, 0, 'and it sleeps');
+	ok( poll_until(
+			sub {
+				my $before = sleeps($pid);
+				sleep 1;
+				return sleeps($pid) == $before;
+			}),
+		'and it sleeps');
 }
-$stop_ms = elapsed_ms(sub { $dt->stop('fast') });
-cmp_ok($stop_ms, '<', 5000, "asleep, a fast shutdown takes $stop_ms ms");
+$dt->stop('fast');
 
 # ------------------------------------------------------------- without the worker
 
@@ -173,34 +126,6 @@ is($row->{reason}, 'The background worker "dirty_throttle pressure" is not runni
 is($dt->group_row('batch')->{effective_dirty_limit}, 5,
 	'a group has its limit');
 $dt->stop;
-
-# ------------------------------------------- the CPU time with 32 GB, if they fit
-
-SKIP:
-{
-	my $library = compile_library("$FindBin::RealBin/../fault/proc.c",
-		PostgreSQL::Test::Utils::tempdir() . '/proc.so');
-	my ($available) = $linux
-	  && slurp_file('/proc/meminfo') =~ /^MemAvailable:\s*(\d+)/m;
-
-	skip 'there is no library for more memory than there is', 2
-	  unless $library;
-	skip 'this machine has not 3 GB to spare', 2 if $available < 3e6;
-
-	local $ENV{LD_PRELOAD} = $library;
-	local $ENV{DT_NORESERVE} = 1;
-	$dt->node->append_conf('postgresql.conf',
-		"max_worker_processes = 8\nshared_buffers = 32GB\nhuge_pages = off\n");
-	skip 'this machine cannot reserve 32 GB', 2
-	  unless $dt->node->start(fail_ok => 1);
-	is($dt->sql('SHOW shared_buffers'), '32GB', 'shared_buffers');
-	$dt->sql($signals);
-	sleep 1;
-	my $us = us_per_sample($dt, 2);
-	cmp_ok($us, '<', 400,
-		"with 32 GB: $us us a sample, at 400 us 0.2 % of a core");
-	$dt->stop;
-}
 
 is($dt->crashes, '', 'no crash');
 done_testing();
