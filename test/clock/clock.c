@@ -445,6 +445,7 @@ move(int64 end, bool pauses)
 PG_FUNCTION_INFO_V1(dt_test_now);
 PG_FUNCTION_INFO_V1(dt_test_advance);
 PG_FUNCTION_INFO_V1(dt_test_run);
+PG_FUNCTION_INFO_V1(dt_test_run_on);
 PG_FUNCTION_INFO_V1(dt_test_state);
 PG_FUNCTION_INFO_V1(dt_test_set_jitter);
 
@@ -477,6 +478,20 @@ dt_test_run(PG_FUNCTION_ARGS)
 
 	move(start + PG_GETARG_INT64(0), true);
 	PG_RETURN_INT64(dt_now_us() - start);
+}
+
+/* dt_test_run_on(): the same whenever anybody pauses, until it is cancelled */
+Datum
+dt_test_run_on(PG_FUNCTION_ARGS)
+{
+	for (;;)
+	{
+		move(PG_INT64_MAX - 1, true);
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
+						 PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_RETURN_VOID();
 }
 
 /* dt_test_state(int) returns text: what this process does; NULL: it is gone */

@@ -10,6 +10,8 @@
 #	my $us = $dt->run;                           # until nobody pauses
 #	is($s->wait->{out}, ...);
 #
+#	my $us = $dt->running(sub { $s->query('INSERT ...'); ... });
+#
 # While the clock is moved one process at a time goes on, each until it sleeps
 # again, waits for another or for its client; and sessions that are due at the
 # same time do so in the order in which they have fallen asleep.
@@ -19,7 +21,7 @@ package DirtyThrottle::Clock;
 use strict;
 use warnings;
 
-use parent 'DirtyThrottle';
+use parent 'DirtyThrottle::Life';
 
 use DirtyThrottle;
 use DirtyThrottle::Books;
@@ -67,6 +69,8 @@ sub create
 		CREATE FUNCTION dt_test_advance(bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_run(bigint) RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_run_on() RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_state(int) RETURNS text
 			LANGUAGE C AS 'dirty_throttle';
@@ -214,6 +218,21 @@ sub run
 	my @asleep = grep { !$_->finished } @{ $self->{sessions} };
 	die @asleep . " sessions still pause or wait after $us us" if @asleep;
 	return $us;
+}
+
+# Run the code while the clock moves on whenever anybody pauses; by how many us
+# it was moved.
+sub running
+{
+	my ($self, $code) = @_;
+	my $mover = DirtyThrottle::Session->new($self->node);
+	my $start = $self->now;
+
+	$mover->send('SELECT dt_test_run_on()');
+	$code->();
+	$self->cancel_ms($mover);
+	$mover->quit;
+	return $self->now - $start;
 }
 
 1;
