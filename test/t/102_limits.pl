@@ -49,7 +49,7 @@ sub check_goes_on
 	$code->();
 	$dt->settle;
 	is($dt->now, $then, "$name, $kind: no time passes");
-	ok($s->finished, "$name, $kind: it goes on");
+	ok($s->finished, "$name, $kind: it goes on") or $dt->cancel_ms($s);
 	is($s->wait->{sqlstate}, undef, "$name, $kind: without an error");
 	is($dt->group_row('g')->{paused_processes}, 0, "$name, $kind: nobody pauses");
 }
@@ -116,7 +116,8 @@ subtest 'who owes for both limits' => sub {
 	my $then = $dt->now;
 	$dt->sql(q{SELECT reset_group_wal_limit('g')});
 	$dt->settle;
-	ok($s->finished && $dt->now == $then, 'no limit any more: it goes on in no time');
+	ok($s->finished && $dt->now == $then, 'no limit any more: it goes on in no time')
+	  or $dt->cancel_ms($s);
 	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
 };
 
@@ -144,7 +145,7 @@ subtest 'a rename, and a forced drop' => sub {
 		my $then = $dt->now;
 		$dt->sql(q{SELECT drop_resource_group('h', force => true)});
 		$dt->settle;
-		ok($t->finished, "$kind: dropped by force: it goes on");
+		ok($t->finished, "$kind: dropped by force: it goes on") or $dt->cancel_ms($t);
 		is($dt->now, $then, "$kind: in no time");
 		is($t->wait->{sqlstate}, undef, "$kind: without an error");
 		is($dt->session_row($t), undef, "$kind: in no group");
@@ -199,7 +200,7 @@ subtest 'while a statement runs' => sub {
 	my $then = $dt->now;
 	$dt->limit(g => 0);
 	$dt->settle;
-	ok($s->finished, 'no limit any more: it ends');
+	ok($s->finished, 'no limit any more: it ends') or $dt->cancel_ms($s);
 	is($dt->now, $then, 'in no time');
 	is($s->wait->{sqlstate}, undef, 'without an error');
 	my $row = $dt->group_row('g');

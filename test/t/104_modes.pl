@@ -129,7 +129,7 @@ foreach my $what ('dirty', 'wal')
 		my $then = $dt->now;
 		mode('observe');
 		$dt->settle;
-		ok($s->finished, "$what, $kind: observe: it goes on");
+		ok($s->finished, "$what, $kind: observe: it goes on") or $dt->cancel_ms($s);
 		is($dt->now, $then, "$what, $kind: in no time");
 		is($s->wait->{sqlstate}, undef, "$what, $kind: without an error");
 		is($dt->group_row('g')->{paused_processes}, 0, "$what, $kind: nobody pauses");
@@ -152,7 +152,7 @@ subtest 'the mode changes while a statement runs' => sub {
 	is($now - $owed, $used + 20_000 + 3 * $second, 'at the limit');
 	mode('observe');
 	$dt->settle;
-	ok($s->finished, 'observed: it runs to its end');
+	ok($s->finished, 'observed: it runs to its end') or $dt->cancel_ms($s);
 	$s->query('COMMIT');
 	mode('enforce');
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
@@ -174,7 +174,7 @@ sub check_resume
 
 	$dt->sql(q{SELECT resume_group('g')});
 	$dt->settle;
-	ok($s->finished, "$name: resumed: it goes on");
+	ok($s->finished, "$name: resumed: it goes on") or $dt->cancel_ms($s);
 	is($dt->now, $then, "$name: in no time");
 	is($s->wait->{sqlstate}, undef, "$name: without an error");
 	is($dt->group_row('g')->{paused_processes}, 0, "$name: nobody pauses");

@@ -209,7 +209,7 @@ subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
 	$dt->advance($since + 30 * $second - 1 - $dt->now);
 	is($dt->state($s), 'sleeps', '30 s later, less a microsecond, it still pauses');
 	$dt->advance(1);
-	is($dt->state($s), 'idle', 'then it has paid');
+	is($dt->state($s), 'idle', 'then it has paid') or $dt->cancel_ms($s);
 	$s->wait;
 	unfollow();
 	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
