@@ -365,20 +365,6 @@ sub put_to_sleep
 	  unless $self->wait_paused($session, $where);
 }
 
-# Milliseconds that the statement of this kind takes when nothing limits it (the
-# caller sees to that), as busy as the machine is now.  Who is let go may take
-# so much longer.
-sub free_ms
-{
-	my ($self, $session, $kind) = @_;
-	my $sql = $KINDS{$kind}[1];
-
-	return median(
-		map {
-			elapsed_ms(sub { $session->query($sql) })
-		} 1 .. 3);
-}
-
 # Who oversleeps sleeps less the next time.  The last time it is not made up for;
 # nor is what the pool of the group cannot keep.
 our $OVERSLEPT_MS = 1000;

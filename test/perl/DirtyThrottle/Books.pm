@@ -17,7 +17,7 @@ use Exporter 'import';
 use List::Util qw(max min);
 
 our @EXPORT = qw(granted grantable lone_pause_us
-	min_pause_us new_credit quantum threshold);
+	min_pause_us new_credit threshold);
 
 our $BLOCK = 8192;
 
@@ -29,9 +29,7 @@ use constant PAUSE_CROWD => 0.08;
 use constant THRESHOLD_MAX => 1024;    # blocks
 use constant DEFAULT_BURST => 0.02;
 
-# Of src/backend: what is used between two pauses, in thresholds, by a command
-# that has no rows; and the longest pause at one check.
-use constant QUANTUM => 4;
+# Of src/backend: the longest pause at one check.
 use constant AT_CHECK => 0.2;
 
 # The shortest pause that is worth making when so many owe, in us.
@@ -57,12 +55,6 @@ sub threshold
 	my $bytes = min($rate * PAUSE_UNIT / 2, $rate * CREDIT / 2 / $members);
 
 	return max(1, min(int($bytes / $BLOCK), THRESHOLD_MAX)) * $BLOCK;
-}
-
-# What a command without rows aims to use between two pauses.
-sub quantum
-{
-	return QUANTUM * threshold(@_);
 }
 
 # The pause of a lone debtor that owes so many bytes, in us.
