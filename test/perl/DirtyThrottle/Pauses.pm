@@ -25,6 +25,9 @@
 # lowest of all limits, that is for 17 blocks: the ten that a small transaction
 # writes, and some that are dirtied beside.
 #
+# Once it is there, the limit is lowered: what would last minutes lasts for longer
+# than any time-out, and so do those after transactions.
+#
 # A pause at a check for interrupts lasts 200 ms, then the command goes on to
 # its next check; that it is somewhere else then is not seen from outside.
 
@@ -36,18 +39,20 @@ use warnings;
 use DirtyThrottle;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep);
 
 our $CONF = "dirty_throttle.transaction_grace = 140s\n";
 
 my $INSERT = "INSERT INTO %t SELECT i, 0, repeat('x', 800) FROM generate_series";
-my $LONG = "$INSERT(1001, 2000) i WHERE pg_sleep(0.001) IS NOT NULL";
+
+# It takes time until let_go() removes a file.
+my $LONG = "$INSERT(1001, 2000) i WHERE pg_sleep(
+	CASE WHEN (pg_stat_file('%t.naps', true)).size IS NULL THEN 0 ELSE 0.05 END)
+	IS NOT NULL";
 
 # What is owed for it stays below the grace, so it pays when it is done.
 my $SMALL = "$INSERT(1001, 1010) i";
 
-# It hands over no rows; the first 20 exceed the grace, the others take time
-# until let_go() removes a file.
+# It hands over no rows; the first 20 exceed the grace, the others take time, too.
 my $REWRITE = q{ALTER TABLE %t ALTER n TYPE int USING
 	n + CASE WHEN id > 20 AND (pg_stat_file('%t.naps', true)).size IS NOT NULL
 		THEN length(pg_sleep(0.05)::text) ELSE 1 END};
@@ -151,15 +156,17 @@ sub session
 		($opt{member} // 1) ? (group => $kind->{group}) : ());
 
 	$s->query("PREPARE ins AS INSERT INTO $kind->{table} VALUES (-1)");
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1d'});
 	$s->query($opt{sql}) if $opt{sql};
 	return $s;
 }
 
 # Put it there.  "Settings" is SQL that the session runs just before what
-# pauses; it must not be anything that pays.
+# pauses; it must not be anything that pays.  With "may_end" it may have ended
+# before it is seen to pause; then this returns false, and no test fails.
 sub put
 {
-	my ($self, $s, $kind, $settings) = @_;
+	my ($self, $s, $kind, $settings, $may_end) = @_;
 	my $dt = $self->{dt};
 	my $group = $kind->{group};
 	my $sql = ($settings ? "$settings;\n" : '') . $kind->{sql};
@@ -189,7 +196,13 @@ sub put
 	elsif ($kind->{by} eq 'hard')
 	{
 		$s->send($sql);
-		sleep 0.05;
+		# under way, and it has something to keep
+		poll_until(
+			sub {
+				$dt->sql('SELECT backend_xid IS NOT NULL
+					FROM pg_stat_get_activity(' . $s->pid . ')') eq 't'
+				  || $s->finished;
+			});
 		$dt->sql("SELECT suspend_group('$group', true)");
 	}
 	else
@@ -198,7 +211,8 @@ sub put
 		$s->send($sql);
 	}
 	my $paused = $dt->wait_paused($s, $kind->{where});
-	fail("$kind->{name}: it pauses") unless $paused;
+	fail("$kind->{name}: it pauses") unless $paused || $may_end;
+	$dt->limit($group => 0.02) if $kind->{by} eq 'limit';
 	# it may serve an interrupt just now
 	$self->{place}{ $s->pid } = $self->place($s) =~ s/^runs/pauses/r;
 	return $paused;
