@@ -122,8 +122,9 @@ sub logged
 	return wantarray ? @messages : $messages[0];
 }
 
-# There is one, about the group, for the cause, with most of the pause there, and
-# something at each of these places.
+# There is one, about the group, for the cause, with something at each of these
+# places.  How much elsewhere is the machine's affair: who is slow in one place pays
+# in another one.
 sub check_one
 {
 	my ($name, $where, $cause, @messages) = @_;
@@ -134,13 +135,7 @@ sub check_one
 
 	is($m->{group}, 'grp_a', "$name: the group");
 	like($m->{causes}, qr/^$cause [\d.]+ ms$/, "$name: the cause");
-	my $there = 0;
-	foreach my $place (split /, /, $where)
-	{
-		cmp_ok($m->{$place}, '>', 0, "$name: $place");
-		$there += $m->{$place};
-	}
-	cmp_ok($there, '>=', $m->{ms} / 2, "$name: most of it there");
+	cmp_ok($m->{$_}, '>', 0, "$name: $_") foreach split /, /, $where;
 	is($m->{releases}, 0, "$name: not released");
 }
 
