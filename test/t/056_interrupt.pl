@@ -1,9 +1,9 @@
 # Pauses at checks for interrupts (src/backend/interrupt.c): where they work and where
-# they cannot, that what long commands use is seen to be near the limit all the
-# time, pg_log_backend_memory_contexts() at any time, every way to interrupt
-# such a pause, and another extension with the same hook.
+# they cannot, pg_log_backend_memory_contexts() at any time, every way to interrupt
+# such a pause, and another extension with the same hook.  That commands of all
+# kinds pause while they run, and pay, see 057_commands.pl.
 #
-# takes-about: 45 s
+# takes-about: 12 s
 
 use strict;
 use warnings;
@@ -15,9 +15,7 @@ use DirtyThrottle;
 use DirtyThrottle::Life;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep time);
-
-my $bound = 700;     # ms, for what must happen at once
+use Time::HiRes qw(sleep);
 
 my $include = `pg_config --includedir-server`;
 chomp $include;
@@ -85,86 +83,48 @@ sub nobody_pauses
 						WHERE paused_since IS NOT NULL)
 					+ (SELECT sum(paused_processes) FROM dirty_throttle_groups)});
 			return $seen == 0;
-		},
-		2);
+		});
 	is($seen, 0, "$name: nobody pauses");
 }
 
-# Let a session run a statement and look on until it has ended: a hash of
-#	samples    of [time, position of the WAL] while it is in a transaction
-#	in_flight  was it seen to pause in a transaction?
-#	after      and after it?
-#	pauses     how often
-#	run_s      time until it was seen to be in none any more, or has ended
-#	s          time until it has ended
-sub watch
+# A test: a member of the group "works" runs the statement, and pauses while it
+# runs ($works) or after it, for minutes.  Then it is let go.
+sub check_where
 {
-	my ($s, $sql) = @_;
-	my $pid = $s->pid;
-	my $pauses = $dt->session_row($s)->{pauses};
-	my %r = (samples => [], in_flight => 0, after => 0);
-	my $start = time;
+	my ($name, $s, $sql, $works) = @_;
+	my $before = $dt->session_row($s)->{pauses};
 
+	$dt->sql("SELECT set_group_wal_limit('works', 20)");
 	$s->send($sql);
-	until ($s->finished(0.02))
+	if ($works)
 	{
-		my $then = time;
-		my ($paused, $in_xact, $wal) = split /\|/,
-		  $dt->sql("SELECT s.paused_since IS NOT NULL, a.xact_start IS NOT NULL,
-				pg_current_wal_insert_lsn() - '0/0'
-			FROM dirty_throttle_sessions s JOIN pg_stat_activity a USING (pid)
-			WHERE pid = $pid");
-		if ($in_xact eq 't')
-		{
-			push @{ $r{samples} }, [ ($then + time) / 2, $wal ];
-			$r{in_flight} ||= $paused eq 't';
-			$r{run_s} = time - $start;
-		}
-		else
-		{
-			$r{after} ||= $paused eq 't';
-		}
+		ok($dt->wait_paused($s, 'in flight'), "$name: it pauses in the transaction");
 	}
-	$r{s} = time - $start;
-	$r{run_s} //= 0;
-	my $w = $s->wait;
-	die "$sql: $w->{err}" if defined $w->{sqlstate};
-	$r{pauses} = $dt->session_row($s)->{pauses} - $pauses;
-	return \%r;
+	else
+	{
+		ok($dt->wait_paused($s, 'after transaction'), "$name: it pauses after it");
+		is($dt->session_row($s)->{pauses} - $before, 1, "$name: all at once");
+	}
+	$dt->sql("SELECT set_group_wal_limit('works', 0)");
+	is($s->wait->{sqlstate}, undef, "$name: no error");
 }
 
 # ----------------------------------------- where it works, and where it cannot
 
 $dt->limit(works => 0);
-$dt->sql("SELECT set_group_wal_limit('works', 7000)");
 
-# An index of 3.6 MB.
+# An index of 3.6 MB: 180 s.
 sub check_works
 {
 	my ($name, $works, %opt) = @_;
 	my $mark = $dt->log_mark;
 	my $s = $dt->session(group => 'works', options => $opt{options});
-	my $r;
 
 	$s->query("$opt{sql}; SELECT 1") if $opt{sql};
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1d'});
 	is($dt->session_row($s)->{pauses_in_commands},
 		$works ? 'true' : 'false', "$name: pauses_in_commands");
-	sleep 0.1;
-	$r = watch($s, 'CREATE INDEX i ON t (id)');
-	note sprintf '%s: %.2f s, in a transaction %.2f s, %d pauses',
-	  $name, $r->{s}, $r->{run_s}, $r->{pauses};
-	between($r->{s}, 0.43, 5, "$name: it pays: s");
-	if ($works)
-	{
-		ok($r->{in_flight}, "$name: it pauses in the transaction");
-		ok($r->{pauses} >= 2, "$name: again and again");
-	}
-	else
-	{
-		ok(!$r->{in_flight}, "$name: it does not pause in the transaction");
-		ok($r->{after}, "$name: but after it");
-		is($r->{pauses}, 1, "$name: all at once");
-	}
+	check_where($name, $s, 'CREATE INDEX i ON t (id)', $works);
 	$outsider->query('DROP INDEX i');
 	$s->quit;
 	log_is_clean($mark, $name);
@@ -180,7 +140,7 @@ check_works('interrupt_pauses = off', 0);
 $dt->set_conf('dirty_throttle.interrupt_pauses', 'on', $outsider);
 SKIP:
 {
-	skip 'no library can be compiled here', 17 unless $library;
+	skip 'no library can be compiled here', 1 unless $library;
 	check_works('another library keeps the messages', 0,
 		options => '-c log_hook.chains=off');
 	# or comes later
@@ -192,83 +152,22 @@ SKIP:
 }
 check_works('in the end', 1);
 
-# A query that changes log_min_messages itself; the messages take 1.1 s.
+# A query that changes log_min_messages itself; the messages take 400 s.
 {
 	my $s = $dt->session(group => 'works', options => '-c log_min_messages=fatal');
-	my $r = watch($s, q{SELECT count(*) FROM generate_series(1,
+
+	check_where('log_min_messages is changed by a query', $s,
+		q{SELECT count(*) FROM generate_series(1,
 			CASE set_config('log_min_messages', 'warning', false)
 			WHEN 'warning' THEN 8000 END) i
-		WHERE pg_logical_emit_message(false, '', repeat('x', 1000)) IS NULL});
-	ok($r->{pauses} >= 4, 'log_min_messages is changed by a query: it pauses as it runs');
+		WHERE pg_logical_emit_message(false, '', repeat('x', 1000)) IS NULL}, 1);
 	$s->quit;
 }
-
-# -------------------------------------------------------- paced while it runs
-
-my $limit = 10000;    # KB/s
-$dt->limit(paced => 0);
-$dt->sql("SELECT set_group_wal_limit('paced', $limit)");
-my $file = PostgreSQL::Test::Utils::tempdir_short() . '/data';
-$dt->sql("COPY t TO '$file'");
-chmod 0755, $file =~ s,/[^/]*$,,r;
-my $s = $dt->session(group => 'paced');
-my $paced_mark = $dt->log_mark;
-
-sub check_paced
-{
-	my ($name, $sql, %opt) = @_;
-	my ($r, $most, @percent);
-
-	foreach (1 .. 3)
-	{
-		$outsider->query($_) foreach @{ $opt{before} // [] };
-		sleep 0.2;
-		$r = watch($s, $sql);
-		my @samples = @{ $r->{samples} };
-		@percent = ();
-		while (@samples)
-		{
-			my $first = $samples[0];
-			my ($last) = grep { $_->[0] >= $first->[0] + 0.5 } @samples;
-
-			last unless $last;
-			push @percent, 100 * ($last->[1] - $first->[1]) / 1000 / $limit
-			  / ($last->[0] - $first->[0]);
-			shift @samples;
-		}
-		note sprintf '%s: %.2f s, in a transaction %.2f s, %d pauses; 0.5 s: '
-		  . '%.0f %.0f %.0f %% of the limit',
-		  $name, $r->{s}, $r->{run_s}, $r->{pauses},
-		  (sort { $a <=> $b } @percent)[ 0, $#percent / 2, -1 ];
-		($most) = sort { $b <=> $a } @percent;
-		# a tick that the machine delays by 10 ms may be worth 0.5 s
-		last if @percent && median(@percent) >= 80 && $most <= 135;
-	}
-	# who oversleeps gets 100 ms back
-	between($most, 80, 135, "$name: most in 0.5 s, % of the limit");
-	between(median(@percent), 80, 115, "$name: in 0.5 s, % of the limit");
-	ok($r->{run_s} > 0.8 * $r->{s}, "$name: nearly all of it is paid in flight");
-}
-
-check_paced('CREATE INDEX CONCURRENTLY', 'CREATE INDEX CONCURRENTLY i ON t (filler)',
-	before => ['DROP INDEX IF EXISTS i']);
-$outsider->query('DROP INDEX i');
-check_paced('ALTER TABLE', 'ALTER TABLE t ALTER id TYPE bigint USING id + 1',
-	before => ['ALTER TABLE t ALTER id TYPE int']);
-check_paced('COPY', "COPY copied FROM '$file'",
-	before => ['DROP TABLE IF EXISTS copied; CREATE TABLE copied (LIKE t)']);
-check_paced('VACUUM', 'VACUUM (FREEZE) copied',
-	before => ['TRUNCATE copied', 'INSERT INTO copied SELECT * FROM t LIMIT 100000',
-		'UPDATE copied SET id = id + 1', 'CHECKPOINT']);
-check_paced('a function in a query of one row', "SELECT count(pg_logical_emit_message(true, 'x', repeat('x', 50)))
-	FROM generate_series(1, 120000)");
-log_is_clean($paced_mark, 'paced');
-nobody_pauses('paced');
-$s->quit;
+nobody_pauses('where it works');
 
 # ---------------------------------------- genuine requests for memory contexts
 
-# Every session, what it does, and how often it is asked.
+# Every session, what it does, and how many lists are wanted of it.
 my $emit = "SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 50)))
 	FROM t a, t b";
 my $rewrite =
@@ -277,21 +176,23 @@ my $busy = 'DO $$ BEGIN LOOP END LOOP; END $$';
 my $naps = 'DO $$ BEGIN FOR i IN 1..1000000 LOOP
 	PERFORM pg_sleep(0.001); END LOOP; END $$';
 my @asked = (
-	{ name => 'pauses at checks, briefly', group => 'paced', sql => $emit, calls => 300,
-		checks => 1 },
+	{ name => 'pauses at checks, briefly', group => 'paced', sql => $emit,
+		lists => 20, checks => 1 },
 	{ name => 'pauses at checks, long', group => 'asked1', limit => 20,
-		sql => $rewrite, calls => 200, checks => 1 },
+		sql => $rewrite, lists => 20, checks => 1 },
 	{ name => 'pauses between rows', group => 'asked2', limit => 20,
-		sql => insert_sql('between_rows', 5000), calls => 100 },
+		sql => insert_sql('between_rows', 5000), lists => 20 },
 	{ name => 'pauses after a transaction', group => 'asked3', stop => 1,
-		sql => 'SELECT 1', calls => 100 },
+		sql => 'SELECT 1', lists => 20 },
 	{ name => 'a member that runs unthrottled', group => 'asked4', sql => $busy,
-		calls => 100 },
-	{ name => 'an idle member', group => 'asked4', calls => 50 },
-	{ name => 'in no group', sql => $naps, calls => 100 },
-	{ name => 'in no group, idle', calls => 50 });
+		lists => 20 },
+	{ name => 'an idle member', group => 'asked4', lists => 10 },
+	{ name => 'in no group', sql => $naps, lists => 20 },
+	{ name => 'in no group, idle', lists => 10 });
 
 $dt->table('between_rows');
+$dt->limit(paced => 0);
+$dt->sql("SELECT set_group_wal_limit('paced', 10000)");
 foreach my $a (@asked)
 {
 	$dt->limit($a->{group} => $a->{limit} // 0) if $a->{group};
@@ -303,7 +204,7 @@ foreach my $a (@asked)
 	$dt->wait_paused($a->{s}, $a->{name} =~ /after/ ? 'after transaction' : 'in flight')
 	  or fail("$a->{name}: it pauses")
 	  if $a->{name} =~ /pauses/;
-	@$a{qw(done lost listed)} = (0, 0, 0);
+	@$a{qw(calls listed)} = (0, 0);
 }
 
 my $log;
@@ -327,45 +228,49 @@ sub read_log
 	}
 }
 
-my $asked_from = time;
-while (my @now = grep { $_->{done} < $_->{calls} } @asked)
+# The list that is asked for is written, always.  Of who pauses at checks it may be
+# taken for what we ask for ourselves, and the core may serve both at once; who
+# asks again gets it.
+while (my @now = grep { $_->{listed} < $_->{lists} } @asked)
 {
-	$dt->sql(join ';', map { 'SELECT pg_log_backend_memory_contexts(' . $_->{s}->pid . ')' } @now);
-	$_->{done}++ foreach @now;
-	my $from = time;
+	my $ask = sub {
+		$dt->sql(join ';', map { 'SELECT pg_log_backend_memory_contexts(' . $_->{s}->pid . ')' } @_);
+		$_->{calls}++ foreach @_;
+	};
+	my $pid = sub { $_[0]{s}->pid };
+	my $polls = 0;
+
+	$ask->(@now);
 	poll_until(
 		sub {
 			read_log();
-			my @late = grep { ($ends{ $_->{s}->pid } // 0) + $_->{lost} < $_->{done} } @now;
+			my @late = grep { ($ends{ $pid->($_) } // 0) <= $_->{listed} } @now;
 
-			# what may be lost is not waited for so long
-			return !grep { !$_->{checks} || time - $from < 0.3 } @late;
-		},
-		1);
-	$_->{lost} = $_->{done} - ($ends{ $_->{s}->pid } // 0) foreach @now;
+			$ask->(grep { $_->{checks} } @late) if ++$polls % 20 == 0;
+			return !@late;
+		}) or last;
+	$_->{listed} = $ends{ $pid->($_) } foreach @now;
 	sleep rand 0.01;    # at any moment of what they do
 }
-my $asked_s = time - $asked_from;
-sleep 0.3;
-read_log();
-my $calls = 0;
+# nothing comes later
+$dt->sql('SELECT pg_log_backend_memory_contexts(' . $outsider->pid . ')');
+poll_until(sub { read_log(); $ends{ $outsider->pid } });
 foreach my $a (@asked)
 {
 	my $pid = $a->{s}->pid;
-	my $lost = $a->{calls} - ($ends{$pid} // 0);
 
-	$calls += $a->{calls};
-	note sprintf '%s: %d of %d lost; %d pauses', $a->{name}, $lost, $a->{calls},
-	  ($dt->session_row($a->{s}) // {})->{pauses} // 0;
-	is($headers{$pid}, $ends{$pid}, "$a->{name}: each list is complete");
+	note sprintf '%s: %d of %d listed; %d pauses', $a->{name}, $ends{$pid} // 0,
+	  $a->{calls}, ($dt->session_row($a->{s}) // {})->{pauses} // 0;
+	cmp_ok($a->{listed}, '>=', $a->{lists}, "$a->{name}: all lists that are wanted");
+	# the last one may be on its way
+	cmp_ok($headers{$pid} - $ends{$pid}, '<=', $a->{checks} ? 1 : 0,
+		"$a->{name}: each list is complete");
 	ok($asked_lines{$pid} >= 10 * $ends{$pid}, "$a->{name}: and has its lines");
-	# while it is not to be told from ours, or the core serves ours already
-	between($lost, 0, $a->{checks} ? 0.15 * $a->{calls} : 0, "$a->{name}: lost");
+	cmp_ok($ends{$pid}, '<=', $a->{calls}, "$a->{name}: nor more than asked for");
 }
-is($calls, 1000, 'this many calls');
-is( join(' ', grep { my $pid = $_; !grep { $_->{s}->pid == $pid } @asked } keys %headers),
+is( join(' ', grep { my $pid = $_; !grep { $_->{s}->pid == $pid } @asked, { s => $outsider } }
+			keys %headers),
 	'', 'nobody else lists anything');
-note sprintf '1000 calls in %.1f s', $asked_s;
 ok(!$_->{s}->finished, "$_->{name}: it was all the time")
   foreach grep { $_->{sql} } @asked;
 $dt->sql('SELECT pg_terminate_backend(' . $_->{s}->pid . ')') foreach @asked;
@@ -378,18 +283,17 @@ nobody_pauses('asked');
 my $interrupts_mark = $dt->log_mark;
 $dt->limit(int => 0);
 
-# A session that pauses at a check.
+# A session that pauses at a check, for minutes.
 sub pausing
 {
 	my ($sql, %opt) = @_;
 	my $s = $dt->session(group => 'int', options => $opt{options});
 
 	$dt->limit(int => 0);
-	$dt->limit(int => 20);
+	$dt->limit(int => 10);
 	$s->query($opt{sql}) if $opt{sql};
 	$s->send($sql);
 	ok($dt->wait_paused($s, 'in flight'), "$opt{name}: it pauses");
-	sleep 0.1;
 	return $s;
 }
 
@@ -410,19 +314,15 @@ sub backend_is_gone
 	return poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0;
-		}, 5);
+		});
 }
 
 {
 	my $name = 'cancel';
 	my $s = pausing($rewrite, name => $name);
-	my $r;
 
-	between(elapsed_ms(sub {
-				$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
-				$r = $s->wait;
-			}), 0, $bound, "$name: ms");
-	is($r->{sqlstate}, '57014', "$name: its error");
+	$dt->cancel_ms($s);
+	is($s->wait->{sqlstate}, '57014', "$name: its error");
 	goes_on($s, $name);
 }
 
@@ -430,7 +330,7 @@ sub backend_is_gone
 	my $name = 'terminate';
 	my $s = pausing($rewrite, name => $name);
 
-	between($dt->terminate_ms($s), 0, $bound, "$name: ms");
+	$dt->terminate_ms($s);
 	ok(backend_is_gone($s->pid), "$name: it is gone");
 	$s->quit;
 	nobody_pauses($name);
@@ -441,22 +341,24 @@ sub backend_is_gone
 	my $s = pausing($rewrite, name => $name,
 		options => '-c client_connection_check_interval=100ms');
 
-	between(elapsed_ms(sub {
-				$s->hang_up;
-				backend_is_gone($s->pid);
-			}), 0, 100 + $bound, "$name: ms");
+	$s->hang_up;
+	ok(backend_is_gone($s->pid), "$name: it is gone");
 	$s->quit;
 	nobody_pauses($name);
 }
 
 {
 	my $name = 'statement_timeout';
-	my $s = pausing($rewrite, name => $name, sql => "SET statement_timeout = '600ms'");
-	my $r = $s->wait;
+	my $s = $dt->session(group => 'int');
+
+	# it comes to its pause before that, unless the machine is very slow
+	$dt->limit(int => 10);
+	$s->query("SET statement_timeout = '600ms'");
+	my $r = $s->run($rewrite);
 
 	is($r->{sqlstate}, '57014', "$name: its error");
 	like($r->{err}, qr/statement timeout/, "$name: its own");
-	between($r->{ms}, 600, 600 + $bound, "$name: ms");
+	cmp_ok($r->{ms}, '>=', 600, "$name: ms");
 	goes_on($s, $name);
 }
 
@@ -468,8 +370,8 @@ sub backend_is_gone
 		SELECT count(*) FROM mid; RESET lock_timeout");
 
 	is($r->{sqlstate}, '55P03', "$name: their error");
-	between($r->{ms}, 400, 400 + $bound, "$name: ms");
-	ok($dt->wait_paused($s, 'in flight', 2), "$name: it pauses on");
+	cmp_ok($r->{ms}, '>=', 400, "$name: ms");
+	ok($dt->wait_paused($s, 'in flight'), "$name: it pauses on");
 	$outsider->query('RESET lock_timeout');
 	$dt->cancel_ms($s);
 	goes_on($s, $name);
@@ -480,8 +382,8 @@ sub backend_is_gone
 	my $s = pausing($rewrite, name => $name);
 	my $paused = $dt->session_row($s)->{paused_time};
 
-	between(elapsed_ms(sub { $dt->set_conf('work_mem', '5MB') }), 0, $bound, "$name: ms");
-	ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }, 5), "$name: it pauses on");
+	$dt->set_conf('work_mem', '5MB');
+	ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }), "$name: it pauses on");
 	ok(!$s->finished, "$name: and is not done");
 	$dt->cancel_ms($s);
 	goes_on($s, $name);
@@ -489,16 +391,14 @@ sub backend_is_gone
 
 {
 	my $name = 'barrier';
-	my @ms;
 
-	$outsider->query("CREATE DATABASE victim$_") foreach 1, 2;
-	my $base = elapsed_ms(sub { $outsider->query('DROP DATABASE victim1') });
+	$outsider->query('CREATE DATABASE victim');
 	my $s = pausing($rewrite, name => $name);
+	is($outsider->run('DROP DATABASE victim')->{sqlstate}, undef,
+		"$name: DROP DATABASE");
 	my $paused = $dt->session_row($s)->{paused_time};
 
-	between(elapsed_ms(sub { $outsider->query('DROP DATABASE victim2') }),
-		0, 2 * $base + $bound, "$name, DROP DATABASE: ms");
-	ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }, 5), "$name: it pauses on");
+	ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }), "$name: it pauses on");
 	$dt->cancel_ms($s);
 	goes_on($s, $name);
 }
@@ -519,7 +419,7 @@ sub backend_is_gone
 	foreach my $n (1 .. 2)
 	{
 		$paused = $dt->session_row($s)->{paused_time};
-		ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }, 5),
+		ok(poll_until(sub { $dt->session_row($s)->{paused_time} > $paused + 300 }),
 			"$name: it pauses again and again ($n)");
 		is($dt->sql($xact), $started, "$name: in the same transaction ($n)");
 		$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
@@ -531,7 +431,8 @@ sub backend_is_gone
 	goes_on($s, $name);
 }
 
-# The leader pauses for hint bits that it has set; its worker fails meanwhile.
+# The leader pauses for hint bits that it has set; its worker, which waits for a lock
+# until then, fails meanwhile.
 {
 	my $name = 'parallel worker fails';
 
@@ -540,29 +441,34 @@ sub backend_is_gone
 			SELECT i FROM generate_series(1, 20000) i;
 		CHECKPOINT;
 		CREATE FUNCTION fails(leader int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE
-		AS $$ BEGIN
+		AS $$
+		DECLARE
+			i int;
+		BEGIN
 			IF pg_backend_pid() <> leader THEN
-				PERFORM pg_sleep(1.2);
+				-- no query, at whose end it could pause
+				i := length(pg_advisory_xact_lock(9)::text);
 				RAISE 'the worker fails';
 			END IF;
-			PERFORM pg_sleep(0.001);
+			PERFORM pg_sleep(0.01);
 			RETURN 1;
 		END $$});
 	my $s = $dt->session(group => 'int', options => '-c max_parallel_workers_per_gather=1');
+	my $waits = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
 	$dt->limit(int => 0);
-	my $start = time;
+	$outsider->query('SELECT pg_advisory_lock(9)');
 	$s->send('SELECT count(fails(' . $s->pid . ')) FROM many');
-	sleep 0.4;                 # the worker runs by then
-	$dt->limit(int => 1);
+	ok(poll_until(sub { $dt->sql("SELECT count(*) $waits") == 1 }),
+		"$name: there is a worker");
+	$dt->limit(int => 0.1);
 	ok( poll_until(
 			sub {
 				$dt->sql("SELECT count(*) FROM pg_stat_activity
 					WHERE wait_event IN ('Extension', 'DirtyThrottle') AND pid = " . $s->pid) == 1;
-			}, 0.8),
+			}),
 		"$name: the leader pauses");
-	my $r = $s->wait;
-	between((time - $start) * 1000, 1200, 1700 + $bound, "$name: ms");
-	like($r->{err}, qr/the worker fails/, "$name: its error");
+	$outsider->query('SELECT pg_advisory_unlock(9)');
+	like($s->wait->{err}, qr/the worker fails/, "$name: its error");
 	goes_on($s, $name);
 }
 
@@ -578,8 +484,7 @@ sub check_other
 	my $s = $dt->session(group => 'works');
 
 	$s->query('SELECT log_hook_say()');
-	my $r = watch($s, 'CREATE INDEX i ON t (id)');
-	ok($r->{in_flight} && $r->{pauses} >= 2, "$name: pauses at checks");
+	check_where($name, $s, 'CREATE INDEX i ON t (id)', 1);
 	$outsider->query('DROP INDEX i');
 	like($s->query('SELECT log_hook_seen()'),
 		$opt{in_front} ? qr/^own 1, probes \d, listings [1-9]/ : qr/^own 1, probes 0, listings 0, ends 0$/,
@@ -598,7 +503,7 @@ sub check_other
 
 SKIP:
 {
-	skip 'no library can be compiled here', 12 unless $library;
+	skip 'no library can be compiled here', 1 unless $library;
 	check_other('another hook in front', in_front => 1);
 	$outsider->quit;
 	$dt->disconnect;
