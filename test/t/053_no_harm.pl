@@ -301,7 +301,7 @@ sub check_replay
 }
 
 $dt->limit(grp => 0);
-replay_ms();
+$dt->node->wait_for_catchup('standby');
 foreach my $case (
 	[ 'after transaction' ],
 	[ 'before BEGIN', 'BEGIN' ],
