@@ -7,7 +7,6 @@
 # expect-in-log: WARNING:  1 word in the definitions of resource groups is ignored
 # expect-in-log: WARNING:  1 resource group is not in force
 # expect-in-log: WARNING:  resource group "old" does not exist
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

@@ -5,7 +5,6 @@
 # moment.
 #
 # takes-about: 25 s
-# not-timed
 # expect-in-log: WARNING:  resource group "gone" does not exist
 
 use strict;

@@ -8,7 +8,6 @@
 # expect-in-log: WARNING:  terminating connection because of crash of another server process
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # takes-about: 15 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

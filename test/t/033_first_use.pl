@@ -3,7 +3,6 @@
 # comes from the configuration, finds its group.
 #
 # takes-about: 25 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

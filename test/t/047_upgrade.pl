@@ -6,8 +6,6 @@
 # While there is one version only, an extension that is made here, of the same
 # library and with a version more, shows that the test works: its update script
 # is right, and then wrong in each of several ways that must be found.
-#
-# not-timed
 
 use strict;
 use warnings;

@@ -3,7 +3,6 @@
 # of the reasons, and of those whom they block, what the views say.  Both
 # exporters have the same metrics, their columns are the queries', and
 # dashboard and alerts use these metrics and no others.
-#
 
 use strict;
 use warnings;

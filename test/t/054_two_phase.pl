@@ -2,7 +2,6 @@
 # after PREPARE TRANSACTION, nor around COMMIT PREPARED and ROLLBACK PREPARED,
 # and with max_commit_pause = 0 not after any transaction.  What it owes it
 # pays before its next transaction.
-#
 
 use strict;
 use warnings;

@@ -3,7 +3,6 @@
 # nor when a plan has begun to use it.  And the commands of one transaction
 # pause between each other, and a procedure after each of its transactions,
 # also after one that has run no statement.
-#
 
 use strict;
 use warnings;

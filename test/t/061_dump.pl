@@ -2,7 +2,6 @@
 # preloaded where they arrive and without it.
 #
 # takes-about: 20 s
-# not-timed
 
 use strict;
 use warnings FATAL => 'all';

@@ -2,7 +2,6 @@
 # a megabyte to a large object in one expression, again and again, is held at
 # its rate: however it is called, and although its session has its pauses
 # interrupted all the time.
-#
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,7 +1,6 @@
 # EXPLAIN (ANALYZE, THROTTLE): how often and for how long the statement has
 # paused, as the views count it, in each format; from release 18 on.  Before
 # that the option does not exist, with the library or without.
-#
 
 use strict;
 use warnings;

@@ -1,6 +1,5 @@
 # The extension in a directory of its own, as in an image that holds nothing
 # else: from 18 on, extension_control_path and dynamic_library_path lead there.
-#
 
 use strict;
 use warnings FATAL => 'all';
