@@ -384,8 +384,9 @@ $dt->sql(
 	$s->send('SELECT slow(' . $s->pid . ') FROM many');
 	poll_until(
 		sub {
-			$dt->sql('SELECT count(*) FROM pg_stat_activity
-				WHERE leader_pid = ' . $s->pid) == 1;
+			# in that function
+			$dt->sql("SELECT count(*) FROM pg_stat_activity
+				WHERE wait_event = 'PgSleep' AND leader_pid = " . $s->pid) == 1;
 		});
 	$dt->sql("SELECT suspend_group('parallel', true)");
 	ok($dt->wait_paused($s, 'in flight'), 'parallel message: the leader pauses');
