@@ -99,6 +99,13 @@ sub check_where
 	if ($works)
 	{
 		ok($dt->wait_paused($s, 'in flight'), "$name: it pauses in the transaction");
+		# where a pause at a check pays more than the work up to the next one
+		$dt->sql("SELECT set_group_wal_limit('works', 500)");
+		ok( poll_until(
+				sub {
+					$dt->session_row($s)->{pauses} >= $before + 3 || $s->finished;
+				}),
+			"$name: again and again, or there is no more to be paid");
 	}
 	else
 	{
