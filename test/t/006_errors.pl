@@ -133,7 +133,9 @@ check_pays('a DO block of transactions',
 {
 	my $used = $dt->session_row($s)->{blocks_dirtied};
 
-	fresh_limit(grp_a => 1);
+	$dt->limit(grp_a => 0);
+	$dt->set_conf('dirty_throttle.transaction_grace', '100s', $s);
+	$dt->limit(grp_a => 1);
 	$s->send('CALL load(10, 5)');
 	ok($dt->wait_paused($s, 'after transaction'), 'a transaction of a procedure pays');
 	cmp_ok($dt->session_row($s)->{blocks_dirtied} - $used, '<', 25,
