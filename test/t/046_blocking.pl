@@ -230,7 +230,9 @@ my @cases = (
 	[ 'a snapshot', $transaction, 'CREATE INDEX CONCURRENTLY ON elsewhere (id)' ],
 	[ 'an advisory lock', $transaction, $lock_7 ],
 	[ 'an advisory lock, in a worker', $transaction,
-		"SET $in_worker = on; SELECT lock_7() FROM elsewhere; RESET $in_worker" ],
+		"SET $in_worker = on; SET max_parallel_workers_per_gather = 1;
+		SELECT lock_7() FROM elsewhere;
+		RESET $in_worker; RESET max_parallel_workers_per_gather" ],
 	[ 'a row, of a leader whose workers pause', $in_parallel, $update, \&create_fresh ]);
 
 # How often the processes of the holder have been released.

@@ -4,7 +4,15 @@
 # worker is nobody to go on for; who waits for one is.  And who waits is shown,
 # also when the member has gone on for him.
 #
-# takes-about: 20 s
+# These cannot wait for a member, and are not here: the checkpointer, the
+# background writer, the WAL writer, a WAL receiver, the archiver and I/O workers
+# take no locks but those that no member holds while it sleeps; who finishes a
+# prepared transaction waits for none, as its locks were taken before.  Apply
+# workers are background workers like the one below.  For the startup process
+# see 072_replay.pl.
+#
+# expect-in-log: \(PID [0-9]+\) was terminated by signal 9
+# takes-about: 10 s
 
 use strict;
 use warnings;
@@ -23,10 +31,13 @@ my $timeout = $ENV{DT_WAITERS_TIMEOUT} // 180;
 
 my $dt = DirtyThrottle::Life->new(
 	'waiters',
+	init => [ allows_streaming => 'logical' ],
 	conf => q{
 autovacuum_naptime = 1s
 autovacuum_vacuum_cost_delay = 0
 deadlock_timeout = 10min
+restart_after_crash = on
+max_connections = 100
 });
 $dt->limit(grp => 0);
 $dt->sql("CREATE TABLE hot (id int PRIMARY KEY, n int);
@@ -176,6 +187,106 @@ gets('BEGIN; LOCK dead IN SHARE UPDATE EXCLUSIVE MODE; COMMIT',
 $dt->sql('ALTER SYSTEM RESET autovacuum');
 $dt->sql('SELECT pg_reload_conf()');
 
+# One that prevents a wraparound, here of multixacts, cannot be made to wait.
+$dt->sql("ALTER TABLE dead SET (autovacuum_multixact_freeze_max_age = 10000)");
+$dt->sql(q{DO $$ BEGIN
+		PERFORM FROM hot WHERE id = 20 FOR KEY SHARE;
+		FOR i IN 1 .. 11000 LOOP
+			BEGIN
+				PERFORM FROM hot WHERE id = 20 FOR NO KEY UPDATE;
+				RAISE EXCEPTION 'again';
+			EXCEPTION WHEN raise_exception THEN
+				NULL;
+			END;
+		END LOOP;
+	END $$});
+$before = releases();
+hold('ALTER INDEX dead_i SET TABLESPACE pg_default');
+$dt->sql('ALTER SYSTEM SET autovacuum = on');
+$dt->sql('SELECT pg_reload_conf()');
+ok(poll_until(sub { releases() > $before }, $timeout),
+	'one against wraparound: the member goes on for it');
+ok( poll_until(
+		sub {
+			$dt->sql("SELECT mxid_age(relminmxid) < 10000 FROM pg_class
+				WHERE relname = 'dead'") eq 't';
+		}, $timeout),
+	'... which comes to its end');
+$dt->limit(grp => 0);
+$holder->wait;
+$dt->sql('ALTER SYSTEM RESET autovacuum');
+$dt->sql('SELECT pg_reload_conf()');
+
+# ---------------------------------------------------------- kinds of processes
+
+# Each: its backend_type, what makes it wait, and what ends it.
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library(
+	"$FindBin::RealBin/../fault/worker.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/worker.so',
+	"-I'$FindBin::RealBin/../../src' -I'$include'");
+my $parallel = $dt->sql(q{SELECT name FROM pg_settings
+	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
+my $walsender = $dt->session(replication => 'database');
+my $worker;
+
+$dt->sql(q{CREATE FUNCTION lock_7() RETURNS void LANGUAGE plpgsql PARALLEL SAFE
+	AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); END $$});
+$dt->sql("CREATE FUNCTION launch(text) RETURNS int LANGUAGE c AS '$library'")
+  if $library;
+foreach (
+	[ 'client backend', sub { $outsider->send(update(0)) } ],
+	[ 'parallel worker',
+		sub {
+			$outsider->query("SET $parallel = on; SET max_parallel_workers_per_gather = 1");
+			$outsider->send('SELECT lock_7() FROM hot WHERE id = 0');
+		},
+		sub { $outsider->query("RESET $parallel") } ],
+	[ 'walsender',
+		sub { $walsender->send('CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput') },
+		sub { $walsender->run('DROP_REPLICATION_SLOT s') } ],
+	[ 'fault worker',
+		sub { $worker = $dt->sql(q{SELECT launch('SELECT pg_advisory_xact_lock(7)')}) },
+		sub { $dt->sql("SELECT pg_terminate_backend($worker, 180000)") } ])
+{
+	my ($type, $start, $end) = @$_;
+
+  SKIP:
+	{
+		skip "$type: test/fault/worker.c cannot be compiled here", 1
+		  if $type eq 'fault worker' && !$library;
+		foreach my $bound (-1, 100)
+		{
+			$before = releases();
+			$holder->query("SET dirty_throttle.max_blocking_time = $bound");
+			hold(update(0) . '; SELECT pg_advisory_xact_lock(7)');
+			$start->();
+			if ($bound < 0)
+			{
+				ok( poll_until(
+						sub {
+							$dt->sql(
+								"SELECT count(*) FROM dirty_throttle_blocking, pg_stat_activity
+								WHERE pid = waiting_pid AND backend_type = '$type'");
+						}, $timeout),
+					"$type: it waits, and is shown");
+				is(releases(), $before, "$type: the member pauses on, as it is told");
+			}
+			else
+			{
+				ok(poll_until(sub { releases() > $before }, $timeout),
+					"$type: the member goes on for it");
+				ok(poll_until(sub { waiting() == 0 }, $timeout), "$type: it gets it");
+			}
+			$dt->limit(grp => 0);
+			$_->wait($timeout) foreach $holder, $outsider, $walsender;
+			$end->() if $end;
+		}
+	}
+}
+$walsender->quit;
+
 # ------------------------------------------------------- prepared transactions
 
 # They hold locks, and no process does.  The member that has prepared one, and
@@ -203,4 +314,35 @@ ok($outsider->finished($timeout), 'then it is to be had');
 $dt->limit(grp => 0);
 $_->wait foreach $outsider, $holder, @member;
 
-$dt->finish;
+# When such a member is killed, the server starts anew; what is prepared, and the
+# group, are there, and nobody owes anything.
+$preparer = $dt->session(group => 'grp');
+$preparer->query('BEGIN; ' . update(0) . "; PREPARE TRANSACTION 'p'");
+$dt->limit(grp => 1);
+$preparer->send("BEGIN; $insert");
+ok($dt->wait_paused($preparer, 'in flight', $timeout), 'who has prepared one pauses');
+kill 'KILL', $preparer->pid;
+ok(poll_until(sub { !eval { $outsider->query('SELECT 1'); 1 } }, $timeout),
+	'he is killed: all sessions end');
+$dt->disconnect;
+ok( poll_until(
+		sub {
+			eval { $dt->sql("SELECT count(*) FROM pg_prepared_xacts WHERE gid = 'p'") };
+		}, $timeout),
+	'... and what he has prepared is there');
+is($dt->left_over($timeout), '', 'nobody is in the group, nor owes it anything');
+$outsider = $dt->session;
+$outsider->send(update(0));
+ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for it');
+my $member = $dt->session(group => 'grp');
+$member->send("BEGIN; $insert");
+ok($dt->wait_paused($member, 'in flight', $timeout), 'a member pauses meanwhile');
+is($dt->sql('SELECT count(*) FROM dirty_throttle_blocking'), 0, '... and is not who is waited for');
+$dt->sql("ROLLBACK PREPARED 'p'");
+ok($outsider->finished($timeout), 'it is rolled back: then the row is to be had');
+is(releases(), 0, 'nobody was let go for that');
+$dt->limit(grp => 0);
+$member->wait;
+
+$dt->stop;
+done_testing();

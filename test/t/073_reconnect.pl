@@ -264,9 +264,12 @@ $dt->sql(join ';',
 	  1 .. 70);
 use_and_die(500, user => "r$_") for 1 .. 70;
 check_waits('beside 70 other roles', my $s = $dt->session(user => 'batch'));
+use_and_die(20000, user => 'chooser', group => 'grp');
+check_waits('one more with a large debt',
+	my $late = $dt->session(user => 'chooser', group => 'grp'));
 my $nearly_new = $dt->session(group => 'grp');
 is($nearly_new->query('SELECT 1'), 1, '... of which nobody else waits for one');
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off; SELECT pg_reload_conf()');
-check_goes_on('no throttling ends that', $s);
+check_goes_on('no throttling ends that', $_) foreach $s, $late;
 
 $dt->finish;

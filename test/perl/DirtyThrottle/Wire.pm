@@ -49,7 +49,7 @@ sub new
 		user     => $opt{user} // scalar getpwuid($<),
 		database => $opt{dbname} // 'postgres');
 
-	foreach my $name (qw(options application_name))
+	foreach my $name (qw(options application_name replication))
 	{
 		$parameters{$name} = $opt{$name} if defined $opt{$name};
 	}
