@@ -444,21 +444,27 @@ left_to_role_locked(int64 pause, bool asleep, int64 now)
 	return left;
 }
 
-bool
-dt_account_lock_and_pays_for_role(void)
+static pg_noinline bool
+lock_and_pays_for_role(void)
 {
 	int64		pause;
 	DtGroup    *g;
 	int64		now;
 
-	if (my->slot == NULL || !my->slot->pays_for_role ||
-		(g = dt_account_lock(NULL, &now)) == NULL)
+	if ((g = dt_account_lock(NULL, &now)) == NULL)
 		return false;
 	pause = left_to_role_locked(0, false, now);
 	if (pause == 0)
 		my->slot->pays_for_role = false;
 	dt_account_unlock(g);
 	return pause > 0;
+}
+
+bool
+dt_account_lock_and_pays_for_role(void)
+{
+	return my->slot != NULL && my->slot->pays_for_role &&
+		lock_and_pays_for_role();
 }
 
 /*

@@ -285,6 +285,21 @@ take_snapshot(void)
 /*
  * This pause cannot be avoided other than by not running the statement, unless
  * others wait for a table that it has locked: then it is paid as in flight.
+ */
+static pg_noinline void
+pause_before(bool snapshot_is_new)
+{
+	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
+	if (snapshot_is_new)
+		release_snapshot();
+	pause_at(BEFORE_TRANSACTION);
+	dt_pause_log_note_begin();
+	pay_first = false;
+	if (snapshot_is_new)
+		take_snapshot();
+}
+
+/*
  * Background workers of extensions pay only here and in flight: the core's
  * handler of SIGTERM may end them at any instruction, which must not happen in
  * the pause after a transaction.
@@ -298,16 +313,7 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	if (may_pause_here() && dt_session_background_group() == NULL &&
 		(pay_first || dt_account_is_suspended(true) ||
 		 dt_account_lock_and_pays_for_role()))
-	{
-		snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
-		if (snapshot_is_new)
-			release_snapshot();
-		pause_at(BEFORE_TRANSACTION);
-		dt_pause_log_note_begin();
-		pay_first = false;
-		if (snapshot_is_new)
-			take_snapshot();
-	}
+		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
 	dt_transaction_begun = true;
 }
