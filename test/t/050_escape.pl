@@ -254,7 +254,13 @@ my %actions = (
 	},
 	discard => sub { $_[0]->do('DISCARD ALL', $work) },
 	reset => sub { $_[0]->do('RESET ALL', $work) },
-	reconnect => sub { $_[0]->reconnect; $_[0]->do($work) });
+	reconnect => sub { $_[0]->reconnect; $_[0]->do($work) },
+	# in one expression with the work
+	terminate_self => sub {
+		my ($e) = @_;
+		$e->reconnect("SELECT work($n), pg_terminate_backend(pg_backend_pid())");
+		$e->do($work);
+	});
 my @names = sort keys %actions;
 
 # ----------------------------------------------------- what the actions run on
@@ -450,7 +456,13 @@ sub cancelled
 sub answer
 {
 	my ($self, %opt) = @_;
-	my $r = $self->{w}->wait(%opt);
+
+	$self->take($self->{w}->wait(%opt));
+}
+
+sub take
+{
+	my ($self, $r) = @_;
 
 	$self->{failed} = $r->{sqlstate};
 	push @{ $self->{notes} },
@@ -467,13 +479,29 @@ sub did
 	push @{ $self->{notes} }, $last =~ s/^rewrite \d+/did $blocks/r;
 }
 
-# What the session owes when it ends, its groups pay.
+# What the session owes when it ends, its groups pay.  A statement may end it.
 sub reconnect
 {
-	my ($self) = @_;
-	my $pid = $self->{w}->pid;
+	my ($self, $sql) = @_;
+	my $w = $self->{w};
+	my $pid = $w->pid;
 
-	$self->{w}->terminate;
+	if ($sql)
+	{
+		my $r = $w->new_result;
+		my $type = '';
+
+		$w->simple($sql);
+		eval {
+			while ($type ne 'Z')
+			{
+				($type, my $body) = $w->read or die 'no answer';
+				$w->take($r, $type, $body);
+			}
+		};
+		$self->take($r);
+	}
+	eval { $w->terminate };
 	sleep 0.001
 	  while $self->{admin}->value(
 		"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid");
