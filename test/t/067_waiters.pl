@@ -247,8 +247,19 @@ foreach (
 		sub { $walsender->send('CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput') },
 		sub { $walsender->run('DROP_REPLICATION_SLOT s') } ],
 	[ 'fault worker',
-		sub { $worker = $dt->sql(q{SELECT launch('SELECT pg_advisory_xact_lock(7)')}) },
-		sub { $dt->sql("SELECT pg_terminate_backend($worker, 180000)") } ])
+		sub {
+			$worker = $dt->sql(
+				q{SELECT launch('SELECT pg_advisory_xact_lock(7), pg_sleep(3600)')});
+		},
+		# not in a commit: before 19 it may end at any instruction
+		sub {
+			poll_until(
+				sub {
+					$dt->sql("SELECT wait_event = 'PgSleep' FROM pg_stat_activity
+						WHERE pid = $worker") eq 't';
+				}, $timeout);
+			$dt->sql("SELECT pg_terminate_backend($worker, 180000)");
+		} ])
 {
 	my ($type, $start, $end) = @$_;
 
