@@ -118,6 +118,12 @@ send_members(
 	sub { 'BEGIN; LOCK shared IN ROW SHARE MODE; ' . update(0) . '; COMMIT' });
 gets('BEGIN; LOCK shared; COMMIT', 'behind many members');
 
+# What he wants does not conflict with what the holder has.
+hold(update(0));
+$member[0]->send('BEGIN; LOCK t; COMMIT');
+poll_until(sub { waiting() == 1 }, $timeout);
+gets('SELECT count(*) FROM t WHERE false', 'in the queue behind a member');
+
 # ------------------------------------------------------------------- the view
 
 # Somebody waits on for a member that goes on for him, at the end of which it
