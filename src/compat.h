@@ -11,6 +11,7 @@
 #ifndef DT_COMPAT_H
 #define DT_COMPAT_H
 
+#include "access/transam.h"
 #include "executor/executor.h"
 #include "replication/slot.h"
 #include "storage/latch.h"
@@ -142,6 +143,11 @@ dt_is_decoding(pid_t pid)
 #else
 #define dt_buffer_is_dirty(desc) \
 	((pg_atomic_read_u32(&(desc)->state) & BM_DIRTY) != 0)
+#endif
+
+/* 17: this variable has a new name */
+#if PG_VERSION_NUM < 170000
+#define TransamVariables	ShmemVariableCache
 #endif
 
 /*

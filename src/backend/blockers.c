@@ -12,9 +12,10 @@
  * shared mode, and only one of these locks is held at a time.
  *
  * Whoever is not in the group is an outsider, also the startup process of a
- * standby.  Autovacuum workers are not, unless they prevent a wraparound: a
- * member could make one wait whenever it likes.  Who waits for an autovacuum
- * worker that waits for this session does count.
+ * standby.  Autovacuum workers are not, unless they prevent a wraparound of the
+ * server's: a member could make one wait whenever it likes, also one against
+ * wraparound by the storage parameters of its own table.  Who waits for an
+ * autovacuum worker that waits for this session does count.
  *
  * On a standby, replay also waits for pins of pages and for snapshots.
  *
@@ -22,11 +23,13 @@
  */
 #include "postgres.h"
 
+#include "access/multixact.h"
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "backend/account.h"
 #include "backend/blockers.h"
 #include "backend/session.h"
+#include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -66,6 +69,7 @@ static struct
 }		   *processes = NULL;
 static int	n_todo;
 static uint32 this_round = 0;
+static bool must_freeze;		/* in this walk; see server_must_freeze() */
 
 typedef struct Walk
 {
@@ -85,6 +89,21 @@ leader_of(PGPROC *proc)
 	return leader ? leader : proc;
 }
 
+/*
+ * Is a wraparound nearer than the server's own parameters allow?
+ */
+static bool
+server_must_freeze(void)
+{
+	MultiXactId oldest;
+	MultiXactId next;
+
+	ReadMultiXactIdRange(&oldest, &next);
+	return TransactionIdFollowsOrEquals(ReadNextTransactionId(),
+										TransamVariables->xidVacLimit) ||
+		next - oldest > (uint32) autovacuum_multixact_freeze_max_age;
+}
+
 /* Auxiliary processes, such as the startup process, have no slot. */
 static bool
 is_outsider(PGPROC *proc, DtGroup *group)
@@ -98,7 +117,7 @@ is_outsider(PGPROC *proc, DtGroup *group)
 	if (group != NULL && dt_members[number].group == group)
 		return false;
 	return (flags & PROC_IS_AUTOVACUUM) == 0 ||
-		(flags & PROC_VACUUM_FOR_WRAPAROUND) != 0;
+		((flags & PROC_VACUUM_FOR_WRAPAROUND) != 0 && must_freeze);
 }
 
 /*
@@ -113,6 +132,7 @@ begin_round(void)
 											   MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
 	n_todo = 0;
 	this_round++;
+	must_freeze = server_must_freeze();
 	return processes != NULL;
 }
 

@@ -12,7 +12,7 @@
 # see 072_replay.pl.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 10 s
+# takes-about: 25 s
 
 use strict;
 use warnings;
@@ -35,6 +35,7 @@ my $dt = DirtyThrottle::Life->new(
 	conf => q{
 autovacuum_naptime = 1s
 autovacuum_vacuum_cost_delay = 0
+autovacuum_multixact_freeze_max_age = 10000
 deadlock_timeout = 10min
 restart_after_crash = on
 max_connections = 100
@@ -169,32 +170,58 @@ is($dt->group_row('grp')->{released_time}, $released_time, 'nor is it counted an
 
 # ----------------------------------------------------------------- autovacuum
 
-# An index that a member has locked keeps an autovacuum worker waiting.
+# An index that a member has locked keeps an autovacuum worker waiting; also one
+# against wraparound that there is only by a parameter of the table.
 $dt->sql('CREATE TABLE dead AS SELECT 1 AS i;
 	CREATE INDEX dead_i ON dead (i);
 	ALTER TABLE dead SET (autovacuum_vacuum_threshold = 0,
 		autovacuum_vacuum_scale_factor = 0, autovacuum_enabled = on)');
 $dt->sql('UPDATE dead SET i = 2');
-my $before = releases();
-hold('ALTER INDEX dead_i SET TABLESPACE pg_default');
-$dt->sql('ALTER SYSTEM SET autovacuum = on');
-$dt->sql('SELECT pg_reload_conf()');
-ok( poll_until(
-		sub {
-			$dt->sql(
-				"SELECT count(*) FROM dirty_throttle_blocking, pg_stat_activity
-				WHERE pid = waiting_pid AND backend_type = 'autovacuum worker'
-					AND waiting_time > 500 AND holder_paused_since IS NOT NULL");
-		}, $timeout),
-	'an autovacuum worker waits for a member that pauses');
-is(releases(), $before, 'and the member pauses on');
+
+sub autovacuum_waits
+{
+	my ($query, $name) = @_;
+	my $before = releases();
+
+	hold('ALTER INDEX dead_i SET TABLESPACE pg_default');
+	$dt->sql('ALTER SYSTEM SET autovacuum = on');
+	$dt->sql('SELECT pg_reload_conf()');
+	ok( poll_until(
+			sub {
+				$dt->sql("SELECT count(*)
+					FROM dirty_throttle_blocking, pg_stat_activity
+					WHERE pid = waiting_pid AND query LIKE 'autovacuum: $query'
+						AND waiting_time > 500 AND holder_paused_since IS NOT NULL");
+			}, $timeout),
+		"$name waits for a member that pauses");
+	is(releases(), $before, 'and the member pauses on');
+}
+
+autovacuum_waits('VACUUM public.dead', 'an autovacuum worker');
 gets('BEGIN; LOCK dead IN SHARE UPDATE EXCLUSIVE MODE; COMMIT',
 	'behind an autovacuum worker');
 $dt->sql('ALTER SYSTEM RESET autovacuum');
 $dt->sql('SELECT pg_reload_conf()');
 
-# One that prevents a wraparound, here of multixacts, cannot be made to wait.
-$dt->sql("ALTER TABLE dead SET (autovacuum_multixact_freeze_max_age = 10000)");
+$dt->sql('ALTER TABLE dead SET (autovacuum_freeze_max_age = 100000);
+	VACUUM dead');
+$dt->sql('DO $$
+	BEGIN
+		FOR i IN 1 .. 101000 LOOP
+			PERFORM pg_current_xact_id();
+			COMMIT;
+		END LOOP;
+	END $$');
+autovacuum_waits(
+	'VACUUM public.dead (to prevent wraparound)',
+	'one that the table has asked for to prevent a wraparound');
+$dt->limit(grp => 0);
+$holder->wait;
+$dt->sql('ALTER SYSTEM RESET autovacuum');
+$dt->sql('SELECT pg_reload_conf()');
+
+# One that the whole server needs counts, here for multixacts: see the
+# parameter of this server.
 $dt->sql(q{DO $$ BEGIN
 		PERFORM FROM hot WHERE id = 20 FOR KEY SHARE;
 		FOR i IN 1 .. 11000 LOOP
@@ -315,7 +342,7 @@ my $preparer = $dt->session(group => 'grp');
 $preparer->query('BEGIN; ' . update(0) . "; PREPARE TRANSACTION 'p'");
 $preparer->send("BEGIN; $insert");
 ok($dt->wait_paused($preparer, 'in flight', $timeout), 'who has prepared one pauses');
-$before = releases();
+my $before = releases();
 $outsider->send(update(0));
 ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for what is prepared');
 $member[0]->send('BEGIN; ' . update(3) . '; ' . update(0) . '; COMMIT');
