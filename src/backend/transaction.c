@@ -77,7 +77,7 @@ bool		dt_transaction_begun = false;
 static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
-	bool		continues;		/* the last pause goes on at the next check */
+	bool		continues;		/* the last pause has not paid all, and goes on */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
 	int64		unpaused_us;	/* by how much the pauses at checks are
@@ -138,7 +138,7 @@ pause_at(Place place)
 	{
 		dt_live_before_pause();
 		end = dt_pause_interruptible(first, in_flight, until);
-		xact.continues = place == AT_CHECK && end != DT_PAUSE_PAID;
+		xact.continues = end != DT_PAUSE_PAID;
 		if (end != DT_PAUSE_INTERRUPTED)
 			break;
 
@@ -213,7 +213,7 @@ dt_transaction_note_check(void)
 static void
 set_longest_at_check(int64 owed_us)
 {
-	if (!xact.continues)
+	if (!xact.continues || xact.longest_us == 0)
 		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
