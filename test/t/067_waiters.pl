@@ -50,6 +50,7 @@ my $insert = "INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 3
 my $holder = $dt->session(group => 'grp');
 my @member = map { $dt->session(group => 'grp') } 1 .. $members;
 my $outsider = $dt->session;
+my $before;
 
 sub update
 {

@@ -153,8 +153,9 @@ sub fresh
 	my ($self, $group, %kb) = @_;
 
 	$self->sql(
-		qq{SELECT set_group_dirty_limit('$group', 0), set_group_wal_limit('$group', 0);
-		SELECT set_group_dirty_limit('$group', } . ($kb{dirty} // 0) . qq{),
+		qq{SELECT set_group_dirty_limit('$group', 0), set_group_wal_limit('$group', 0)});
+	$self->sql(
+		qq{SELECT set_group_dirty_limit('$group', } . ($kb{dirty} // 0) . qq{),
 			set_group_wal_limit('$group', } . ($kb{wal} // 0) . qq{),
 			dirty_throttle_reset('$group')});
 	$self->{fresh}{$group} = { %kb, at => $self->now };
