@@ -245,17 +245,6 @@ WRAP(dt_look_io_stall) (int64 *us, char *reason)
 
 PG_FUNCTION_INFO_V1(dt_test_reading);
 
-static int
-signal_of_name(const char *name)
-{
-	int			s;
-
-	for (s = 0; s < DT_SIGNALS; s++)
-		if (strcmp(dt_signal_name(s), name) == 0)
-			return s;
-	elog(ERROR, "there is no signal \"%s\"", name);
-}
-
 /*
  * dt_test_reading(signal text, look text, value bigint, other bigint): from now
  * on a look at the signal, or at "kernel_limit", finds this; look is "measured",
@@ -273,7 +262,7 @@ dt_test_reading(PG_FUNCTION_ARGS)
 	char	   *signal = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	char	   *look = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	int			which = strcmp(signal, "kernel_limit") == 0 ?
-		DT_TEST_KERNEL_LIMIT : signal_of_name(signal);
+		DT_TEST_KERNEL_LIMIT : (int) dt_signal_of_name(signal);
 	DtTestReadings *all = dt_test_readings();
 	DtTestReading new = {0};
 	DtTestReading before = get(which);

@@ -53,6 +53,7 @@ foreach my $ms (0, 0.5, 3600000)
 	set_burst(grp_a => $ms);
 	is($dt->group_row('grp_a')->{burst}, $ms, "a burst of $ms ms");
 }
+$dt->sql('BEGIN');
 set_burst(grp_a => 1500);
 $dt->sql('ROLLBACK');
 is($dt->group_row('grp_a')->{burst}, 3600000, 'ROLLBACK undoes it');
