@@ -77,7 +77,8 @@ bool		dt_transaction_begun = false;
 static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
-	bool		continues;		/* the last pause has not paid all, and goes on */
+	bool		continues;		/* the last pause has not paid all, and goes
+								 * on */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
 	int64		unpaused_us;	/* by how much the pauses at checks are

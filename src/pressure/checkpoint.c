@@ -92,7 +92,7 @@ dt_look_wal_rate(void)
 	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
 	XLogRecPtr	redo = control->checkPointCopy.redo;
 	pg_time_t	begun = Max((pg_time_t) control->checkPointCopy.time,
-							timestamptz_to_time_t(PgStartTime));
+							timestamptz_to_time_t (PgStartTime));
 	int64		seconds = (int64) time(NULL) - (int64) begun;
 
 	pfree(control);

@@ -196,7 +196,7 @@ take_definition(Follower *f, DtPressureGroup *law, const DtDefinition *d)
 	int			r;
 	int			s;
 
-	memcpy(before->name, d->name, NAMEDATALEN);	/* a new name changes nothing */
+	memcpy(before->name, d->name, NAMEDATALEN); /* a new name changes nothing */
 	if (memcmp(before, d, sizeof(DtDefinition)) != 0)
 		dt_pressure_group_redefined(law);
 	for (r = 0; r < DT_RESOURCES; r++)

@@ -64,7 +64,7 @@ dt_compare_names(const void *a, const void *b)
 				  (*(DtEntry *const *) b)->definition.name);
 }
 
-DtEntry **
+DtEntry   **
 dt_definitions_sort(List *entries, int (*compare) (const void *, const void *))
 {
 	DtEntry   **result = palloc((list_length(entries) + 1) * sizeof(DtEntry *));
@@ -248,4 +248,3 @@ dt_definitions_write(List *entries)
 	}
 	dt_row_write(lines.data);
 }
-

@@ -41,7 +41,7 @@ find_name(List *names, const char *name)
 
 	foreach(lc, names)
 		if (strcmp(lfirst(lc), name) == 0)
-			return lfirst(lc);
+		return lfirst(lc);
 	return NULL;
 }
 
@@ -102,7 +102,7 @@ has_grants(List *entries, const char *role_name)
 
 	foreach(lc, entries)
 		if (find_name(((DtEntry *) lfirst(lc))->grants, role_name) != NULL)
-			return true;
+		return true;
 	return false;
 }
 

@@ -237,7 +237,7 @@ dt_load_slow(void)
 	MemoryContext old;
 
 	if (IsParallelWorker() || !dt_shmem_available())
-		dt_load_may_be_due = false;	/* for the leader to do, or never */
+		dt_load_may_be_due = false; /* for the leader to do, or never */
 	if (!dt_load_may_be_due || changed || !dt_row_is_readable())
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "dirty_throttle",
@@ -298,7 +298,7 @@ transaction_event(XactEvent event, void *arg)
 			if (changed)
 				prepare_own();
 			else if (MyBackendType != B_BACKEND)
-				dt_load();	/* it may run no statements */
+				dt_load();		/* it may run no statements */
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (changed)

@@ -111,7 +111,11 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
 	ScanKeyInit(&key[1], Anum_pg_db_role_setting_setrole,
 				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
-	/* a long text is stored out of line: that can be read with a snapshot only */
+
+	/*
+	 * a long text is stored out of line: that can be read with a snapshot
+	 * only
+	 */
 	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
 	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true,
 							  snapshot, 2, key);

@@ -117,9 +117,9 @@ typedef struct DtGroup
 	pg_atomic_uint32 generation;
 
 	/*
-	 * Written with "lock", and read without it where a moment does not matter:
-	 * a change increments "generation".  Only whether suspended_since is 0 can
-	 * be read so.
+	 * Written with "lock", and read without it where a moment does not
+	 * matter: a change increments "generation".  Only whether suspended_since
+	 * is 0 can be read so.
 	 */
 	bool		observe;		/* limits make nobody pause */
 	bool		suspended_hard; /* also pauses running transactions */

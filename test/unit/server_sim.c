@@ -1450,7 +1450,7 @@ simulate(uint64_t seed)
 static uint64_t
 number(const char *text, uint64_t otherwise)
 {
-	return text != NULL ? strtoull(text, NULL, 0) : otherwise;
+	return text !=NULL ? strtoull(text, NULL, 0) : otherwise;
 }
 
 int

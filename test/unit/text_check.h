@@ -33,7 +33,7 @@ rewrite(DtTextReader *reader, const char *string)
 	{
 		char	   *words = calloc(1, 3 * strlen(string) + 100);
 		char	   *end = words;
-		DtTextWord word;
+		DtTextWord	word;
 
 		while ((word = dt_text_next_word(reader, &d, &found)) > DT_TEXT_END &&
 			   word != DT_TEXT_BAD)
