@@ -277,8 +277,8 @@ while (my ($name, $send) = splice @harmless, 0, 2)
 {
 	my $is_free = $free-- > 0;
 
-	# here to pay would take minutes
-	$dt->limit(a => 1) if $is_free;
+	# here to pay would take minutes, also what is left from the last round
+	fresh_limit(1) if $is_free;
 	evade($name);
 	$send->();
 	my $r = $w->wait;
