@@ -307,14 +307,13 @@ transaction_event(XactEvent event, void *arg)
 						 errmsg("cannot PREPARE a transaction that has changed resource groups")));
 			break;
 		case XACT_EVENT_COMMIT:
-			if (own_load != NULL)
+		case XACT_EVENT_ABORT:
+			if (event == XACT_EVENT_COMMIT && own_load != NULL)
 			{
 				LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 				put_in_force(own_load);
 				LWLockRelease(dt_shared->registry_lock);
 			}
-			/* FALLTHROUGH */
-		case XACT_EVENT_ABORT:
 			changed = false;
 			own_load = NULL;
 			break;
