@@ -301,7 +301,8 @@ transaction_event(XactEvent event, void *arg)
 				dt_load();		/* it may run no statements */
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (changed)
+			/* also if there was nothing to change: it would keep the lock */
+			if (dt_row_locked)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has changed resource groups")));
@@ -314,7 +315,7 @@ transaction_event(XactEvent event, void *arg)
 				put_in_force(own_load);
 				LWLockRelease(dt_shared->registry_lock);
 			}
-			changed = false;
+			changed = dt_row_locked = false;
 			own_load = NULL;
 			break;
 		default:

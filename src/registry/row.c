@@ -31,6 +31,8 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+bool		dt_row_locked = false;
+
 /*
  * The caches may not know yet what a transaction has committed that others have
  * put in force already.  So this looks into the catalog, as it is now.
@@ -84,10 +86,13 @@ find_setting(ArrayType *settings)
 					  NULL, &n);
 	for (i = 0; i < n; i++)
 	{
-		char	   *setting = TextDatumGetCString(elements[i]);
+		text	   *setting = DatumGetTextPP(elements[i]);
 
-		if (pg_strncasecmp(setting, DT_ROW_PARAMETER "=", prefix) == 0)
-			return setting + prefix;
+		/* others may be there, of any size */
+		if (VARSIZE_ANY_EXHDR(setting) >= prefix &&
+			pg_strncasecmp(VARDATA_ANY(setting), DT_ROW_PARAMETER "=",
+						   prefix) == 0)
+			return text_to_cstring(setting) + prefix;
 	}
 	return NULL;
 }
@@ -144,6 +149,7 @@ dt_row_read(DtRowVersion *version, const DtRowVersion *known)
 void
 dt_row_lock(void)
 {
+	dt_row_locked = true;
 	LockSharedObject(DbRoleSettingRelationId, InvalidOid, 0, ExclusiveLock);
 }
 

@@ -37,6 +37,7 @@ extern bool dt_row_same_version(const DtRowVersion *a, const DtRowVersion *b);
 
 /* Until the end of the transaction nobody else changes the row. */
 extern void dt_row_lock(void);
+extern bool dt_row_locked;		/* perhaps; the end of a transaction clears it */
 
 /*
  * Write the text, or with an empty one remove it, whatever privileges the user

@@ -78,6 +78,10 @@ subtest 'transactions' => sub {
 
 	fails($s, q{BEGIN; SELECT set_group_dirty_limit('a', 1); PREPARE TRANSACTION 'p'},
 		'0A000', qr/cannot PREPARE a transaction that has changed resource groups/, 'PREPARE');
+	# it would keep the lock
+	fails($s, q{BEGIN; SELECT drop_resource_group('none', true); PREPARE TRANSACTION 'p'},
+		'0A000', qr/cannot PREPARE a transaction that has changed resource groups/,
+		'PREPARE, with nothing to change');
 	fails($s, q{BEGIN READ ONLY; SELECT set_group_dirty_limit('a', 1)},
 		'25006', qr/in a read-only transaction.*BEGIN READ WRITE/s, 'READ ONLY');
 	$s->query('ROLLBACK');
