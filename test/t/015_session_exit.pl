@@ -177,8 +177,10 @@ foreach my $case (
 	[ 'who',  qr/role "who" does not exist/ ])
 {
 	my ($user, $message) = @$case;
-	my ($ret, $out, $err) = $node->psql('postgres', 'SELECT 1',
-		connstr => $node->connstr('postgres') . " user=$user");
+	# with no input: psql may be gone before that could be written
+	my ($out, $err) = PostgreSQL::Test::Utils::run_command(
+		[ 'psql', '-X', '-c', 'SELECT 1',
+			$node->connstr('postgres') . " user=$user" ]);
 	like($err, $message, "login of $user fails");
 }
 $dt->sql('ALTER ROLE ALL RESET dirty_throttle."group"');
