@@ -27,7 +27,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(at_limit between elapsed_ms median poll_until);
+our @EXPORT = qw(between elapsed_ms poll_until);
 
 # A new server is a copy of INITDB_TEMPLATE, if that is set: PostgreSQL's module
 # does that from 16 on, and calls initdb like this before.
@@ -108,13 +108,6 @@ sub elapsed_ms
 	return (time - $start) * 1000;
 }
 
-sub median
-{
-	my @sorted = sort { $a <=> $b } @_;
-
-	return $sorted[ $#sorted / 2 ];
-}
-
 # A test: is the value, a number of blocks, say, within the bounds?  Not for a
 # time or a rate: of these there is one bound only that holds on any machine.
 sub between
@@ -126,24 +119,6 @@ sub between
 		sprintf('%s: %s within %s .. %s',
 			$name, defined $value ? sprintf('%.4g', $value) : 'undef',
 			$low, $high));
-}
-
-# A test: does the code measure a rate of 85 % to 115 % of the limit?  A rate
-# that is too low may be the machine's fault, so that is tried three times; one
-# that is too high is not.
-sub at_limit
-{
-	my ($code, $name) = @_;
-	my $percent;
-
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	foreach (1 .. 3)
-	{
-		$percent = $code->();
-		last if $percent >= 85;
-		note sprintf('%s: %.1f %% of the limit', $name, $percent);
-	}
-	between($percent, 85, 115, "$name: % of the limit");
 }
 
 # Call the code until it returns true; returns that, or 0 after the timeout.

@@ -161,9 +161,8 @@ foreach (@running)
 {
 	my $kb = $unit / 1000 * calls($_->{w});
 
-	# a call counts when it begins, and each dirties more than the unit; without
-	# pauses there are a hundred in that time
-	cmp_ok($kb, '<=', $limit * (time - $_->{start}) + $granted / 1000 + 5 * $unit / 1000,
+	# a call counts when it begins
+	cmp_ok($kb, '<=', $limit * (time - $_->{start}) + ($granted + $unit) / 1000,
 		"$_->{name}: KB written");
 }
 $dt->sql("SELECT pg_terminate_backend(@{[ $_->{w}->pid ]})") foreach @running;
