@@ -22,7 +22,7 @@ PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 EXTENSION = dirty_throttle
 DATA = $(sort $(wildcard sql/dirty_throttle--*.sql))
 
-REGRESS = extension limits pressure names membership settings privileges counters
+REGRESS = extension limits pressure names membership settings privileges counters mistakes
 REGRESS_OPTS = --inputdir=test --temp-instance=./tmp_check --temp-config=test/regress.conf
 ISOLATION = members sleepers locks
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=./tmp_check_iso --temp-config=test/regress.conf
@@ -34,6 +34,9 @@ PROVE_TESTS ?= test/t/*.pl
 # also where PG_CPPFLAGS is set on the command line
 override PG_CPPFLAGS += -Isrc
 PG_CFLAGS = -Wall -Wextra -Wmissing-prototypes -Wshadow -Wno-unused-parameter -Wno-sign-compare
+
+# timer_create() in the C libraries of older systems
+SHLIB_LINK += $(filter -lrt, $(LIBS))
 
 EXTRA_CLEAN = tmp_check output_iso results
 

@@ -191,8 +191,7 @@ main(int argc, char **argv)
 	}
 	atomic_store(&s->stop, -1);
 	for (i = 0; i < n; i++)
-		dt_rate_join(&s->groups[i % n_groups].rate, &s->processes[i].member, 1,
-					 now);
+		dt_rate_join(&s->groups[i % n_groups].rate, &s->processes[i].member, now);
 	for (i = 0; i < n; i++)
 	{
 		pid_t		pid = fork();

@@ -15,11 +15,6 @@
 # cannot sort, and SP-GiST log all pages when they are done (log_newpage_range,
 # with a check every 32 pages).
 #
-# A command counts only if the machine was quiet while it ran: a process that
-# sleeps for 10 ms again and again was never more than 20 ms late, and processes
-# did not wait for a processor for more than a tenth of the time, where
-# /proc/pressure/cpu tells.
-#
 # In the environment:
 #	DT_OUTPUT    where the results go, as JSON
 #	DT_BESIDE=1  each command shares its group with a member that inserts rows all
@@ -37,7 +32,6 @@ use DirtyThrottle;
 use DirtyThrottle::Commands;
 use JSON::PP;
 use List::Util qw(first max);
-use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
@@ -48,48 +42,6 @@ my $slots = 2;         # commands at the same time
 my $interval = 0.1;    # s, between two looks at all of them
 my $beside = $ENV{DT_BESIDE};
 my $wanted = $ENV{DT_COMMANDS} // '.';
-
-# -------------------------------------------------------- is the machine quiet?
-
-# The canary: the times at which it was late, in seconds since the epoch.
-my $canary_log = PostgreSQL::Test::Utils::tempdir() . '/late';
-append_to_file($canary_log, '');
-my $canary = fork // die "fork: $!";
-if ($canary == 0)
-{
-	while (getppid() != 1)
-	{
-		my $before = time;
-		sleep 0.01;
-		append_to_file($canary_log, time . "\n") if time > $before + 0.03;
-	}
-	POSIX::_exit(0);
-}
-
-END
-{
-	local $?;
-	if ($canary) { kill 'KILL', $canary; waitpid $canary, 0; }
-}
-
-# Seconds for which some process has waited for a processor; undef: not known.
-sub cpu_pressure
-{
-	open my $file, '<', '/proc/pressure/cpu' or return undef;
-	return <$file> =~ /total=(\d+)/ ? $1 / 1e6 : undef;
-}
-
-sub was_quiet
-{
-	my ($case, $end) = @_;
-	my $waited = cpu_pressure();
-
-	return 0
-	  if grep { $_ >= $case->{start} && $_ <= $end + 0.03 }
-	  split /\n/, slurp_file($canary_log);
-	return !defined $waited
-	  || $waited - $case->{cpu_pressure} <= 0.1 * ($end - $case->{start});
-}
 
 my $dt = DirtyThrottle->new(
 	'commands',
@@ -181,7 +133,7 @@ sub look
 				JOIN pg_stat_activity a USING (pid)
 				WHERE s.group_name = g.group_name AND paused_since IS NOT NULL
 				  AND xact_start IS NULL)
-		FROM dirty_throttle_groups g WHERE group_name IN ($groups)");
+		FROM dirty_throttle_group_stats g WHERE group_name IN ($groups)");
 	my %row = map { my @f = split /\|/; ($f[0] => \@f) } split /\n/, $out;
 
 	foreach my $case (@$running)
@@ -257,7 +209,6 @@ sub start
 	}
 	look([$case]);
 	$case->{other_kb} = used_kb($case, $case->{beside}) if $beside;
-	$case->{cpu_pressure} = cpu_pressure();
 	$case->{start} = time;
 	$s->send($case->{command});
 	if ($case->{move})
@@ -293,7 +244,6 @@ sub end
 	my ($case) = @_;
 	my $end = time;
 	my $took = $end - $case->{start};
-	my $quiet = was_quiet($case, $end);
 
 	look([$case]) unless $case->{gone};
 	$case->{error} = $case->{session}->wait->{sqlstate};
@@ -319,7 +269,7 @@ sub end
 	}
 	$case->{kb} = $kb;
 	$case->{took} = $took;
-	$case->{quiet} = $quiet ? 1 : 0;
+	$case->{end} = $end;
 	$case->{ideal} = $kb / $case->{limit};
 	$case->{worst} = 100 * $worst / $case->{limit};
 	$case->{in_flight} = 100 * (1 - $after / $took);
@@ -393,7 +343,7 @@ $dt->set_conf('autovacuum', 'on');
 run_all(@workers);
 $dt->set_conf('autovacuum', 'off');
 
-my @columns = qw(name by limit kb ideal took worst in_flight share quiet error);
+my @columns = qw(name by limit kb ideal start end took worst in_flight share error);
 append_to_file(
 	$ENV{DT_OUTPUT},
 	encode_json(

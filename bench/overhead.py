@@ -30,14 +30,12 @@ the server process (of a server: a single-user session is in no group). Of two
 runs of different length the difference is taken, so that what happens once per
 session cancels out. Under valgrind time passes some 50 times slower in
 comparison, so what happens by the clock would be overstated: the handler of the
-timer that charges a running statement, at most a thousand times a second, is
+timers that look what a running statement has used, every few milliseconds, is
 not counted there. Even so equal runs differ, by up to 1 %. So callgrind's counts
 are taken apart, too: *own* is what the library's functions execute themselves
 and in the functions of the core that they call, less what the core would have
 done without them (standard_ExecutorRun() and the like, the plan's nodes, the
-check of the stack's depth at the first row). To set that timer again is not in
-it either, but given apart: under valgrind nearly every statement finds that it
-has expired. A target holds for the totals where equal runs differ by less than
+check of the stack's depth at the first row). A target holds for the totals where equal runs differ by less than
 the difference and by less than the target, otherwise for the library's own
 part. overhead_functions.csv has each function.
 """
@@ -110,10 +108,6 @@ COUNTED = {
 
 LIBRARY = 'dirty_throttle.so'
 FEW = 6                         # ratios: too few for an interval
-
-# In src/backend/live.c, where a statement sets the timer.
-TIMER = [('start_timer', 'enable_timeout_at'),
-         ('start_timer', 'GetCurrentTimestamp')]
 
 # What the library calls because the core wanted it called.  Functions without
 # a name are static ones of a stripped server: the plan's nodes.
@@ -367,13 +361,8 @@ def read_callgrind(text):
     return counts
 
 
-def timer(counts):
-    return sum(counts.get(who, 0) for who in TIMER)
-
-
 def own(counts):
-    return sum(n for who, n in counts.items()
-               if who != 'total' and who not in TIMER)
+    return sum(n for who, n in counts.items() if who != 'total')
 
 
 class UnderCallgrind:
@@ -390,7 +379,8 @@ class UnderCallgrind:
             self.process = subprocess.Popen(
                 ['valgrind', '--tool=callgrind', '--trace-children=yes',
                  '--callgrind-out-file=%s%%p' % self.files,
-                 '--toggle-collect=tick',       # in src/backend/live.c
+                 # in src/session/tick.c
+                 '--toggle-collect=handle_signal',
                  '--collect-atstart=yes',
                  os.path.join(server.bindir(), 'postgres'), '-D',
                  self.srv.data], stdin=subprocess.DEVNULL, stdout=log,
@@ -483,8 +473,8 @@ class More:
         self.differ = math.inf if len(here) < 2 else max(
             100 * (max(values) / min(values) - 1) for values in (
                 totals(counts, k, work) for k in CONFIGURATIONS))
-        self.own, self.timer = (100 / self.base * measure.median(
-            [part(c) for c in counts[letter, work]]) for part in (own, timer))
+        self.own = 100 / self.base * measure.median(
+            [own(c) for c in counts[letter, work]])
         self.by_total = tool != 'callgrind' or self.differ < min(
             abs(self.total), INSTRUCTIONS_TARGET[letter])
         self.value = self.total if self.by_total else self.own
@@ -589,14 +579,13 @@ def tabulate_instructions(result, plan, counts, tool):
                          '%+.2f %%' % m.total,
                          None if math.isinf(m.differ) else
                          '%.2f %%' % m.differ,
-                         *('%.3f %%' % n if tool == 'callgrind' else None
-                           for n in (m.own, m.timer)),
+                         '%.3f %%' % m.own if tool == 'callgrind' else None,
                          'totals' if m.by_total else 'own'])
     result.table(
         'Instructions per unit (%s), more than when not loaded: median of %d'
         ' runs' % (tool, plan['counted']),
         ['Unit', 'Not loaded', 'Totals', 'Equal runs differ by', 'Own',
-         'Setting the timer', 'What counts'], rows)
+         'What counts'], rows)
 
 
 def run(ctx, result):
@@ -622,11 +611,9 @@ def run(ctx, result):
                                     for i in range(4))],
                [(*row[:4], *row[4]) for row in rows])
     result.csv('overhead_instructions',
-               ['run', 'configuration', 'work', 'instructions', 'own',
-                'setting_the_timer', 'tool'],
+               ['run', 'configuration', 'work', 'instructions', 'own', 'tool'],
                [(i + 1, letter, work, n['total'],
-                 *((own(n), timer(n)) if tool == 'callgrind'
-                   else (None, None)), tool)
+                 own(n) if tool == 'callgrind' else None, tool)
                 for (letter, work), values in counts.items()
                 for i, n in enumerate(values)])
     result.csv('overhead_functions',

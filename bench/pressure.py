@@ -17,7 +17,7 @@ the 10 thresholds after the halving, and it is said when lag was below 1.3
 thresholds again. fsync is off.
 
 *checkpoint.* pgbench's TPC-B transactions at a fixed rate beside a bulk load
-(COPY, then UPDATE of every row), as in scenario `protection`: alone, unthrottled,
+(COPY, then UPDATE of every row): alone, unthrottled,
 with its fixed limits on dirtying, with `checkpoint`, and, for the same duration
 of the job as with that, the dirty limit and the WAL limit that take as long.
 Latencies are those while the job runs. Forced are the checkpoints that were
@@ -42,7 +42,7 @@ import time
 
 import psycopg
 
-from bench import host_memory, measure, plot, protection, replica, server
+from bench import host_memory, measure, oltp, plot, replica, server
 from bench.measure import KB_PER_BLOCK
 
 PLANS = {
@@ -106,12 +106,12 @@ def seconds(mode):
     usual = best_time(plan, 0, size)
     lag = len(plan['jobs']) * sum(10 + max(usual, size / 1000 / (kb or size))
                                   for _, kb, _ in lag_cases(plan))
-    oltp = (plan['repeats'] * (5 + len(plan['limits']))
+    beside = (plan['repeats'] * (5 + len(plan['limits']))
             * (plan['seconds'] + 3) + 10)
     mb = plan['copy_rows'] * host_memory.BYTES_PER_ROW / 1e6
     kernel = (plan['copy_repeats'] * (1 + 3 * len(plan['kernel']))
               * (mb / 60 + 2))
-    return lag + oltp + kernel + 4 * plan['slice'] * plan['blocks'] + 15
+    return lag + beside + kernel + 4 * plan['slice'] * plan['blocks'] + 15
 
 
 def press(signal, threshold):
@@ -386,15 +386,15 @@ def replica_lag(ctx, result, plan):
 # ---------------------------------------------------------------- checkpoint
 
 def checkpoint(ctx, result, plan):
-    conf = dict(protection.CONF, shared_buffers=plan['shared_buffers'],
+    conf = dict(oltp.CONF, shared_buffers=plan['shared_buffers'],
                 statement_timeout='%ds' % plan['longest'])
     by_case = {}
     oltp_plan = {'seconds': plan['seconds'], 'rows': plan['load_rows']}
     with server.Server(ctx, **conf) as srv:
         ctx.progress('checkpoint: preparing')
-        path = protection.prepare(ctx, srv, oltp_plan)
-        top = protection.maximum(srv)
-        rate = min(TPS, top * protection.SHARE_OF_MAXIMUM)
+        path = oltp.prepare(ctx, srv, oltp_plan)
+        top = oltp.maximum(srv)
+        rate = min(TPS, top * oltp.SHARE_OF_MAXIMUM)
 
         def run_case(name, kb, kind, i, define=None):
             ctx.progress('checkpoint: %s, %d of %d' % (name, i + 1,
@@ -402,7 +402,7 @@ def checkpoint(ctx, result, plan):
             state = measure.Sampler(srv, STATE_QUERY, 0.2)
             state.start()
             try:
-                run = protection.run_case(ctx, srv, oltp_plan, rate, path,
+                run = oltp.run_case(ctx, srv, oltp_plan, rate, path,
                                           (name, kb, kind), define)
             except psycopg.errors.QueryCanceled:
                 result.error('%s: the job did not end within %d s' % (
@@ -436,7 +436,7 @@ def checkpoint(ctx, result, plan):
                          "SELECT set_group_wal_limit('job', %s::float8)",
                          (wal_kb,)))
 
-    names = ['p%g' % p for p in protection.PERCENTILES] + ['max']
+    names = ['p%g' % p for p in oltp.PERCENTILES] + ['max']
     result.csv('pressure_checkpoint',
                ['case', 'run', 'limit_kb', 'job_s', 'dirtied_mb', 'job_wal_mb',
                 'transactions', *('beside_%s_ms' % n for n in names),
@@ -449,7 +449,7 @@ def checkpoint(ctx, result, plan):
                [('', name, *s) for name, runs in by_case.items()
                 if name == 'checkpoint' for s in runs[0]['states']])
     draw_checkpoint(ctx, result, by_case)
-    middle = protection.middle
+    middle = oltp.middle
     result.table(
         'checkpoint: OLTP latency in ms while the job runs (alone: all the'
         ' time), %.0f transactions per second, %d s a case; median of %d runs'
@@ -495,16 +495,16 @@ def draw_checkpoint(ctx, result, by_case):
     axes[0].legend(fontsize=7)
     jobs = [n for n, runs in by_case.items() if runs[0]['job'] is not None]
     for i, p in ((2, 'p99'), (3, 'p99.9')):
-        axes[1].plot([protection.middle(by_case[n], 'job') for n in jobs],
-                     [protection.middle(by_case[n], 'beside', i)
+        axes[1].plot([oltp.middle(by_case[n], 'job') for n in jobs],
+                     [oltp.middle(by_case[n], 'beside', i)
                       for n in jobs], 'o', label=p)
         if 'alone' in by_case:
-            axes[1].axhline(protection.middle(by_case['alone'], 'beside', i),
+            axes[1].axhline(oltp.middle(by_case['alone'], 'beside', i),
                             ls='--', lw=0.8, color='C%d' % (i - 2),
                             label=p + ' alone')
     for n in jobs:
-        axes[1].annotate(n, (protection.middle(by_case[n], 'job'),
-                             protection.middle(by_case[n], 'beside', 3)),
+        axes[1].annotate(n, (oltp.middle(by_case[n], 'job'),
+                             oltp.middle(by_case[n], 'beside', 3)),
                          fontsize=7, xytext=(3, 4),
                          textcoords='offset points')
     axes[1].set_yscale('log')

@@ -30,7 +30,7 @@ INSERT INTO demo.reference VALUES
 	(4, 1, 2885), (4, 2, 2614), (4, 3, 1554), (4, 4, 1462);
 
 CREATE VIEW demo.measured AS
-SELECT r.*, l.dirty_rate_limit AS kb_limit,
+SELECT r.*, l.dirty_limit AS kb_limit,
        r.blocks * (current_setting('block_size')::float8 / 1000)
        / (r.ms / 1000) AS kb_per_s,
        f.kb_per_s AS reference

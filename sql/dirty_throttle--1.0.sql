@@ -5,13 +5,21 @@
 
 -- Resource groups: for the DBA, who may GRANT EXECUTE.
 
-CREATE FUNCTION create_resource_group(group_name text, dirty_rate_limit float8 DEFAULT 0)
+CREATE FUNCTION create_resource_group(group_name text, dirty_limit float8 DEFAULT 0)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION create_resource_group(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION create_resource_group(text, float8) IS
-'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes. It is an error if the group exists. The change takes effect at COMMIT.';
+'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes, is not blank and has no control characters. It is an error if the group exists. The change takes effect at COMMIT.';
+
+CREATE FUNCTION create_resource_group(group_name text, dirty_limit text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'create_resource_group_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION create_resource_group(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION create_resource_group(text, text) IS
+'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, kb_per_second float8)
 RETURNS void
@@ -20,6 +28,14 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_dirty_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
 'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. At COMMIT the limit takes effect at once for all sessions of the group.';
+
+CREATE FUNCTION set_group_dirty_limit(group_name text, amount_per_second text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'set_group_dirty_limit_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_dirty_limit(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
+'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
 CREATE FUNCTION reset_group_dirty_limit(group_name text)
 RETURNS void
@@ -37,6 +53,14 @@ REVOKE ALL ON FUNCTION set_group_wal_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
 'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. At COMMIT it takes effect at once for all sessions of the group.';
 
+CREATE FUNCTION set_group_wal_limit(group_name text, amount_per_second text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'set_group_wal_limit_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_wal_limit(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
+'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
+
 CREATE FUNCTION reset_group_wal_limit(group_name text)
 RETURNS void
 AS 'MODULE_PATHNAME'
@@ -51,7 +75,15 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_burst(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_burst(text, float8) IS
-'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. It is an error if the group does not exist. The change takes effect at COMMIT.';
+'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. Creates the group if it does not exist. The change takes effect at COMMIT.';
+
+CREATE FUNCTION set_group_burst(group_name text, duration text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'set_group_burst_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_burst(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_burst(text, text) IS
+'The same with a time and its unit, for example 1 min. A number without a unit is in milliseconds.';
 
 CREATE FUNCTION set_group_mode(group_name text, mode text)
 RETURNS void
@@ -59,15 +91,15 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_mode(text, text) IS
-'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. It is an error if the group does not exist. The change takes effect at COMMIT.';
+'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
-CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0)
+CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0, standbys text DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_pressure(text, text, text, int4) IS
-'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag (bytes), checkpoint (no threshold), dirty_buffers (percent), kernel_dirty (bytes or percent) or io_pressure (percent). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. ignore is how many of the slowest standbys do not count for replica_lag. It is an error if the group does not exist, or if the signal is not available on this server. The change takes effect at COMMIT.';
+REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_pressure(text, text, text, int4, text) IS
+'Makes the limits of a resource group follow a signal: replica_lag or flush_lag (a time), slot_lag or archive_lag (bytes), checkpoint (no threshold), wal_rate (bytes a second), disk_free (bytes or percent), dirty_buffers (percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (no threshold). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag and flush_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
 
 CREATE FUNCTION reset_group_pressure(group_name text, signal text)
 RETURNS void
@@ -83,7 +115,31 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_floor(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_floor(text, float8) IS
-'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. It is an error if the group does not exist. The change takes effect at COMMIT.';
+'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. Creates the group if it does not exist. The change takes effect at COMMIT.';
+
+CREATE FUNCTION set_group_weight(group_name text, weight float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_weight(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_weight(text, float8) IS
+'Sets the weight of a resource group, from 1 to 1000; the default is 1. Groups that follow the same signal share by weight what it allows; a group that wants less than its share leaves it to the others. Creates the group if it does not exist. The change takes effect at COMMIT.';
+
+CREATE FUNCTION report_pressure(signal text, value float8, ttl interval DEFAULT '10 s')
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION report_pressure(text, float8, interval) FROM PUBLIC;
+COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
+'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable.';
+
+CREATE FUNCTION set_group_floor(group_name text, amount_per_second text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'set_group_floor_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_floor(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_floor(text, text) IS
+'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -125,7 +181,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_session_group(int4, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_session_group(int4, text) IS
-'Moves the session with this process ID into a resource group, also while it runs a query or command and while it pauses. NULL or '''' takes it out of its group. What the session owes stays with its old group. The move lasts until dirty_throttle."group" is set or reset in the session, the session is moved again, or the group is dropped.';
+'Moves the session with this process ID into a resource group, also while it runs a query or command and while it pauses. An empty name takes it out of its group. What the session owes stays with its old group. Until the session ends or the group is dropped, dirty_throttle."group" has no effect in the session; NULL instead of a name ends that.';
 
 CREATE FUNCTION suspend_group(group_name text, hard boolean DEFAULT false)
 RETURNS void
@@ -149,7 +205,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dirty_throttle_reset(text) FROM PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_reset(text) IS
-'Resets the counters of a resource group, or of all groups, to 0, and discards the rates that suggest_group_limits() reports.';
+'Resets the counters of a resource group, or of all groups, to 0.';
 
 -- For everybody.
 
@@ -169,113 +225,107 @@ GRANT EXECUTE ON FUNCTION leave_joined_group() TO PUBLIC;
 COMMENT ON FUNCTION leave_joined_group() IS
 'Leaves the resource group that the current session has joined with join_group(). Works like RESET dirty_throttle."group": the settings of role and database apply again. It is an error if the session has not joined a group, or if set_session_group() has moved it.';
 
-CREATE FUNCTION suggest_group_limits(
-    OUT group_name name,
-    OUT mode text,
-    OUT observed_since timestamptz,
-    OUT dirty_seconds int8,
-    OUT dirty_rate_p50 float8,
-    OUT dirty_rate_p95 float8,
-    OUT dirty_rate_max float8,
-    OUT suggested_dirty_limit float8,
-    OUT wal_seconds int8,
-    OUT wal_rate_p50 float8,
-    OUT wal_rate_p95 float8,
-    OUT wal_rate_max float8,
-    OUT suggested_wal_limit float8
-)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION suggest_group_limits() TO PUBLIC;
-COMMENT ON FUNCTION suggest_group_limits() IS
-'Returns one row per resource group: the rates of its sessions since observed_since, in KB/s, over the seconds in which they dirtied buffers or wrote WAL (number of these seconds, median, 95th percentile within 7 %, and maximum), and the 95th percentile rounded up as a suggestion. NULL means that there was no such second. Rates under an enforced limit say little: use mode observe first, see set_group_mode().';
-
 -- Views, for everybody.
 
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
-    OUT dirty_rate_limit float8,
-    OUT active_processes int4,
-    OUT per_process_dirty_rate_limit float8,
-    OUT paused_processes int4,
-    OUT dirty_rate float8,
-    OUT blocks_dirtied int8,
-    OUT pauses int8,
-    OUT paused_time float8,
-    OUT debt_kb float8,
-    OUT stats_reset timestamptz,
-    OUT wal_rate_limit float8,
-    OUT wal_rate float8,
-    OUT wal_bytes int8,
-    OUT wal_debt_kb float8,
-    OUT wal_pauses int8,
-    OUT burst float8,
     OUT mode text,
-    OUT observed_pauses int8,
-    OUT observed_pause_time float8,
-    OUT suspended_since timestamptz,
-    OUT suspended_hard boolean,
-    OUT releases int8,
-    OUT released_time float8,
+    OUT dirty_limit float8,
     OUT effective_dirty_limit float8,
+    OUT dirty_rate float8,
+    OUT dirty_debt float8,
+    OUT wal_limit float8,
     OUT effective_wal_limit float8,
+    OUT wal_rate float8,
+    OUT wal_debt float8,
+    OUT burst float8,
+    OUT floor float8,
+    OUT weight float8,
+    OUT members int4,
+    OUT paused int4,
     OUT pressure float8,
     OUT pressure_signal text,
-    OUT floor float8,
-    OUT pressure_forgiven_kb float8,
-    OUT pressure_out_of_reach boolean
+    OUT out_of_reach boolean,
+    OUT suspended_since timestamptz,
+    OUT suspended_hard boolean,
+    OUT blocks_dirtied int8,
+    OUT wal_bytes int8,
+    OUT pauses int8,
+    OUT wal_pauses int8,
+    OUT paused_time float8,
+    OUT observed_pauses int8,
+    OUT observed_pause_time float8,
+    OUT releases int8,
+    OUT released_time float8,
+    OUT debt_forgiven float8,
+    OUT stats_reset timestamptz
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_groups() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_groups() IS
-'Returns the rows of the view dirty_throttle_groups.';
+'Returns what the views dirty_throttle_groups and dirty_throttle_group_stats show, of one moment and not rounded.';
 
 CREATE VIEW dirty_throttle_groups AS
-SELECT group_name, dirty_rate_limit, active_processes,
-       per_process_dirty_rate_limit, paused_processes, dirty_rate,
-       blocks_dirtied, pauses, paused_time, debt_kb, stats_reset,
-       wal_rate_limit, wal_rate, wal_bytes, wal_debt_kb, wal_pauses,
-       burst, mode, observed_pauses, observed_pause_time,
-       suspended_since, suspended_hard, releases, released_time,
-       effective_dirty_limit, effective_wal_limit, pressure,
-       pressure_signal, floor, pressure_forgiven_kb, pressure_out_of_reach
+SELECT group_name, mode,
+       dirty_limit,
+       CASE WHEN effective_dirty_limit OPERATOR(pg_catalog.=) dirty_limit THEN dirty_limit
+            ELSE pg_catalog.round(effective_dirty_limit)
+       END AS effective_dirty_limit,
+       pg_catalog.round(dirty_rate)::int8 AS dirty_rate,
+       pg_catalog.ceil(dirty_debt)::int8 AS dirty_debt,
+       wal_limit,
+       CASE WHEN effective_wal_limit OPERATOR(pg_catalog.=) wal_limit THEN wal_limit
+            ELSE pg_catalog.round(effective_wal_limit)
+       END AS effective_wal_limit,
+       pg_catalog.round(wal_rate)::int8 AS wal_rate,
+       pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
+       burst, floor, weight, members, paused, pressure, pressure_signal, out_of_reach,
+       suspended_since, suspended_hard
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: limits, measured rates and counters, one row per group';
+COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they are and what they do now, one row per group';
 COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_rate_limit IS 'Limit on dirtying shared buffers for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.active_processes IS 'Number of sessions that are members';
-COMMENT ON COLUMN dirty_throttle_groups.per_process_dirty_rate_limit IS 'dirty_rate_limit divided by the number of members, in KB/s: the share of each member when all of them want more; NULL if there is no member';
-COMMENT ON COLUMN dirty_throttle_groups.paused_processes IS 'Number of sessions that are pausing for the group: members, and sessions that have left it and still owe to it';
+COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe: the limits make no session pause';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_limit IS 'Limit on dirtying shared buffers for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.blocks_dirtied IS 'Number of shared buffers dirtied by members since stats_reset';
-COMMENT ON COLUMN dirty_throttle_groups.pauses IS 'Number of pauses of members since stats_reset';
-COMMENT ON COLUMN dirty_throttle_groups.paused_time IS 'Total time that members have paused since stats_reset, in milliseconds; a pause is added when it ends';
-COMMENT ON COLUMN dirty_throttle_groups.debt_kb IS 'Dirtied but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_groups.stats_reset IS 'Time at which the counters were last reset';
-COMMENT ON COLUMN dirty_throttle_groups.wal_rate_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
+COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it; 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.wal_bytes IS 'WAL written by members since stats_reset, in bytes';
-COMMENT ON COLUMN dirty_throttle_groups.wal_debt_kb IS 'WAL written but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_groups.wal_pauses IS 'Number of the pauses in column pauses that the WAL rate limit has caused';
+COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
 COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe if the limits make no session pause';
-COMMENT ON COLUMN dirty_throttle_groups.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
-COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
-COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
-COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since stats_reset that a member went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
-COMMENT ON COLUMN dirty_throttle_groups.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force now, in KB/s: dirty_rate_limit, or less by pressure; 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force now, in KB/s: wal_rate_limit, or less by pressure; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share of what the signals allow';
+COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
+COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of sessions that are pausing for the group: members, and sessions that have left it and still owe to it';
 COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.pressure_forgiven_kb IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what a lowered limit would need more than 30 s to pay, and what is owed when a limit by pressure ends';
-COMMENT ON COLUMN dirty_throttle_groups.pressure_out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the group is at its floor until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
+COMMENT ON COLUMN dirty_throttle_groups.out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the signal does not slow the group down until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
+COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
+COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
+
+CREATE VIEW dirty_throttle_group_stats AS
+SELECT group_name, blocks_dirtied, wal_bytes, pauses, wal_pauses, paused_time,
+       observed_pauses, observed_pause_time, releases, released_time,
+       pg_catalog.ceil(debt_forgiven)::int8 AS debt_forgiven, stats_reset
+FROM dirty_throttle_groups();
+GRANT SELECT ON dirty_throttle_group_stats TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_group_stats IS 'Resource groups: their counters since stats_reset, one row per group';
+COMMENT ON COLUMN dirty_throttle_group_stats.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_group_stats.blocks_dirtied IS 'Number of shared buffers dirtied by members since stats_reset';
+COMMENT ON COLUMN dirty_throttle_group_stats.wal_bytes IS 'WAL written by members since stats_reset, in bytes';
+COMMENT ON COLUMN dirty_throttle_group_stats.pauses IS 'Number of pauses of members since stats_reset';
+COMMENT ON COLUMN dirty_throttle_group_stats.wal_pauses IS 'Number of the pauses in column pauses that the WAL rate limit has caused';
+COMMENT ON COLUMN dirty_throttle_group_stats.paused_time IS 'Total time that members have paused since stats_reset, in milliseconds; a pause is added when it ends';
+COMMENT ON COLUMN dirty_throttle_group_stats.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
+COMMENT ON COLUMN dirty_throttle_group_stats.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since stats_reset that a member went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_group_stats.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what a lowered limit would need more than 30 s to pay, and what is owed when a limit by pressure ends';
+COMMENT ON COLUMN dirty_throttle_group_stats.stats_reset IS 'Time at which the counters were last reset';
 
 CREATE FUNCTION dirty_throttle_thresholds(
     OUT group_name name,
@@ -283,7 +333,8 @@ CREATE FUNCTION dirty_throttle_thresholds(
     OUT threshold text,
     OUT threshold_value float8,
     OUT unit text,
-    OUT ignored_standbys int4
+    OUT ignored_standbys int4,
+    OUT standbys text
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -293,27 +344,28 @@ COMMENT ON FUNCTION dirty_throttle_thresholds() IS
 'Returns the rows of the view dirty_throttle_thresholds.';
 
 CREATE VIEW dirty_throttle_thresholds AS
-SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys
+SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys,
+       standbys
 FROM dirty_throttle_thresholds();
 GRANT SELECT ON dirty_throttle_thresholds TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_thresholds IS 'Signals that resource groups follow: one row per group and signal, as set with set_group_pressure()';
 COMMENT ON COLUMN dirty_throttle_thresholds.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_thresholds.signal IS 'Name of the signal';
-COMMENT ON COLUMN dirty_throttle_thresholds.threshold IS 'Threshold, as an argument of set_group_pressure(); NULL for signal checkpoint, which has none';
-COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold in the unit of the signal''s values; NULL for signal checkpoint, which has none';
-COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value, the same as in dirty_throttle_pressure: ms, bytes or percent';
-COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag';
+COMMENT ON COLUMN dirty_throttle_thresholds.threshold IS 'Threshold, as an argument of set_group_pressure(); NULL for signal checkpoint and reported ones, which have none';
+COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold as a number; NULL for signal checkpoint and reported ones, which have none';
+COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value; the same as in dirty_throttle_pressure, unless the threshold of commit_latency or disk_free is a percentage';
+COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag and flush_lag';
+COMMENT ON COLUMN dirty_throttle_thresholds.standbys IS 'Names of the standbys that count; NULL if all do, and for other signals';
 
 CREATE FUNCTION dirty_throttle_pressure(
     OUT signal text,
-    OUT available boolean,
-    OUT reason text,
-    OUT groups int4,
+    OUT state text,
     OUT value float8,
     OUT unit text,
-    OUT state text,
+    OUT groups int4,
     OUT measured_at timestamptz,
-    OUT stale_since timestamptz
+    OUT available boolean,
+    OUT reason text
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -323,56 +375,55 @@ COMMENT ON FUNCTION dirty_throttle_pressure() IS
 'Returns the rows of the view dirty_throttle_pressure.';
 
 CREATE VIEW dirty_throttle_pressure AS
-SELECT signal, available, reason, groups, value, unit, state, measured_at,
-       stale_since
+SELECT signal, state, value, unit, groups, measured_at, available, reason
 FROM dirty_throttle_pressure();
 GRANT SELECT ON dirty_throttle_pressure TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal';
+COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal, and one per reported signal';
 COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, so that the signal slows a group down no more; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of flush_lag, how far it is behind with writing WAL to its disk; of slot_lag, the WAL that replication slots retain; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long commits of others take. NULL if it is not known, and for replica_lag, flush_lag, wal_rate, io_pressure and commit_latency also while no group follows them';
+COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
+COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server';
 COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, why it has no new value, or why it is out of reach';
-COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
-COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of slot_lag, the WAL that replication slots retain; of checkpoint, the WAL that can still be written until a checkpoint is forced; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O. NULL if it is not known, and for replica_lag and io_pressure also while no group follows them';
-COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value: ms, bytes or percent';
-COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, and a group that follows the signal is at its floor; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
-COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_pressure.stale_since IS 'Time since which the value is stale; NULL if it is not';
 
 CREATE FUNCTION dirty_throttle_sessions(
     OUT pid int4,
     OUT usesysid oid,
     OUT datid oid,
     OUT group_name name,
-    OUT blocks_dirtied int8,
-    OUT pauses int8,
-    OUT paused_time float8,
-    OUT debt_kb float8,
-    OUT paused_since timestamptz,
-    OUT wal_bytes int8,
-    OUT wal_debt_kb float8,
-    OUT paused_by text,
-    OUT observed_pauses int8,
-    OUT observed_pause_time float8,
     OUT moved boolean,
     OUT has_left boolean,
+    OUT paused_since timestamptz,
+    OUT paused_by text,
+    OUT released_since timestamptz,
+    OUT dirty_debt float8,
+    OUT wal_debt float8,
     OUT pauses_in_commands boolean,
-    OUT releases int8,
-    OUT released_since timestamptz
+    OUT blocks_dirtied int8,
+    OUT wal_bytes int8,
+    OUT pauses int8,
+    OUT paused_time float8,
+    OUT observed_pauses int8,
+    OUT observed_pause_time float8,
+    OUT releases int8
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_sessions() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_sessions() IS
-'Returns the rows of the view dirty_throttle_sessions.';
+'Returns what the view dirty_throttle_sessions shows, not rounded.';
 
 CREATE VIEW dirty_throttle_sessions AS
-SELECT s.pid, r.rolname AS usename, d.datname,
-       a.application_name, s.group_name, s.blocks_dirtied, s.pauses,
-       s.paused_time, s.debt_kb, s.paused_since,
-       s.wal_bytes, s.wal_debt_kb, s.paused_by,
-       s.observed_pauses, s.observed_pause_time, s.moved, s.has_left,
-       s.pauses_in_commands, s.releases, s.released_since
+SELECT s.pid, r.rolname AS usename, d.datname, a.application_name,
+       s.group_name, s.moved, s.has_left, s.paused_since, s.paused_by,
+       s.released_since,
+       pg_catalog.ceil(s.dirty_debt)::int8 AS dirty_debt,
+       pg_catalog.ceil(s.wal_debt)::int8 AS wal_debt,
+       s.pauses_in_commands, s.blocks_dirtied, s.wal_bytes, s.pauses,
+       s.paused_time, s.observed_pauses, s.observed_pause_time, s.releases
 FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) s.usesysid
@@ -387,38 +438,38 @@ COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
+COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group in debt and pauses for it; the counters in this row are 0, and another row shows the group that it is in now, if any';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group, or ended_sessions when sessions of the same role have left the group in debt before this one ran its first statement there; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';
+COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up; while the session waits for what its role has left unpaid in the group (has_left, or paused_by is ended_sessions), also that';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up; while the session waits for what its role has left unpaid in the group (has_left, or paused_by is ended_sessions), also that';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused since the session joined the group, including the current pause, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.debt_kb IS 'Dirtied but not paid for yet, in KB; while paused_by is ended_sessions, also by these';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
-COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
-COMMENT ON COLUMN dirty_throttle_sessions.wal_debt_kb IS 'WAL written but not paid for yet, in KB; while paused_by is ended_sessions, also by these';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group, or ended_sessions when sessions of the same role have left the group in debt before this one ran its first statement there; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
-COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group and still owes to it; the counters in this row are 0, and another row shows the group that it is in now, if any';
-COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, log_min_messages is fatal or panic, or another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
-COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';
 
 CREATE FUNCTION dirty_throttle_grants(
     OUT group_name name,
-    OUT roleid oid
+    OUT role_name name
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_grants() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_grants() IS
-'Returns the rows of the view dirty_throttle_grants.';
+'Returns the grants of the view dirty_throttle_grants, also those to roles that do not exist any more.';
 
 CREATE VIEW dirty_throttle_grants AS
-SELECT g.group_name, r.rolname AS role_name
+SELECT g.group_name, g.role_name
 FROM dirty_throttle_grants() AS g
      JOIN pg_catalog.pg_roles AS r
-          ON r.oid OPERATOR(pg_catalog.=) g.roleid;
+          ON r.rolname OPERATOR(pg_catalog.=) g.role_name;
 GRANT SELECT ON dirty_throttle_grants TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_grants IS 'Roles that may join resource groups: one row per group and role, as granted with grant_group_use()';
 COMMENT ON COLUMN dirty_throttle_grants.group_name IS 'Name of the resource group';
@@ -452,7 +503,8 @@ SELECT w.pid AS waiting_pid, w.usename AS waiting_usename,
        s.paused_since AS holder_paused_since,
        s.released_since AS holder_released_since,
        s.releases AS holder_releases,
-       s.debt_kb AS holder_debt_kb, s.wal_debt_kb AS holder_wal_debt_kb
+       pg_catalog.ceil(s.dirty_debt)::int8 AS holder_dirty_debt,
+       pg_catalog.ceil(s.wal_debt)::int8 AS holder_wal_debt
 FROM dirty_throttle_blocking() AS b
      JOIN dirty_throttle_sessions() AS s
           ON s.pid OPERATOR(pg_catalog.=) b.holder_pid
@@ -483,5 +535,5 @@ COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the member''s r
 COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began; NULL if it is not pausing';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since which the member goes on without pausing because processes outside its group wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_debt_kb IS 'What the member has dirtied but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt_kb IS 'What the member has written of WAL but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_dirty_debt IS 'What the member has dirtied but not paid for yet, in KB';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt IS 'What the member has written of WAL but not paid for yet, in KB';

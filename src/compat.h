@@ -27,11 +27,22 @@
 #error "dirty_throttle needs PostgreSQL 15 or newer"
 #endif
 
+/* 18: it stands before the declaration, and has a new name */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn		pg_attribute_noreturn()
+#endif
+
 /*
  * From libpq/libpq.h, which cannot be included: it needs the headers of
  * GSSAPI, which are not installed everywhere with those of the server.
  */
 extern bool pq_check_connection(void);
+
+/* 16: the status of the n-th process has a new name */
+#if PG_VERSION_NUM < 160000
+#define pgstat_get_local_beentry_by_index(n) \
+	pgstat_fetch_stat_local_beentry(n)
+#endif
 
 /* 16: check hooks allocate "extra" with guc_malloc, not malloc */
 #if PG_VERSION_NUM < 160000

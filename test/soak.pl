@@ -94,7 +94,8 @@ sub expand
 			sprintf "SELECT i, i %% 10, repeat('x', %d) FROM generate_series(%d, %d) i",
 			  rand 900, $first, $first + pick(0, 4, 50, 300, 900);
 		},
-		number => sub { int rand 1e9 });
+		numbers => sub { join "\n", '', 1 .. pick(10, 400, 3000), '\.' },
+		gid => sub { "$self->{n} $self->{statements}" });
 
 	1 while $sql =~ s/\{([^{}]*)\}/pick(split m{\|}, $1, -1)/e;
 	$sql =~ s/<(\w+)>/$names{$1}->()/ge;
@@ -162,10 +163,10 @@ $dt->sql(
 		groups := ARRAY(SELECT g FROM dirty_throttle_groups g);
 		EXECUTE debtors INTO last;
 		RETURN QUERY SELECT * FROM unnest(groups) g
-		WHERE active_processes < 0 OR paused_processes < 0
-		   OR paused_processes > active_processes + (SELECT count(DISTINCT d) FROM unnest(first || last) d
+		WHERE members < 0 OR paused < 0
+		   OR paused > members + (SELECT count(DISTINCT d) FROM unnest(first || last) d
 				WHERE split_part(d, ' ', 1) = group_name)
-		   OR debt_kb < 0 OR blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0 OR dirty_rate < 0;
+		   OR dirty_debt < 0 OR dirty_rate < 0;
 	END $$});
 $dt->sql("CREATE TABLE $_ (id int PRIMARY KEY, k int, v text) WITH (fillfactor = 20)") foreach qw(s1 s2 s3);
 $dt->sql(
@@ -240,7 +241,7 @@ sub take_result
 	my $failed = 0;
 
 	$self->{busy} = 0;
-	$n{statements} += @{ $result->{times} };
+	$n{statements} += $result->{types} =~ tr/Z//;
 	while ($result->{err} =~ /(?:ERROR|FATAL|PANIC):  (\w{5}): (.*)/g)
 	{
 		$failed = 1;
@@ -305,14 +306,14 @@ sub constant_groups
 {
 	my ($columns) = @_;
 	return map { [ split /\|/ ] } split /\n/, $dt->sql(
-		"SELECT group_name, $columns FROM dirty_throttle_groups WHERE group_name ~ '^(keep|par)'");
+		"SELECT group_name, $columns FROM dirty_throttle_groups() WHERE group_name ~ '^(keep|par)'");
 }
 
 # What was paid while throttling was on: from here ...
 sub open_window
 {
 	%window = ();
-	foreach my $g (constant_groups('blocks_dirtied, debt_kb'))
+	foreach my $g (constant_groups('blocks_dirtied, dirty_debt'))
 	{
 		$window{ $g->[0] } = [ time, @$g[ 1, 2 ] ];
 	}
@@ -321,7 +322,7 @@ sub open_window
 # ... to here.  (Time of the query included.)
 sub close_window
 {
-	foreach my $g (constant_groups('blocks_dirtied, debt_kb'))
+	foreach my $g (constant_groups('blocks_dirtied, dirty_debt'))
 	{
 		my ($name, $blocks, $debt) = @$g;
 		my $paid = ($blocks - $window{$name}[1]) * $dt->block_kb - ($debt - $window{$name}[2]);
@@ -351,7 +352,10 @@ sub look_after
 	my $nonsense = $dt->sql('SELECT nonsense()')
 	  . $dt->sql(
 		'SELECT s FROM dirty_throttle_sessions s
-		 WHERE blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0 OR debt_kb < 0');
+		 WHERE blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0 OR dirty_debt < 0')
+	  . $dt->sql(
+		'SELECT g FROM dirty_throttle_group_stats g
+		 WHERE blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0');
 	complain('nonsense', $nonsense) if $nonsense ne '';
 
 	foreach my $sql (split /\n/, $dt->sql(
@@ -373,7 +377,7 @@ my $end = $start + $minutes * 60;
 sub progress
 {
 	my ($blocks, $pauses, $paused) = split /\|/, $dt->sql(
-		'SELECT sum(blocks_dirtied), sum(pauses), sum(paused_processes) FROM dirty_throttle_groups');
+		'SELECT sum(blocks_dirtied), sum(pauses), sum(paused) FROM dirty_throttle_groups()');
 	note sprintf('%d s: %d statements, %d sessions lost, %d blocks charged, %d pauses, %d pausing; errors: %s',
 		time - $start, @n{qw(statements lost)}, $blocks, $pauses, $paused,
 		join ' ', map { "$_=$errors{$_}" } sort keys %errors);
@@ -457,8 +461,8 @@ is( $dt->sql(
 		'SELECT count(*) FROM (SELECT group_name, count(*) FILTER (WHERE NOT has_left) AS members, sum(blocks_dirtied) AS blocks,
 			sum(s.pauses) AS pauses, sum(s.paused_time) AS time
 			FROM dirty_throttle_sessions s GROUP BY 1) s
-		 RIGHT JOIN dirty_throttle_groups g USING (group_name)
-		 WHERE coalesce(members, 0) <> active_processes OR paused_processes <> 0 OR blocks > blocks_dirtied
+		 RIGHT JOIN dirty_throttle_groups() g USING (group_name)
+		 WHERE coalesce(s.members, 0) <> g.members OR paused <> 0 OR blocks > blocks_dirtied
 		    OR s.pauses > g.pauses OR time > paused_time + 0.001'),
 	0, 'no sum over sessions exceeds that of their group');
 
@@ -532,8 +536,8 @@ user 3 MERGE: MERGE INTO <s> t USING (SELECT id, max(k) AS k FROM <t> GROUP BY i
 	WHEN NOT MATCHED THEN INSERT VALUES (f.id, f.k, 'm')
 user 2 WITH: WITH d AS (DELETE FROM <s> WHERE id % 3 = 0 RETURNING *) INSERT INTO <t> SELECT * FROM d
 user 3 deadlocks: BEGIN; UPDATE <s> SET k = 0 WHERE id % 4 = 1; UPDATE <s> SET k = 1 WHERE id % 4 = 1; COMMIT
-user 4 COPY FROM: \copy <t> (id) from program 'seq 1 {10|400|3000}'
-user 2 COPY TO: \copy (SELECT * FROM <any>) to '/dev/null'
+user 4 COPY FROM: COPY <t> (id) FROM STDIN;<numbers>
+user 2 COPY TO: COPY (SELECT * FROM <any>) TO STDOUT
 user 3 cursors: BEGIN; DECLARE c CURSOR FOR SELECT id FROM <t> FOR UPDATE; MOVE 30 FROM c;
 	UPDATE <t> SET k = 0 WHERE CURRENT OF c; SET dirty_throttle."group" = '<group>';
 	MOVE 30 FROM c; DELETE FROM <t> WHERE CURRENT OF c; {COMMIT|ROLLBACK}
@@ -547,8 +551,8 @@ user 3 ROLLBACK TO: BEGIN; SAVEPOINT a; INSERT INTO <t> <rows>; {SELECT 1/0;|}
 user 2 an error: INSERT INTO <t> <rows>; UPDATE <t> SET k = 1 / (id - 505)
 user 3 EXECUTE: PREPARE p AS INSERT INTO <t> <rows>; EXECUTE p; EXECUTE p; EXECUTE p;
 	EXECUTE p; EXECUTE p; EXECUTE p; DEALLOCATE p
-user 2 PREPARE TRANSACTION: \set x 'x<number>'
-	BEGIN; INSERT INTO <t> <rows>; PREPARE TRANSACTION :'x'; {COMMIT|ROLLBACK} PREPARED :'x'
+user 2 PREPARE TRANSACTION: BEGIN; INSERT INTO <t> <rows>; PREPARE TRANSACTION '<gid>';
+	{COMMIT|ROLLBACK} PREPARED '<gid>'
 user 5 scans: {SELECT count(*) FROM <any>|SELECT id FROM <any> WHERE v = 'no'|SELECT count(*) FROM
 	(SELECT 1 FROM <any> FOR SHARE) l|EXPLAIN (ANALYZE, BUFFERS) SELECT count(*) FROM <any> WHERE k > 3}
 user 2 temporary tables: CREATE TEMP TABLE IF NOT EXISTS x (LIKE <t>); INSERT INTO x <rows>;
@@ -581,7 +585,7 @@ user 2 statement_timeout: BEGIN; INSERT INTO <t> <rows>; SET LOCAL statement_tim
 user 1 lock_timeout: BEGIN; SET LOCAL lock_timeout = 5; TRUNCATE <s>; COMMIT
 user 2 cancel: SELECT pg_cancel_backend(pid) FROM pg_stat_activity
 	WHERE usename ~ 'keep|none|parc' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1
-user 2 views: {SELECT sum(debt_kb) FROM dirty_throttle_sessions|SELECT sum(dirty_rate) FROM
+user 2 views: {SELECT sum(dirty_debt) FROM dirty_throttle_sessions|SELECT sum(dirty_rate) FROM
 	dirty_throttle_groups|SHOW dirty_throttle."group"}
 user 1 reconnect: reconnect
 par,parc 3 parallel query: TRUNCATE <t>; INSERT INTO <t> SELECT i, i % 10, repeat('x', 500) FROM generate_series(1, 1000) i;

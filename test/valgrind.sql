@@ -204,8 +204,7 @@ UPDATE t SET i = i + 1;
 VACUUM t;
 SELECT set_group_mode('grp_a', 'observe');
 INSERT INTO t SELECT i, repeat('o', 1000) FROM generate_series(1, 1000) i;
-SELECT observed_pauses > 0 FROM dirty_throttle_groups WHERE group_name = 'grp_a';
-SELECT group_name, dirty_seconds > 0 FROM suggest_group_limits();
+SELECT observed_pauses > 0 FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
 SELECT set_group_mode('grp_a', 'enforce'), reset_group_wal_limit('grp_a');
 CREATE ROLE joiner;
 SELECT grant_group_use('grp_a', 'joiner');
@@ -224,11 +223,11 @@ SELECT set_group_burst('grp_a', 0), set_group_dirty_limit('grp_a', 1000);
 
 -- dropped under its member
 SELECT drop_resource_group('grp_b', force => true);
-SELECT dirty_throttle_reset();
 CREATE TABLE done AS SELECT i, repeat('e', 1000) AS t FROM generate_series(1, 2000) i;
-SELECT blocks_dirtied, pauses FROM dirty_throttle_groups WHERE group_name = 'grp_a';
+SELECT blocks_dirtied, pauses FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
 SELECT 'VALGRIND.SQL DONE: ' || bool_and(blocks_dirtied > 20 AND pauses > 0)::text::char(1)
-FROM dirty_throttle_groups WHERE group_name = 'grp_a';
+FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
+SELECT dirty_throttle_reset();
 SELECT drop_resource_group('grp_a', force => true);
 INSERT INTO t SELECT i, repeat('e', 1000) FROM generate_series(1, 200) i;
 SHOW dirty_throttle."group";

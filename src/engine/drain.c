@@ -29,7 +29,7 @@
  */
 #include "engine/drain.h"
 
-#include <string.h>
+#include <stddef.h>
 
 #define SECOND_US			INT64_C(1000000)
 #define RATE_WINDOW_US		SECOND_US
@@ -47,12 +47,6 @@
 #define QUEUE_MIN			INT64_C(64000)
 
 #define LAG_MAX_US			(3600 * SECOND_US)
-
-void
-dt_drain_init(DtDrain *d)
-{
-	memset(d, 0, sizeof(*d));
-}
 
 int64_t
 dt_drain_backlog(const DtDrain *d)
@@ -211,7 +205,7 @@ counts(const DtDrain *d, int64_t now)
 }
 
 const DtDrain *
-dt_drain_worst(const DtDrain *drains, int n, int ignore, int64_t now)
+dt_drain_worst(const DtDrain *const *drains, int n, int ignore, int64_t now)
 {
 	const DtDrain *worst = NULL;
 
@@ -223,10 +217,10 @@ dt_drain_worst(const DtDrain *drains, int n, int ignore, int64_t now)
 
 		worst = NULL;
 		for (i = 0; i < n; i++)
-			if (counts(&drains[i], now) &&
-				(before == NULL || lags_more(before, &drains[i])) &&
-				(worst == NULL || lags_more(&drains[i], worst)))
-				worst = &drains[i];
+			if (counts(drains[i], now) &&
+				(before == NULL || lags_more(before, drains[i])) &&
+				(worst == NULL || lags_more(drains[i], worst)))
+				worst = drains[i];
 		if (worst == NULL)
 			return NULL;
 	}

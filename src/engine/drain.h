@@ -57,9 +57,6 @@ dt_speed(int64_t bytes, int64_t us)
 	return min64(muldiv64(bytes, 1000000, max64(us, 1)), DT_RATE_MAX);
 }
 
-/* Start anew: also for a standby that took the place of another one. */
-extern void dt_drain_init(DtDrain *d);
-
 /*
  * A fresh sample: so much has been written, and so much of that has drained
  * (drained <= written).  When there is nothing fresh, do not call it: an old
@@ -104,7 +101,7 @@ extern int64_t dt_drain_lag_us(const DtDrain *d);
  * if there is none.  Queues without a sample, or whose last one is too old to
  * count, count as none.
  */
-extern const DtDrain *dt_drain_worst(const DtDrain *drains, int n, int ignore,
-									 int64_t now);
+extern const DtDrain *dt_drain_worst(const DtDrain *const *drains, int n,
+									 int ignore, int64_t now);
 
 #endif							/* DT_DRAIN_H */

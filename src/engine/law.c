@@ -3,6 +3,11 @@
  * law.c
  *		The laws by which a limit follows a signal.
  *
+ * Each takes a reading and tells how fast all those together that it limits
+ * may go, in bytes/s; DT_FREE: as fast as they can.  For zones and a budget
+ * what others write is part of that.  "dt" is the time, in us, since the law
+ * was asked before.
+ *
  *-------------------------------------------------------------------------
  */
 #include "engine/law.h"
@@ -10,7 +15,8 @@
 #define SECOND_US		INT64_C(1000000)
 
 /*
- * Zones.
+ * Zones, for what drains at a speed of its own: keeps the backlog at two thirds
+ * of "threshold" bytes.
  *
  * The backlog is an integral: it grows by what is written beyond the capacity
  * C.  So the rate is C, give or take what makes the backlog reach a target
@@ -23,11 +29,10 @@
  *
  * Which tau?  A loop with the delay d is stable with tau > 2 d / pi and does
  * not overshoot with tau > e d.  What is written is known here and now, so the
- * delay is that with which those who are limited follow, and "late", that of
- * the reading.  So tau is the time that the target takes to drain, but at
- * least TAU_MIN_US and twice "late".  At most TAU_MAX_US, or nothing could be
- * written any more below the target when C is zero, as it is between two
- * bursts of a drain.
+ * delay is that with which those who are limited follow.  So tau is the time
+ * that the target takes to drain, but at least TAU_MIN_US.  At most TAU_MAX_US,
+ * or nothing could be written any more below the target when C is zero, as it
+ * is between two bursts of a drain.
  *
  * C is a mean of some seconds.  When it falls, the queue grows, and what
  * drains now tells more: above the target that counts, the more the farther
@@ -48,8 +53,7 @@
 #define GROWTH_PERCENT	90
 
 int64_t
-dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t late,
-			 int64_t dt)
+dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t dt)
 {
 	int64_t		capacity = dt_drain_knows(d) ? d->capacity : d->arrival;
 	int64_t		backlog = dt_drain_backlog(d);
@@ -57,7 +61,7 @@ dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t late,
 	int64_t		excess = backlog - target;
 	int64_t		room = threshold / 2 - backlog;
 	int64_t		tau = clamp64(muldiv64(target, SECOND_US, max64(capacity, 1)),
-							  TAU_MIN_US + 2 * late, TAU_MAX_US);
+							  TAU_MIN_US, TAU_MAX_US);
 	int64_t		rate;
 
 	if (law->rate == 0 && room >= 0)
@@ -78,7 +82,7 @@ dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t late,
 		int64_t		age = min64(muldiv64(backlog, SECOND_US,
 										 max64(d->arrival, 1)), AGE_MAX_US);
 		int64_t		growth = muldiv64(law->rate, GROWTH_PERCENT * dt,
-									  max64(100 * (age + 2 * dt + late), 1));
+									  max64(100 * (age + 2 * dt), 1));
 
 		/* all of it with no backlog, nothing of it at half of the threshold */
 		growth = muldiv64(growth, room, threshold / 2);
@@ -94,9 +98,9 @@ dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t late,
 }
 
 /*
- * Budget.
+ * Budget, for what has a date.
  *
- * What is left is spread evenly over the time that is left.  RESERVE_US of it
+ * The bytes that are left are spread evenly over the time that is left, us.  RESERVE_US of it
  * remains to the end, for those who are not limited: they do not go evenly.
  */
 #define RESERVE_US		INT64_C(2000000)
@@ -109,14 +113,54 @@ dt_law_budget(int64_t bytes_left, int64_t time_left)
 }
 
 /*
- * Brake.
+ * A budget of each second.
  *
- * Over the threshold it slows down, the more the farther over, by at most half
- * in a second, beginning with what is used.  BRAKE_HOLD_US after that it goes
- * faster again, by a twentieth in a second just below the threshold and more
- * far below, but only while what it allows is used up: an idle group tells
- * nothing.  Between nine tenths of the threshold and all of it, it stays.
- * What has not been used up for BRAKE_UNUSED_US ends.
+ * A part of it stays free, for what others begin to write before that is known.
+ */
+int64_t
+dt_law_reserve(int64_t budget)
+{
+	return budget / 20;
+}
+
+int64_t
+dt_law_rate(int64_t budget)
+{
+	return budget - dt_law_reserve(budget);
+}
+
+/*
+ * Ramp, for a level below which, or above, there is room that must last.
+ *
+ * The room, in bytes, is spread over the next "us", again and again.  So the
+ * level comes nearer to the threshold the more slowly the nearer it is, and
+ * stays where as much drains as is written.  Nothing has to be known about the
+ * drain, and no delay of less than us / e makes it swing.  The result is a mean,
+ * as levels are noisy.  With more room than "begin" it limits nobody.
+ */
+int64_t
+dt_law_ramp(DtLaw *law, int64_t room, int64_t begin, int64_t us, int64_t dt)
+{
+	int64_t		rate = max64(muldiv64(room, SECOND_US, us), 1);
+
+	if (room >= begin)
+		law->rate = 0;
+	else
+		law->rate = mean64(law->rate, rate, dt, law->rate > 0 ? SECOND_US : 0);
+	return law->rate > 0 ? law->rate : DT_FREE;
+}
+
+/*
+ * Brake, where only more or less is known.
+ *
+ * "low" and "high" are two readings of the same: both have to be over the
+ * threshold, or below it.  "used" is how fast those that it limits go.  Over it
+ * they are slowed down, the more the farther over, by at most half in a second,
+ * beginning with what is used.  BRAKE_HOLD_US after that they go faster again,
+ * by a twentieth in a second just below the threshold and more far below, but
+ * only while what is allowed is used up: an idle group tells nothing.  Between
+ * nine tenths of the threshold and all of it, the rate stays.  What has not been
+ * used up for BRAKE_UNUSED_US ends.
  */
 #define BRAKE_HOLD_US	INT64_C(3000000)
 #define BRAKE_UNUSED_US	INT64_C(30000000)

@@ -3,10 +3,8 @@
  * law.h
  *		The laws by which a limit follows a signal.
  *
- * Each takes a reading and tells how fast all those together that it limits
- * may go, in bytes/s; DT_FREE: as fast as they can.  law.c explains them.
- * Like the rate engine they do not depend on PostgreSQL, and take no lock.
- * "dt" is the time, in us, since the law was asked before.
+ * law.c explains them.  Like the rate engine they do not depend on PostgreSQL,
+ * and take no lock.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,29 +21,31 @@
 typedef struct DtLaw
 {
 	int64_t		rate;			/* the last result; 0: free */
-	int64_t		hold_us;		/* brake: not to be raised for this time */
-	int64_t		unused_us;		/* brake: for how long it was not used up */
+	int64_t		seen_at;		/* zones: the sample that it has seen */
+	int64_t		hold_us;		/* brake: not to be raised for this time;
+								 * latency: not to be changed */
+	int64_t		unused_us;		/* these: for how long it was not used up */
+
+	/* latency */
+	int64_t		evidence;		/* thousandths; see latency.c */
+	int64_t		windows;		/* since it was 0, and ... */
+	int64_t		sum;			/* ... of their means, ns */
+	int64_t		quiet_us;		/* time since the last step down */
+	int64_t		knee;			/* the rate at which commits last took too
+								 * long */
+	int64_t		first;			/* the rate before steps down that have not
+								 * helped yet; 0: none */
+	int64_t		before;			/* ns, the mean before these */
+	int64_t		answers;		/* of DtLatency that it knows */
 } DtLaw;
 
-/*
- * Zones, for what drains at a speed of its own: keeps the backlog at two
- * thirds of "threshold" bytes.  The reading is "late" us old.  What others
- * write is part of the result.
- */
 extern int64_t dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold,
-							int64_t late, int64_t dt);
-
-/*
- * Budget, for what has a date: so many bytes may be written until then, in
- * that many us.  What others write is part of the result.
- */
+							int64_t dt);
 extern int64_t dt_law_budget(int64_t bytes_left, int64_t time_left);
-
-/*
- * Brake, where only more or less is known.  "low" and "high" are two readings
- * of the same: it slows down when both exceed the threshold, and goes faster
- * when both are below.  "used" is how fast those that it limits go.
- */
+extern int64_t dt_law_ramp(DtLaw *law, int64_t room, int64_t begin, int64_t us,
+						   int64_t dt);
+extern int64_t dt_law_reserve(int64_t budget);
+extern int64_t dt_law_rate(int64_t budget);
 extern int64_t dt_law_brake(DtLaw *law, int64_t low, int64_t high,
 							int64_t threshold, int64_t used, int64_t dt);
 

@@ -10,9 +10,9 @@
  * below.
  *
  * Units: a token is 1e-6 byte, which makes the income of t microseconds at R
- * bytes/s exactly R * t tokens: nothing is rounded and nothing lost.  Pool and
- * debts are in tokens, F and V in tokens per unit of weight.  F and V are
- * unsigned and wrap around; only their difference means anything.
+ * bytes/s exactly R * t tokens: nothing is rounded and nothing lost.  Pool,
+ * debts, F and V are in tokens.  F and V are unsigned and wrap around; only
+ * their difference means anything.
  *
  * Each call does a constant amount of work plus, while there are debtors, its
  * part of a tour around the members, which takes SWEEP_US.  A call after a
@@ -32,10 +32,10 @@
  *
  * Members use first and pay afterwards, so what the engine keeps is debt, in
  * bytes: a changed rate rescales nothing.  While anybody owes, the group's
- * income (rate x time) is shared among the debtors in proportion to their
- * weights, as in fluid fair queueing: the virtual time V counts what has been
- * repaid per unit of weight, and a charge of c moves its member's finish tag
- * F by c / weight.  The member has paid, and may go on, when V has reached F.
+ * income (rate x time) is shared equally among the debtors, as in fluid fair
+ * queueing: the virtual time V counts what has been repaid to each, and a charge
+ * of c moves its member's finish tag F by c.  The member has paid, and may go
+ * on, when V has reached F.
  * How much the others owe changes how fast V moves, never who owes what, so a
  * huge debt of one member leaves the others their share.
  *
@@ -47,12 +47,11 @@
  * debtors then make the pool whole before V moves on.  So a member that uses
  * less than its share does not pause.
  *
- * A member that leaves in debt leaves the debt to the group's ghost, which
- * repays it like any other debtor.  However many left however much, the ghost
- * never weighs more than the members in debt together do (or 1): while there
- * are any it takes at most half of the income, and repays the longer.  Or it
- * hands its debt over to a member that stands for those who have left, and is
- * repaid in the same way as any other.
+ * A member that leaves in debt hands its debt over to another one, its heir,
+ * which stands for all who have left, uses nothing itself, and is repaid like
+ * any other: with the share of one debtor, however many have left however much.
+ * So with n members and k heirs in debt, each member gets a share of 1 / (n + k)
+ * of the income, and never pays for more than that of what others have left.
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
@@ -62,7 +61,7 @@
  * longer burst), plus what each member owes when it runs on: less than its
  * share of min_pause(), its last charge, and the debt that it still had when
  * jitter let it wake early.  Where members come and leave in debt all the
- * time, add what the ghost still owes.  A member's debt is cut at DEBT_MAX
+ * time, add what their heirs still owe.  A member's debt is cut at DEBT_MAX
  * (2.3 TB) and one step's income at INCOME_MAX, so all sums fit.
  */
 
@@ -105,8 +104,8 @@ div_up(int64_t a, int64_t b)
 }
 
 /*
- * What m owes per unit of weight.  If that is negative, the income has paid
- * more than m owes (a debtor), or m lags behind (any other member).
+ * What m owes, in tokens.  If that is negative, the income has paid more than m
+ * owes (a debtor), or m lags behind (any other member).
  */
 static inline int64_t
 unpaid(const DtRateGroup *g, const DtRateMember *m)
@@ -134,7 +133,7 @@ distribute_pool(DtRateGroup *g)
 {
 	int64_t		lag;
 
-	if (g->debtor_weight == 0)
+	if (g->n_debtors == 0)
 	{
 		bool		idle = g->t_last - g->busy_until > IDLE_US;
 
@@ -144,48 +143,11 @@ distribute_pool(DtRateGroup *g)
 	}
 	else if (g->pool > 0)
 	{
-		g->vtime += (uint64_t) (g->pool / g->debtor_weight);
-		g->pool %= g->debtor_weight;
+		g->vtime += (uint64_t) (g->pool / g->n_debtors);
+		g->pool %= g->n_debtors;
 	}
 	lag = min64((int64_t) (g->vtime - g->settled), g->rate * LAG_US);
 	g->settled = g->vtime - (uint64_t) lag;
-}
-
-/*
- * Make the ghost owe that many tokens, which may be negative, at this weight,
- * or at the weight of all members in debt when that is less.  Expects the sum
- * of weights without the ghost's; the caller has to call distribute_pool().
- */
-static void
-load_ghost(DtRateGroup *g, int64_t owed, int64_t weight)
-{
-	DtRateMember *ghost = &g->ghost;
-	int64_t		each;
-
-	weight = min64(weight, max64(g->debtor_weight, 1));
-	weight = min64(weight, INT32_MAX);
-	each = min64(div_up(owed, weight), DEBT_MAX / weight);
-	g->pool += max64(each * weight - owed, 0);	/* what was rounded up */
-	ghost->finish = g->vtime + (uint64_t) each;
-	ghost->weight = (int32_t) weight;
-	ghost->debtor = true;
-	g->debtor_weight += weight;
-}
-
-/*
- * The members in debt weigh less than before, so the ghost may have to, too.
- * What it owes stays the same.  It does not gain weight again when they do.
- */
-static void
-lighten_ghost(DtRateGroup *g)
-{
-	DtRateMember *ghost = &g->ghost;
-
-	if (!ghost->debtor || ghost->weight == 1 ||
-		ghost->weight <= g->debtor_weight - ghost->weight)
-		return;
-	g->debtor_weight -= ghost->weight;
-	load_ghost(g, unpaid(g, ghost) * ghost->weight, ghost->weight);
 }
 
 /*
@@ -195,15 +157,14 @@ lighten_ghost(DtRateGroup *g)
 static void
 remove_debtor(DtRateGroup *g, DtRateMember *m)
 {
-	g->debtor_weight -= m->weight;
+	g->n_debtors--;
 	if (m->let_off)
-		g->let_off_weight += m->weight;
-	g->pool -= unpaid(g, m) * m->weight;
+		g->n_let_off++;
+	g->pool -= unpaid(g, m);
 	m->debtor = false;
 	/* the last debtor does not lag behind anybody: V moved for it alone */
-	if (g->debtor_weight == 0)
+	if (g->n_debtors == 0)
 		m->finish = g->vtime;
-	lighten_ghost(g);
 }
 
 static inline void
@@ -221,14 +182,13 @@ static void
 end_let_off(DtRateGroup *g, DtRateMember *m)
 {
 	if (m->let_off && !m->debtor)
-		g->let_off_weight -= m->weight;
+		g->n_let_off--;
 	m->let_off = false;
 }
 
 /*
  * Look after a member that may not have called for long.  A debtor that is
- * overpaid by at least "overpaid" per unit of weight has stopped, or uses
- * nothing: give its income back to the others.  The tags of other members must
+ * overpaid by at least "overpaid" has stopped, or uses nothing: give its income back to the others.  The tags of other members must
  * not fall so far behind V that the difference wraps around; beyond the
  * largest lag that counts it has no meaning.  The caller has to call
  * distribute_pool().
@@ -251,7 +211,6 @@ evict_all(DtRateGroup *g)
 	DtRateMember *m;
 	int32_t		i;
 
-	evict_one(g, &g->ghost, 0);
 	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
 		evict_one(g, m, 0);
 }
@@ -260,13 +219,13 @@ evict_all(DtRateGroup *g)
 static void
 pay_from_pool(DtRateGroup *g, DtRateMember *m)
 {
-	int64_t		each;
+	int64_t		part;
 
 	if (!m->debtor || g->pool <= 0)
 		return;
-	each = min64(unpaid(g, m), g->pool / m->weight);
-	g->pool -= each * m->weight;
-	m->finish -= (uint64_t) each;
+	part = min64(unpaid(g, m), g->pool);
+	g->pool -= part;
+	m->finish -= (uint64_t) part;
 	if (unpaid(g, m) == 0)
 		remove_debtor(g, m);
 }
@@ -287,7 +246,7 @@ sweep_all(DtRateGroup *g)
 	int32_t		i;
 
 	evict_all(g);
-	if (g->debtor_weight > 0 && g->pool >= g->debtor_weight)
+	if (g->n_debtors > 0 && g->pool >= g->n_debtors)
 	{
 		distribute_pool(g);
 		evict_all(g);
@@ -296,9 +255,8 @@ sweep_all(DtRateGroup *g)
 			pay_from_pool(g, g->cursor);
 			g->cursor = g->cursor->next;
 		}
-		pay_from_pool(g, &g->ghost);
 	}
-	if (g->debtor_weight == 0)
+	if (g->n_debtors == 0)
 		g->settled = g->vtime;
 	distribute_pool(g);
 }
@@ -313,8 +271,7 @@ sweep_some(DtRateGroup *g, int64_t dt)
 	int64_t		overpaid;
 	int64_t		n;
 
-	evict_one(g, &g->ghost, 0);
-	overpaid = g->rate * SWEEP_US / max64(g->debtor_weight, 1);
+	overpaid = g->rate * SWEEP_US / max64(g->n_debtors, 1);
 	for (n = dt * g->n_members / SWEEP_US; n >= 0 && g->cursor; n--)
 	{
 		evict_one(g, g->cursor, overpaid);
@@ -348,7 +305,7 @@ advance(DtRateGroup *g, int64_t now)
 	g->pool += g->rate * min64(dt, INCOME_MAX / g->rate);
 	distribute_pool(g);
 
-	if (g->debtor_weight == 0 && g->let_off_weight == 0)
+	if (g->n_debtors == 0 && g->n_let_off == 0)
 	{
 		/* nobody to evict; see sweep_all() */
 		if (dt >= SWEEP_US || now - g->busy_until > IDLE_US)
@@ -375,13 +332,11 @@ add_debt(DtRateGroup *g, DtRateMember *m, int64_t tokens)
 	{
 		m->finish = g->vtime;
 		m->debtor = true;
-		g->debtor_weight += m->weight;
+		g->n_debtors++;
 		if (m->let_off)
-			g->let_off_weight -= m->weight;
+			g->n_let_off--;
 	}
-	m->finish = g->vtime +
-		(uint64_t) min64(unpaid(g, m) + div_up(tokens, m->weight),
-						 DEBT_MAX / m->weight);
+	m->finish = g->vtime + (uint64_t) min64(unpaid(g, m) + tokens, DEBT_MAX);
 }
 
 /* Enter a charge of bytes > 0 into the books. */
@@ -403,13 +358,12 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 
 		/* Then what m lags behind, up to its share of the overdraft. */
 		lag = min64(-unpaid(g, m), (int64_t) (g->vtime - g->settled));
-		lag = min64(lag, g->rate * LAG_US / (g->debtor_weight + m->weight));
-		part = min64(lag * m->weight, max64(g->pool + g->rate * LAG_US, 0));
+		lag = min64(lag, g->rate * LAG_US / (g->n_debtors + 1));
+		part = min64(lag, max64(g->pool + g->rate * LAG_US, 0));
 		part = min64(part, tokens);
 		g->pool -= part;
 		tokens -= part;
-		m->finish = g->vtime - (uint64_t) lag +
-			(uint64_t) div_up(part, m->weight);
+		m->finish = g->vtime - (uint64_t) (lag - part);
 		if (tokens == 0)
 			return;
 	}
@@ -427,7 +381,7 @@ predict(const DtRateGroup *g, const DtRateMember *m, int64_t slack)
 	double		us;
 	int64_t		result;
 
-	tokens = (double) max64(unpaid(g, m) - slack, 0) * g->debtor_weight;
+	tokens = (double) max64(unpaid(g, m) - slack, 0) * g->n_debtors;
 	us = (tokens + max64(-g->pool, 0)) / g->rate;
 	if (us > 1e15)
 		us = 1e15;
@@ -435,16 +389,22 @@ predict(const DtRateGroup *g, const DtRateMember *m, int64_t slack)
 	return result < us ? result + 1 : result;
 }
 
+/* In how many us will m, brought up to date, have paid what it owes? */
+int64_t
+dt_rate_left(const DtRateGroup *g, const DtRateMember *m)
+{
+	return m->debtor && g->rate > 0 ? predict(g, m, 0) : 0;
+}
+
 /*
- * The shortest pause worth making for a member of this weight when all
- * debtors together weigh total: PAUSE_UNIT_US x (1 + log2(total / weight)),
- * with the logarithm linear between powers of two.  The more debtors there
+ * The shortest pause worth making when there are that many debtors:
+ * PAUSE_UNIT_US x (1 + log2(n)), with the logarithm linear between powers of two.  The more debtors there
  * are, the longer each pauses at a time, or the group wakes up too often.
  */
 static int64_t
-min_pause(int64_t total, int32_t weight)
+min_pause(int32_t n)
 {
-	double		ratio = (double) total / weight;
+	double		ratio = n;
 	int64_t		result = 0;
 
 	while (ratio >= 2 && result < PAUSE_CROWD_US)
@@ -454,38 +414,6 @@ min_pause(int64_t total, int32_t weight)
 	}
 	result += (int64_t) (PAUSE_UNIT_US * ratio);
 	return min64(result, PAUSE_CROWD_US);
-}
-
-/*
- * Leave what debtor m owes to the ghost, or, if m and the ghost have been paid
- * more than they owe together, give that back to the pool.
- *
- * The ghost gets the weight that repays what both owe by the later of their
- * finish tags, if the members in debt let it.  To add the weights would be
- * unfair to them: one large debt, inherited first, would get the weight of all
- * the small ones that came after it.
- */
-static void
-hand_debt_to_ghost(DtRateGroup *g, DtRateMember *m)
-{
-	DtRateMember *ghost = &g->ghost;
-	int64_t		each = unpaid(g, m);
-	int64_t		owed = each * m->weight;
-
-	g->debtor_weight -= m->weight;
-	if (ghost->debtor)
-	{
-		g->debtor_weight -= ghost->weight;
-		each = max64(each, unpaid(g, ghost));
-		owed += unpaid(g, ghost) * ghost->weight;
-	}
-
-	ghost->debtor = false;
-	if (owed > 0)
-		load_ghost(g, owed, max64((owed + each / 2) / each, 1));
-	else
-		g->pool -= owed;
-	distribute_pool(g);			/* the weights' sum has changed */
 }
 
 void
@@ -520,8 +448,7 @@ dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
 
 	if (rate == 0)
 	{
-		g->ghost.debtor = false;
-		g->debtor_weight = 0;
+		g->n_debtors = 0;
 		g->pool = 0;
 	}
 	else if (g->rate == 0)
@@ -542,12 +469,11 @@ dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
 }
 
 void
-dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight, int64_t now)
+dt_rate_join(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
 	advance(g, now);
 
 	memset(m, 0, sizeof(*m));
-	m->weight = weight > 1 ? weight : 1;
 	m->finish = g->vtime;
 	if (g->cursor == NULL)
 		g->cursor = m->next = m->prev = m;
@@ -562,20 +488,19 @@ dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight, int64_t now)
 }
 
 void
-dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged, int64_t now)
+dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir, int64_t now)
 {
+	int64_t		tokens = 0;
+
 	advance(g, now);
 	end_let_off(g, m);
-
-	if (g->rate > 0)
+	if (m->debtor)
 	{
-		if (uncharged > 0)
-		{
-			enter_charge(g, m, uncharged);
-			busy(g, g->t_last);
-		}
-		if (m->debtor)
-			hand_debt_to_ghost(g, m);
+		tokens = unpaid(g, m);
+		g->n_debtors--;
+		/* what it was paid too much, or what nobody inherits */
+		if (tokens < 0)
+			g->pool -= tokens;
 	}
 
 	if (g->cursor == m)
@@ -584,22 +509,10 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged, int64_t now)
 	m->next->prev = m->prev;
 	g->n_members--;
 	memset(m, 0, sizeof(*m));
-}
 
-void
-dt_rate_relocate(DtRateGroup *g, DtRateMember *from, DtRateMember *to)
-{
-	*to = *from;
-	if (from->next == from)
-		to->next = to->prev = to;
-	else
-	{
-		to->next->prev = to;
-		to->prev->next = to;
-	}
-	if (g->cursor == from)
-		g->cursor = to;
-	memset(from, 0, sizeof(*from));
+	if (tokens > 0 && heir != NULL)
+		add_debt(g, heir, tokens);
+	distribute_pool(g);			/* the number of debtors has changed */
 }
 
 int64_t
@@ -622,17 +535,17 @@ dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 		return 0;
 
 	pause = predict(g, m, 0);
-	if (pause < min_pause(g->debtor_weight, m->weight))
+	if (pause < min_pause(g->n_debtors))
 		return 0;				/* runs on, in debt */
 
 	/*
 	 * Debtors that fell into debt together would wake together for ever.  Let
 	 * each wake somewhat early, at random; it then still owes the difference.
 	 */
-	if (g->debtor_weight > m->weight && jitter > 0)
+	if (g->n_debtors > 1 && jitter > 0)
 		early = (int64_t) (0.5 * (jitter < 1 ? jitter : 1) *
 						   min64(pause, JITTER_BASE_US));
-	m->slack = g->rate * early / g->debtor_weight;
+	m->slack = g->rate * early / g->n_debtors;
 	pause = min64(max64(pause - early, PAUSE_MIN_US), PAUSE_MAX_US);
 	busy(g, g->t_last + pause);
 	return pause;
@@ -647,30 +560,6 @@ is_in_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
 	advance(g, now);
 	remove_if_paid(g, m);
 	return m->debtor;
-}
-
-/*
- * The heir's weight stays what it is, so that debts of many that one inherits
- * are repaid as slowly as those of a single member.
- */
-void
-dt_rate_hand_over(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
-				  int64_t now)
-{
-	int64_t		tokens;
-
-	if (!is_in_debt(g, m, now))
-		return;
-	tokens = unpaid(g, m) * m->weight;
-	g->debtor_weight -= m->weight;
-	if (m->let_off)
-		g->let_off_weight += m->weight;
-	m->debtor = false;
-	m->finish = g->vtime;
-	m->slack = 0;
-	add_debt(g, heir, tokens);
-	lighten_ghost(g);
-	distribute_pool(g);			/* the weights' sum may have changed */
 }
 
 int64_t
@@ -689,6 +578,14 @@ dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
 	return pause;
 }
 
+void
+dt_rate_forget_lag(DtRateGroup *g, DtRateMember *m, int64_t now)
+{
+	advance(g, now);
+	if (!m->debtor)
+		m->finish = g->vtime;
+}
+
 int64_t
 dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 {
@@ -696,9 +593,9 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 
 	if (!is_in_debt(g, m, now))
 		return 0;
-	g->debtor_weight -= m->weight;
+	g->n_debtors--;
 	m->debtor = false;
-	g->let_off_weight += m->weight;
+	g->n_let_off++;
 	if (!m->let_off)
 	{
 		m->let_off = true;
@@ -707,14 +604,13 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 
 	/* Others that were let off would be in debt, too, and share the income. */
 	us = (double) unpaid(g, m) *
-		(g->debtor_weight + g->let_off_weight) / g->rate;
+		(g->n_debtors + g->n_let_off) / g->rate;
 	if (us > 1e15)
 		us = 1e15;
 	m->let_off_until = min64(max64(m->let_off_until, g->t_last) + (int64_t) us,
 							 TIME_MAX);
 	m->finish = g->vtime;
-	lighten_ghost(g);
-	distribute_pool(g);			/* the weights' sum has changed */
+	distribute_pool(g);			/* the number of debtors has changed */
 	return (int64_t) us + 1;
 }
 
@@ -722,32 +618,31 @@ dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now)
 static int64_t
 shrink_debt(DtRateGroup *g, DtRateMember *m, double part)
 {
-	int64_t		each;
+	int64_t		owed = unpaid(g, m);
 	int64_t		keep;
 
-	if (!m->debtor || unpaid(g, m) <= 0)
+	if (!m->debtor || owed <= 0)
 		return 0;
-	each = unpaid(g, m);
-	keep = min64((int64_t) (each * part), each);
-	m->finish -= (uint64_t) (each - keep);
-	return (each - keep) * m->weight;
+	keep = min64((int64_t) (owed * part), owed);
+	m->finish -= (uint64_t) (owed - keep);
+	return owed - keep;
 }
 
 /* What m, if it is a debtor, owes, in tokens */
 static inline int64_t
 debt_tokens(const DtRateGroup *g, const DtRateMember *m)
 {
-	return m->debtor ? max64(unpaid(g, m), 0) * m->weight : 0;
+	return m->debtor ? max64(unpaid(g, m), 0) : 0;
 }
 
 int64_t
 dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
 {
 	DtRateMember *m;
-	double		owed;
+	double		owed = 0;
 	double		bound;
-	int64_t		forgiven;
-	int64_t		bytes;
+	int64_t		forgiven = 0;
+	int64_t		bytes = 0;
 	int32_t		i;
 
 	if (g->rate == 0)
@@ -756,29 +651,26 @@ dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
 
 	/* an overdrawn pool is paid first, and is little */
 	bound = (double) g->rate * max64(us, 0) - max64(-g->pool, 0);
-	owed = debt_tokens(g, &g->ghost);
 	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
 		owed += debt_tokens(g, m);
 	if (owed <= bound)
 		return 0;
 
 	bound = bound > 0 ? bound / owed : 0;
-	forgiven = shrink_debt(g, &g->ghost, bound);
-	bytes = forgiven / TOKENS_PER_BYTE;
 	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
 	{
 		forgiven = forgiven % TOKENS_PER_BYTE + shrink_debt(g, m, bound);
 		bytes += forgiven / TOKENS_PER_BYTE;
 	}
 	evict_all(g);
-	distribute_pool(g);			/* the weights' sum may have changed */
+	distribute_pool(g);			/* the number of debtors may have changed */
 	return bytes;
 }
 
 int64_t
 dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 {
-	int64_t		total = g->debtor_weight + (m->debtor ? 0 : m->weight);
+	int32_t		n = g->n_debtors + (m->debtor ? 0 : 1);
 	int64_t		tokens;
 	int64_t		granules;
 
@@ -789,8 +681,7 @@ dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 	 * Half of the shortest pause, so that a pause is seldom overlooked; and
 	 * all members together not more than half of the credit.
 	 */
-	tokens = (int64_t) ((double) g->rate * min_pause(total, m->weight) / 2 *
-						m->weight / total);
+	tokens = (int64_t) ((double) g->rate * min_pause(n) / 2 / n);
 	tokens = min64(tokens, g->rate * CREDIT_US / (2 * max64(g->n_members, 1)));
 	granules = tokens / TOKENS_PER_BYTE / g->granule;
 	return min64(max64(granules, 1), THRESHOLD_MAX) * g->granule;
@@ -814,18 +705,17 @@ int64_t
 dt_rate_group_debt(DtRateGroup *g, int64_t now)
 {
 	DtRateMember *m;
-	int64_t		weight;			/* of the debtors that are still to come */
+	int32_t		left;			/* debtors that are still to come */
 	int64_t		bytes;
 	int32_t		i;
 
 	advance(g, now);
-	bytes = debt_bytes(g, &g->ghost);
-	bytes += div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
-	weight = g->debtor_weight - (g->ghost.debtor ? g->ghost.weight : 0);
-	for (i = 0, m = g->cursor; i < g->n_members && weight > 0; i++, m = m->next)
+	bytes = div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
+	left = g->n_debtors;
+	for (i = 0, m = g->cursor; i < g->n_members && left > 0; i++, m = m->next)
 	{
 		bytes += debt_bytes(g, m);
-		weight -= m->debtor ? m->weight : 0;
+		left -= m->debtor ? 1 : 0;
 	}
 	return bytes;
 }

@@ -41,15 +41,14 @@ typedef struct DtRateMember
 {
 	uint64_t	finish;			/* finish tag F: V at which all is repaid */
 	int64_t		slack;			/* jitter: so far before F the last pause ends */
-	int32_t		weight;			/* share of the income while in debt, >= 1 */
-	bool		debtor;			/* counted in the group's debtor_weight */
+	bool		debtor;			/* counted in the group's n_debtors */
 
 	/*
 	 * Let off: its debt was forgiven, and it would still pause for that debt
 	 * if it were not; see dt_rate_forgive().
 	 */
-	bool		let_off;		/* counted in the group's let_off_weight,
-								 * unless it is a debtor again */
+	bool		let_off;		/* counted in the group's n_let_off, unless it
+								 * is a debtor again */
 	int64_t		let_off_until;	/* when that pause would end */
 
 	struct DtRateMember *next;	/* ring of the group's members; NULL: none */
@@ -66,16 +65,14 @@ typedef struct DtRateGroup
 	int64_t		busy_until;		/* time of the last charge, or end of the
 								 * latest pause */
 	int64_t		pool;			/* P, tokens: > 0 credit, < 0 owed by all */
-	uint64_t	vtime;			/* V, tokens repaid per unit of weight; wraps */
+	uint64_t	vtime;			/* V, tokens repaid to each debtor; wraps */
 	uint64_t	settled;		/* V when nobody owed or lagged behind, or the
 								 * largest lag before V; older finish tags
 								 * count as this one */
-	int64_t		debtor_weight;	/* W, sum of the debtors' weights */
-	int64_t		let_off_weight; /* sum of the weights of those let off */
-	DtRateMember ghost;			/* a debtor that stands for the debts of
-								 * members that have left */
-	DtRateMember *cursor;		/* next member to look at for eviction */
 	int32_t		n_members;
+	int32_t		n_debtors;
+	int32_t		n_let_off;
+	DtRateMember *cursor;		/* next member to look at for eviction */
 } DtRateGroup;
 
 /*
@@ -97,30 +94,14 @@ extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);
 extern void dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now);
 
 /* Make m, whose memory the caller owns, a member without debt or credit. */
-extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int32_t weight,
-						 int64_t now);
+extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /*
- * Charge m with the last "uncharged" bytes, and end its membership.  A debt
- * stays with the group, which repays it as if the member were still there, but
- * with at most half of the income while other members are in debt.
+ * End the membership of m.  What it owes is owed by heir, another member, from
+ * now on; with NULL it is forgiven.
  */
-extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, int64_t uncharged,
+extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
 						  int64_t now);
-
-/*
- * Make heir, another member of the group, owe what m owes; m, which stays a
- * member, owes nothing then.
- */
-extern void dt_rate_hand_over(DtRateGroup *g, DtRateMember *m,
-							  DtRateMember *heir, int64_t now);
-
-/*
- * Move an account, with all that belongs to it, to other memory: from now on
- * "to" is the member that "from", which is zeroed, was.
- */
-extern void dt_rate_relocate(DtRateGroup *g, DtRateMember *from,
-							 DtRateMember *to);
 
 /*
  * Charge m with "bytes" it has used.  Returns for how long it should pause,
@@ -136,6 +117,15 @@ extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
  */
 extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
 
+/* After either: in how many us m will have paid all, if nothing else happens. */
+extern int64_t dt_rate_left(const DtRateGroup *g, const DtRateMember *m);
+
+/*
+ * m has had its share up to now: it does not lag behind those who were in debt
+ * while it was not, and may use nothing in advance.
+ */
+extern void dt_rate_forget_lag(DtRateGroup *g, DtRateMember *m, int64_t now);
+
 /*
  * For mode observe: forgive what m owes.  Returns for how long, in us, it
  * would have paused for that, or 0 if it owes nothing.  Pauses that members
@@ -145,7 +135,7 @@ extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
 extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /*
- * Bound what all members and the ghost owe together to what the group earns in
+ * Bound what all members owe together to what the group earns in
  * "us" (>= 0) at its rate: all debts shrink in proportion.  Returns the bytes
  * that were forgiven.  For a rate that has fallen: call dt_rate_set() before,
  * and wake the sleepers afterwards.
@@ -162,7 +152,7 @@ dt_rate_time(const DtRateGroup *g, int64_t bytes)
 	return (int64_t) (bytes * 1000000.0 / g->rate);
 }
 
-/* What m owes, and what the whole group owes (ghost included), in bytes. */
+/* What m owes, and what the whole group owes, in bytes. */
 extern int64_t dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now);
 extern int64_t dt_rate_group_debt(DtRateGroup *g, int64_t now);
 

@@ -12,7 +12,7 @@
  *
  * With 32 GB each of these headers is in another page of memory, and to look at
  * all of them takes half a millisecond.  So the sampler looks at a quarter each
- * time.
+ * time, and uses what it has found in the others.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,18 +27,19 @@
 
 #define PARTS	4096
 
-/*
- * Count the dirty ones of the buffers first, first + step, ... of the sample.
- */
+/* For so long what was found in a quarter is still used. */
+#define QUARTER_US	INT64CONST(2000000)
+
+/* Bytes of shared_buffers that are dirty, judged by a quarter of the sample. */
 static int64
-look(int first, int step)
+look_at_quarter(int quarter)
 {
 	int			parts = Min(PARTS, NBuffers);
 	int			looked = 0;
 	int			dirty = 0;
 	int			i;
 
-	for (i = first; i < parts; i += step)
+	for (i = quarter; i < parts; i += 4)
 	{
 		uint32		begin = (uint64) NBuffers * i / parts;
 		uint32		width = (uint64) NBuffers * (i + 1) / parts - begin;
@@ -48,17 +49,25 @@ look(int first, int step)
 		looked++;
 		dirty += dt_buffer_is_dirty(GetBufferDescriptor(buffer));
 	}
-	return (int64) ((double) dirty / looked * NBuffers) * BLCKSZ;
+	return (int64) ((double) dirty / looked * 1000000);
 }
 
-int64
-dt_look_dirty_buffers(void)
+/* In 1e-6 of shared_buffers, with its size. */
+DtLook
+dt_look_dirty_buffers(DtFound *found)
 {
-	return look(0, 1);
-}
+	static int64 quarters[4];
+	static int64 looked_at = 0;
+	static int	next = 0;
+	int			i;
 
-int64
-dt_look_dirty_quarter(int quarter)
-{
-	return look(quarter, 4);
+	for (i = 0; i < 4; i++)
+		if (i == next || MyBackendType != B_BG_WORKER ||
+			looked_at == 0 || found->at - looked_at > QUARTER_US)
+			quarters[i] = look_at_quarter(i);
+	next = (next + 1) % 4;
+	looked_at = found->at;
+	found->value = (quarters[0] + quarters[1] + quarters[2] + quarters[3]) / 4;
+	found->other = (int64) NBuffers * BLCKSZ;
+	return DT_LOOK_MEASURED;
 }

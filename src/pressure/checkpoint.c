@@ -35,8 +35,8 @@
 #define WRITTEN_S	10
 
 /*
- * How long ago, us, the checkpoint with this redo point has begun, for the
- * first look: as the control file says, when it is that one; otherwise it is
+ * How long ago, us, the checkpoint with this redo point has begun, for a
+ * look after none for long: as the control file says, when it is that one; otherwise it is
  * still running, so it has begun less than checkpoint_timeout ago.
  */
 static int64
@@ -52,26 +52,33 @@ begun_ago(XLogRecPtr redo)
 	return Max(ago, 0) * SECOND;
 }
 
-void
-dt_look_checkpoint(DtCheckpointSeen *seen, int64 now, int64 *bytes_left,
-				   int64 *time_left)
+/*
+ * How many bytes of WAL may still be written until they force a checkpoint,
+ * and in how many us one comes because of checkpoint_timeout.
+ */
+DtLook
+dt_look_checkpoint(DtFound *found)
 {
+	static XLogRecPtr seen_redo = InvalidXLogRecPtr;
+	static int64 seen_at = 0;
+	static int64 begun_at = 0;
 	XLogRecPtr	redo = GetRedoRecPtr();
 	int64		timeout = CheckPointTimeout * SECOND;
 	int64		age;
 	XLogSegNo	segment;
 	XLogRecPtr	end;
 
-	if (seen->redo == InvalidXLogRecPtr)
-		seen->begun_at = now - begun_ago(redo);
-	else if (seen->redo != redo)
-		seen->begun_at = now;
-	seen->redo = redo;
+	if (seen_redo == InvalidXLogRecPtr || found->at - seen_at > LATE)
+		begun_at = found->at - begun_ago(redo);
+	else if (seen_redo != redo)
+		begun_at = found->at;
+	seen_redo = redo;
+	seen_at = found->at;
 
 	XLByteToSeg(redo, segment, wal_segment_size);
 	XLogSegNoOffsetToRecPtr(segment + CheckPointSegments, 0, wal_segment_size,
 							end);
-	*bytes_left = (int64) (end - GetXLogInsertRecPtr());
+	found->value = (int64) (end - GetXLogInsertRecPtr());
 
 	/*
 	 * The checkpointer counts in whole seconds, and may be late by a little.
@@ -79,14 +86,19 @@ dt_look_checkpoint(DtCheckpointSeen *seen, int64 now, int64 *bytes_left,
 	 * idle), and the time began anew; or the last checkpoint takes longer
 	 * than this, and nobody knows when the next one begins.
 	 */
-	age = now - seen->begun_at;
+	age = found->at - begun_at;
 	if (age > timeout + Max(LATE, timeout / 10))
 		age %= timeout;
-	*time_left = Max(timeout - age, 0) + SECOND;
+	found->other = Max(timeout - age, 0) + SECOND;
+	return DT_LOOK_MEASURED;
 }
 
+/*
+ * How much WAL has been written, in bytes/s, since the last completed
+ * checkpoint has begun; 0: not known.
+ */
 int64
-dt_look_wal_rate(void)
+dt_wal_rate_since_checkpoint(void)
 {
 	bool		crc_ok;
 	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
@@ -102,7 +114,8 @@ dt_look_wal_rate(void)
 }
 
 /*
- * The reverse of what the core makes of max_wal_size.  The redo point may be
+ * The max_wal_size, in MB, with which no checkpoint is forced while this much
+ * is written: the reverse of what the core makes of max_wal_size.  The redo point may be
  * at the end of its segment, so one more is needed.
  */
 int64

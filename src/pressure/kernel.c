@@ -5,8 +5,9 @@
  *
  * Writes go to the kernel's page cache, which writes them to the disk later.
  * /proc/meminfo has how much of it is dirty or being written; /proc/vmstat has
- * the limit, which the kernel works out from vm.dirty_ratio or vm.dirty_bytes
- * and the memory there is.
+ * from how much on it writes, which the kernel works out from
+ * vm.dirty_background_ratio or vm.dirty_background_bytes and the memory there
+ * is.
  *
  * /proc/pressure/io counts the time in which some process waits for I/O
  * (pressure stall information).  Where only the cgroup's own is to be had,
@@ -52,11 +53,11 @@ read_file(const char *path, char *buffer, size_t size)
 
 /* The same, with the reason when it fails. */
 static bool
-read_or_explain(const char *path, char *buffer, size_t size, char *reason)
+read_or_explain(const char *path, char *buffer, size_t size, DtFound *found)
 {
 	if (read_file(path, buffer, size))
 		return true;
-	snprintf(reason, DT_REASON_SIZE, _("File \"%s\" cannot be read: %m."), path);
+	snprintf(found->reason, DT_REASON_SIZE, _("File \"%s\" cannot be read: %m."), path);
 	return false;
 }
 
@@ -78,55 +79,45 @@ find_number(const char *content, const char *word, int64 *number)
 }
 
 static DtLook
-explain_missing(const char *path, const char *word, char *reason)
+explain_missing(const char *path, const char *word, DtFound *found)
 {
-	snprintf(reason, DT_REASON_SIZE, _("File \"%s\" has no number \"%s\"."),
+	snprintf(found->reason, DT_REASON_SIZE, _("File \"%s\" has no number \"%s\"."),
 			 path, word);
 	return DT_LOOK_FAILED;
 }
 
+/* Bytes that the kernel has to write to disks. */
 DtLook
-dt_look_kernel_dirty(int64 *bytes, char *reason)
+dt_look_kernel_dirty(DtFound *found)
 {
 	char		content[8192];
 	int64		dirty;
 	int64		writeback;
 
-	if (!read_or_explain(MEMINFO, content, sizeof(content), reason))
+	if (!read_or_explain(MEMINFO, content, sizeof(content), found))
 		return DT_LOOK_FAILED;
 	if (!find_number(content, "Dirty", &dirty))
-		return explain_missing(MEMINFO, "Dirty", reason);
+		return explain_missing(MEMINFO, "Dirty", found);
 	if (!find_number(content, "Writeback", &writeback))
-		return explain_missing(MEMINFO, "Writeback", reason);
-	*bytes = (dirty + writeback) * 1024;
+		return explain_missing(MEMINFO, "Writeback", found);
+	found->value = (dirty + writeback) * 1024;
 	return DT_LOOK_MEASURED;
 }
 
-/* A number of pages that the kernel has worked out, in bytes. */
-static DtLook
-look_at_vmstat(const char *word, int64 *bytes, char *reason)
+/* From how many bytes on the kernel writes them, if they are not old yet. */
+DtLook
+dt_look_kernel_background(DtFound *found)
 {
+	static const char word[] = "nr_dirty_background_threshold";
 	char		content[16384];
 	int64		pages;
 
-	if (!read_or_explain(VMSTAT, content, sizeof(content), reason))
+	if (!read_or_explain(VMSTAT, content, sizeof(content), found))
 		return DT_LOOK_FAILED;
 	if (!find_number(content, word, &pages))
-		return explain_missing(VMSTAT, word, reason);
-	*bytes = pages * sysconf(_SC_PAGESIZE);
+		return explain_missing(VMSTAT, word, found);
+	found->value = pages * sysconf(_SC_PAGESIZE);
 	return DT_LOOK_MEASURED;
-}
-
-DtLook
-dt_look_kernel_limit(int64 *bytes, char *reason)
-{
-	return look_at_vmstat("nr_dirty_threshold", bytes, reason);
-}
-
-DtLook
-dt_look_kernel_background(int64 *bytes, char *reason)
-{
-	return look_at_vmstat("nr_dirty_background_threshold", bytes, reason);
 }
 
 /*
@@ -159,21 +150,23 @@ find_cgroup_file(char *path, size_t size)
 	return false;
 }
 
+/* For how many us, since some time, some process has waited for I/O. */
 DtLook
-dt_look_io_stall(int64 *us, char *reason)
+dt_look_io_pressure(DtFound *found)
 {
 	char		content[512];
 	char		path[MAXPGPATH];
 	const char *total;
 
-	if (!read_or_explain(PRESSURE, content, sizeof(content), reason) &&
+	if (!read_or_explain(PRESSURE, content, sizeof(content), found) &&
 		!(find_cgroup_file(path, sizeof(path)) &&
-		  read_or_explain(path, content, sizeof(content), reason)))
+		  read_or_explain(path, content, sizeof(content), found)))
 		return DT_LOOK_FAILED;
+	found->reason[0] = '\0';
 	/* the first line is "some", in which the last word is the counter */
 	total = strstr(content, "total=");
 	if (strncmp(content, "some ", 5) != 0 || total == NULL ||
-		sscanf(total, "total=" INT64_FORMAT, us) != 1)
-		return explain_missing(PRESSURE, "some ... total", reason);
+		sscanf(total, "total=" INT64_FORMAT, &found->value) != 1)
+		return explain_missing(PRESSURE, "some ... total", found);
 	return DT_LOOK_MEASURED;
 }

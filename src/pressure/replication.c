@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * replication.c
- *		Signals replica_lag and slot_lag.
+ *		Signals replica_lag, flush_lag and slot_lag.
  *
  * Walsenders keep in shared memory what their standbys have told them, each
  * under its spinlock.  A standby counts while it streams: one that is still
@@ -23,93 +23,168 @@
 #include "replication/slot.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
+#include "utils/backend_status.h"
+#include "utils/memutils.h"
 
 #include "compat.h"
 
-/* What was seen of a walsender. */
-struct DtReplica
+/* What was seen of a walsender, for one of the signals. */
+typedef struct Replica
 {
 	pid_t		pid;			/* 0: no standby */
 	TimestampTz reply_time;		/* of the last reply, by the standby's clock */
 	XLogRecPtr	written;		/* here, when it was looked at */
-	XLogRecPtr	apply;
+	XLogRecPtr	position;		/* of replay, or what is flushed there */
+	char		name[NAMEDATALEN];	/* its application_name */
 	DtDrain		drain;
-};
+} Replica;
 
-void
-dt_replicas_init(DtReplicas *r)
+/* All walsenders, and those of them that are standbys. */
+typedef struct Replicas
 {
-	r->n = 0;
-	r->drains = palloc0(Max(max_wal_senders, 1) * sizeof(DtDrain));
-	r->slots = palloc0(Max(max_wal_senders, 1) * sizeof(DtReplica));
-}
+	Replica    *all;
+	const DtDrain **drains;
+	const char **names;
+} Replicas;
 
 /*
  * Is there a standby behind this walsender?  What it has told is copied.
  */
 static bool
-copy_standby(WalSnd *walsnd, DtReplica *replica)
+copy_standby(WalSnd *walsnd, bool flushed, Replica *replica)
 {
 	bool		streams;
 
 	SpinLockAcquire(&walsnd->mutex);
 	replica->pid = walsnd->pid;
 	replica->reply_time = walsnd->replyTime;
-	replica->apply = walsnd->apply;
-	streams = walsnd->state == WALSNDSTATE_STREAMING;
+	replica->position = flushed ? walsnd->flush : walsnd->apply;
+	streams = walsnd->state == WALSNDSTATE_STREAMING &&
+		!XLogRecPtrIsInvalid(walsnd->apply);
 	SpinLockRelease(&walsnd->mutex);
 	return replica->pid != 0 && streams &&
-		!XLogRecPtrIsInvalid(replica->apply) &&
+		!XLogRecPtrIsInvalid(replica->position) &&
 		!dt_walsnd_is_logical(walsnd, replica->pid);
 }
 
-DtLook
-dt_look_replicas(DtReplicas *r, int64 now, char *reason)
+/*
+ * The application_name of a process, which a walsender does not change while it
+ * streams.
+ */
+static void
+copy_name(int pid, char *name)
 {
 	int			i;
 
-	r->n = 0;
+	if (MyBackendType == B_BG_WORKER)
+		pgstat_clear_backend_activity_snapshot();
+	for (i = 1; i <= pgstat_fetch_stat_numbackends(); i++)
+	{
+		PgBackendStatus *status =
+			&pgstat_get_local_beentry_by_index(i)->backendStatus;
+
+		if (status->st_procpid == pid)
+			strlcpy(name, status->st_appname, NAMEDATALEN);
+	}
+}
+
+/* What a standby has told since the last look. */
+static void
+sample(Replica *seen, const Replica *told, int64 now)
+{
+	XLogRecPtr	written;
+
+	if (seen->pid != told->pid)
+	{
+		memset(seen, 0, sizeof(*seen));
+		seen->pid = told->pid;
+		copy_name(seen->pid, seen->name);
+	}
+	written = GetFlushRecPtr(NULL); /* after the standby's position */
+	if (told->reply_time != seen->reply_time ||
+		told->position != seen->position || told->position >= written)
+		dt_drain_sample(&seen->drain, written, Min(told->position, written),
+						now);
+	else if (written == seen->written)
+		dt_drain_assume(&seen->drain, now);
+	seen->reply_time = told->reply_time;
+	seen->position = told->position;
+	seen->written = written;
+}
+
+/* The standbys that stream from this server, and how far the worst is behind. */
+static DtLook
+look_at_standbys(DtFound *found, Replicas *r, bool flushed)
+{
+	const DtDrain *worst;
+	int			i;
+
+	if (max_wal_senders == 0)
+		return dt_no_look(found, DT_LOOK_FAILED,
+						  _("No standby can connect, since max_wal_senders is 0."));
+	if (r->all == NULL)
+	{
+		r->drains = MemoryContextAlloc(TopMemoryContext,
+									   max_wal_senders * sizeof(DtDrain *));
+		r->names = MemoryContextAlloc(TopMemoryContext,
+									  max_wal_senders * sizeof(char *));
+		r->all = MemoryContextAllocZero(TopMemoryContext,
+										max_wal_senders * sizeof(Replica));
+	}
 	for (i = 0; i < max_wal_senders; i++)
 	{
-		DtReplica  *seen = &r->slots[i];
-		DtReplica	told;
-		XLogRecPtr	written;
+		Replica    *seen = &r->all[i];
+		Replica		told;
 
-		if (!copy_standby(&WalSndCtl->walsnds[i], &told))
+		if (!copy_standby(&WalSndCtl->walsnds[i], flushed, &told))
 		{
 			seen->pid = 0;
 			continue;
 		}
-		if (seen->pid != told.pid)
-		{
-			memset(seen, 0, sizeof(*seen));
-			seen->pid = told.pid;
-			dt_drain_init(&seen->drain);
-		}
-		written = GetFlushRecPtr(NULL); /* after the standby's position */
-		if (told.reply_time != seen->reply_time ||
-			told.apply != seen->apply || told.apply >= written)
-			dt_drain_sample(&seen->drain, written, Min(told.apply, written),
-							now);
-		else if (written == seen->written)
-			dt_drain_assume(&seen->drain, now);
-		seen->reply_time = told.reply_time;
-		seen->apply = told.apply;
-		seen->written = written;
-		r->drains[r->n++] = seen->drain;
+		sample(seen, &told, found->at);
+		r->names[found->n] = seen->name;
+		r->drains[found->n++] = &seen->drain;
 	}
-	if (r->n > 0)
-		return DT_LOOK_MEASURED;
-	strlcpy(reason, _("No standby is streaming."), DT_REASON_SIZE);
-	return DT_LOOK_NOTHING;
+	if (found->n == 0)
+		return dt_no_look(found, DT_LOOK_NOTHING,
+						  _("No standby is streaming."));
+	found->drains = r->drains;
+	found->names = r->names;
+	worst = dt_drain_worst(r->drains, found->n, 0, found->at);
+	found->at = worst ? worst->seen_at : 0;
+	found->value = worst ? dt_drain_lag_us(worst) : 0;
+	return DT_LOOK_MEASURED;
 }
 
 DtLook
-dt_look_slot_lag(int64 wal, int64 *bytes, char *reason)
+dt_look_replica_lag(DtFound *found)
 {
+	static Replicas replicas;
+
+	return look_at_standbys(found, &replicas, false);
+}
+
+DtLook
+dt_look_flush_lag(DtFound *found)
+{
+	static Replicas replicas;
+
+	return look_at_standbys(found, &replicas, true);
+}
+
+/* Bytes of WAL that the replication slots retain. */
+DtLook
+dt_look_slot_lag(DtFound *found)
+{
+	static DtDrain drain;
+	static const DtDrain *const one = &drain;
+	XLogRecPtr	wal = GetXLogInsertRecPtr();
 	XLogRecPtr	oldest = InvalidXLogRecPtr;
 	int			i;
 
+	if (dt_max_slots == 0)
+		return dt_no_look(found, DT_LOOK_FAILED,
+						  _("There cannot be a replication slot, since max_replication_slots is 0."));
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
 	for (i = 0; i < dt_max_slots; i++)
 	{
@@ -129,10 +204,14 @@ dt_look_slot_lag(int64 wal, int64 *bytes, char *reason)
 	LWLockRelease(ReplicationSlotControlLock);
 	if (XLogRecPtrIsInvalid(oldest))
 	{
-		strlcpy(reason, _("There is no replication slot that retains WAL."),
-				DT_REASON_SIZE);
-		return DT_LOOK_NOTHING;
+		memset(&drain, 0, sizeof(drain));
+		return dt_no_look(found, DT_LOOK_NOTHING,
+						  _("There is no replication slot that retains WAL."));
 	}
-	*bytes = Max(wal - (int64) oldest, 0);
+	oldest = Min(oldest, wal);
+	dt_drain_sample(&drain, wal, oldest, found->at);
+	found->drains = &one;
+	found->n = 1;
+	found->value = wal - oldest;
 	return DT_LOOK_MEASURED;
 }

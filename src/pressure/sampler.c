@@ -4,7 +4,7 @@
  *		The background worker by which limits follow the server's pressure.
  *
  * Five times a second it looks at the signals that groups follow, has the laws
- * in engine/pressure.c work out the rates, and puts them in force.  While no
+ * in engine/control.c work out the rates, and puts them in force.  While no
  * group follows a signal it sleeps until dt_sampler_wake().  It is started
  * when recovery has ended, so there is none on a standby, and one second after
  * it has ended for any reason.
@@ -26,10 +26,11 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "pressure/reports.h"
 #include "pressure/sampler.h"
 #include "pressure/signals.h"
-#include "registry/group.h"
-#include "registry/member.h"
+#include "shared/group.h"
+#include "shared/member.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/guc.h"
@@ -37,9 +38,6 @@
 #include "compat.h"
 
 #define CYCLE_US		INT64CONST(200000)
-
-/* The limit of the kernel changes slowly. */
-#define KERNEL_LIMIT_US	INT64CONST(1000000)
 
 /* After a change of a definition the next sample comes within that time. */
 #define REDEFINED_US	INT64CONST(20000)
@@ -49,6 +47,9 @@
  * of reach or within it again, is worth a message.
  */
 #define FLOOR_US		INT64CONST(10000000)
+
+/* As many standbys as can be named. */
+#define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
 /* Sleepers are woken when the rate has risen by a tenth since they were. */
 #define WAKE_PERCENT	110
@@ -63,12 +64,13 @@ typedef enum Condition
 	OUTDATED					/* no fresh value for too long */
 } Condition;
 
-/* A group that follows signals; the laws' part is in "laws". */
+/* A group that follows signals. */
 typedef struct Follower
 {
-	uint64		id;
+	uint64		id;				/* 0: none */
 	DtGroup    *group;
 	DtDefinition definition;	/* as of the last cycle */
+	DtPressureGroup law;
 	int64		woken_rate[DT_RESOURCES];	/* sleepers know of this one, or
 											 * of a lower one */
 	int64		floor_since;	/* it is at its floor, us; 0 = it is not */
@@ -80,17 +82,16 @@ typedef struct Follower
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
 
 static DtPressure pressure;
-static DtReplicas replicas;
-static DtCheckpointSeen checkpoint_seen;
-static int64 kernel_limit = 0;	/* bytes, 0 = not known */
-static int64 kernel_limit_at = 0;	/* when that was looked at */
-static Follower *followers;
-static DtPressureGroup *laws;	/* of the followers */
+static Follower *followers;		/* in the places of the groups */
+static DtPressureGroup **laws;	/* of those that there are now */
 static int	n_followers = 0;
-static int32 followed[DT_SIGNALS];	/* by so many groups */
-static bool share_of_kernel;	/* a threshold is a share of the kernel's */
+static bool followed[DT_SIGNALS];	/* by a group */
+static DtFound found[DT_SIGNALS];
 static DtSignalInfo infos[DT_SIGNALS];
 static Condition conditions[DT_SIGNALS];
+
+#define follower_of(pressure_group) \
+	((Follower *) ((char *) (pressure_group) - offsetof(Follower, law)))
 
 void
 dt_sampler_init(void)
@@ -112,113 +113,72 @@ dt_sampler_init(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-static void
-swap_followers(int a, int b)
-{
-	Follower	follower = followers[a];
-	DtPressureGroup law = laws[a];
-
-	followers[a] = followers[b];
-	laws[a] = laws[b];
-	followers[b] = follower;
-	laws[b] = law;
-}
-
-/*
- * Make a group, with these rates in force and counters, follower number n of
- * this cycle.  Those before it have been found in this cycle, the others are
- * left from the cycle before.
- */
-static void
-put_follower(DtGroup *g, int n, const int64 *rate, const int64 *used)
-{
-	int			i;
-	int			r;
-
-	for (i = n; i < n_followers; i++)
-	{
-		if (followers[i].id == g->id)
-		{
-			if (i != n)
-				swap_followers(i, n);
-			return;
-		}
-	}
-	if (n < n_followers)
-		swap_followers(n, n_followers);
-	n_followers++;
-	memset(&followers[n], 0, sizeof(Follower));
-	followers[n].id = g->id;
-	followers[n].group = g;
-	followers[n].definition = g->definition;
-	for (r = 0; r < DT_RESOURCES; r++)
-		followers[n].woken_rate[r] = rate[r];
-	dt_pressure_group_init(&laws[n], rate, used);
-}
-
-/* So many millionths of something, but not 0. */
-static int64
-share_of(int64 whole, int64 share)
-{
-	return Max((int64) (whole * (share / 1e6)), 1);
-}
-
-/*
- * The threshold in the unit of the laws; 0 = the group does not follow the
- * signal, or the threshold is a share of something unknown.
- */
-static int64
-threshold_of(const DtDefinition *d, DtSignal signal)
-{
-	const DtThreshold *t = &d->threshold[signal];
-
-	if (t->unit == DT_UNIT_UNUSED)
-		return 0;
-	if (t->unit == DT_UNIT_NONE)
-		return 1;
-	if (t->unit == DT_UNIT_SHARE && signal == DT_DIRTY_BUFFERS)
-		return share_of((int64) NBuffers * BLCKSZ, t->value);
-	if (t->unit == DT_UNIT_SHARE && signal == DT_KERNEL_DIRTY)
-	{
-		share_of_kernel = true;
-		return kernel_limit > 0 ? share_of(kernel_limit, t->value) : 0;
-	}
-	return t->value;
-}
-
 /*
  * Tell the laws what is defined of a follower, and what of that is new.
  */
 static void
-take_definition(Follower *f, DtPressureGroup *law, const DtDefinition *d)
+take_definition(Follower *f, const DtDefinition *d)
 {
 	DtDefinition *before = &f->definition;
-	int			r;
+	DtPressureGroup *law = &f->law;
 	int			s;
 
 	memcpy(before->name, d->name, NAMEDATALEN); /* a new name changes nothing */
 	if (memcmp(before, d, sizeof(DtDefinition)) != 0)
-		dt_pressure_group_redefined(law);
-	for (r = 0; r < DT_RESOURCES; r++)
-		law->limit[r] = d->rate[r];
+		law->redefined = true;
+	memcpy(law->limit, d->rate, sizeof(law->limit));
 	law->floor = d->floor;
-	law->ignore = d->threshold[DT_REPLICA_LAG].ignore;
+	law->weight = d->weight;
 	law->observe = d->observe != 0 || !dt_throttling_is_enabled();
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
-		int64		threshold = threshold_of(d, s);
+		const DtThreshold *t = &d->threshold[s];
 
-		/* one that is a share of the kernel's limit changes by itself, too */
-		if (memcmp(&before->threshold[s], &d->threshold[s],
-				   sizeof(DtThreshold)) != 0 &&
-			(threshold > law->threshold[s] ||
-			 d->threshold[s].ignore > before->threshold[s].ignore))
-			dt_pressure_group_restart(law, s);
-		law->threshold[s] = threshold;
-		if (dt_definition_follows(d, s))
-			followed[s]++;
+		if (t->unit == DT_UNIT_UNUSED)
+			law->threshold[s] = 0;
+		else
+		{
+			followed[s] = true;
+			if (t->unit != before->threshold[s].unit ||
+				t->value > before->threshold[s].value ||
+				t->ignore > before->threshold[s].ignore)
+				memset(&law->law[s], 0, sizeof(DtLaw));
+			law->by_share[s] = t->unit == DT_UNIT_SHARE;
+			law->threshold[s] = t->unit == DT_UNIT_NONE ? 1000 : t->value;
+		}
 	}
 	*before = *d;
+}
+
+/*
+ * Make a group that follows signals a follower, if it is none yet.
+ */
+static void
+put_follower(Follower *f, DtGroup *g)
+{
+	int64		rate[DT_RESOURCES];
+	int64		used[DT_RESOURCES];
+	int			r;
+
+	dt_group_lock(g);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		rate[r] = g->usage[r].rate.rate;
+		used[r] = g->usage[r].used;
+	}
+	dt_group_unlock(g);
+	if (f->id != g->id)
+	{
+		memset(f, 0, sizeof(Follower));
+		f->id = g->id;
+		f->group = g;
+		f->definition = g->definition;
+		memcpy(f->woken_rate, rate, sizeof(rate));
+		dt_pressure_group_init(&f->law, rate, used);
+	}
+	memcpy(f->law.used, used, sizeof(used));
+	take_definition(f, &g->definition);
+	laws[n_followers++] = &f->law;
 }
 
 /*
@@ -227,120 +187,108 @@ take_definition(Follower *f, DtPressureGroup *law, const DtDefinition *d)
 static void
 find_followers(void)
 {
-	int			n = 0;
 	int			i;
-	int			r;
 
+	n_followers = 0;
 	memset(followed, 0, sizeof(followed));
-	share_of_kernel = false;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
-		DtDefinition *d = &g->definition;
-		int64		rate[DT_RESOURCES];
-		int64		used[DT_RESOURCES];
 
-		if (g->id == 0 || !dt_definition_follows_any(d))
-			continue;
-		dt_group_lock(g);
-		for (r = 0; r < DT_RESOURCES; r++)
-		{
-			rate[r] = g->usage[r].rate.rate;
-			used[r] = g->usage[r].used;
-		}
-		dt_group_unlock(g);
-		put_follower(g, n, rate, used);
-		for (r = 0; r < DT_RESOURCES; r++)
-			laws[n].used[r] = used[r];
-		take_definition(&followers[n], &laws[n], d);
-		n++;
+		if (g->id == 0 || !dt_definition_follows_any(&g->definition))
+			followers[i].id = 0;
+		else
+			put_follower(&followers[i], g);
 	}
 	LWLockRelease(dt_shared->registry_lock);
-	n_followers = n;
 }
 
-/*
- * Look at a quarter of the sample, and use what was found in the others.
- */
-static int64
-look_at_dirty_buffers(int64 now)
+/* Is a name in a list, separated by commas, of those that count? */
+static bool
+is_listed(const char *list, const char *name)
 {
-	static int64 quarters[4];
-	static int64 looked_at = 0;
-	static int	next = 0;
+	size_t		size;
+
+	for (; *list != '\0'; list += size)
+	{
+		list += strspn(list, ", ");
+		size = strcspn(list, ",");
+		while (size > 0 && list[size - 1] == ' ')
+			size--;
+		if (strlen(name) == size && pg_strncasecmp(list, name, size) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The queue that counts for a group. */
+static const DtDrain *
+drain_for(const DtDefinition *d, DtSignal signal, int64 now)
+{
+	const DtFound *f = &found[signal];
+	const DtDrain *those[MAX_NAMED];
+	int			n = 0;
 	int			i;
 
-	if (now - looked_at > 10 * CYCLE_US)
-		for (i = 0; i < 4; i++)
-			quarters[i] = dt_look_dirty_quarter(i);
-	else
-		quarters[next] = dt_look_dirty_quarter(next);
-	next = (next + 1) % 4;
-	looked_at = now;
-	return (quarters[0] + quarters[1] + quarters[2] + quarters[3]) / 4;
+	if (signal >= DT_STANDBY_SIGNALS || d->standbys[signal][0] == '\0')
+		return dt_drain_worst(f->drains, f->n, d->threshold[signal].ignore, now);
+	for (i = 0; i < f->n && n < MAX_NAMED; i++)
+		if (is_listed(d->standbys[signal], f->names[i]))
+			those[n++] = f->drains[i];
+	return dt_drain_worst(those, n, d->threshold[signal].ignore, now);
+}
+
+/* The report that a group follows; -1: there is none that counts. */
+static int64
+reported_for(const DtDefinition *d, int64 now)
+{
+	DtReport	reports[DT_REPORTS];
+	int			n = dt_reports(reports);
+	int			i;
+
+	for (i = 0; i < n; i++)
+		if (strcmp(reports[i].name, d->reported) == 0 &&
+			dt_report_state(&reports[i], now) != DT_SIGNAL_ABSENT)
+			return reports[i].value;
+	return -1;
 }
 
 /*
- * Look at a signal, and tell the laws.  "wal" is the position up to which WAL
- * has been written.
+ * Tell a group's laws what counts for it in particular.
+ */
+static void
+tell_follower(Follower *f, DtSignal signal, int64 now)
+{
+	const DtThreshold *t = &f->definition.threshold[signal];
+
+	if (dt_signals[signal].law == DT_LAW_ZONES)
+		f->law.drain[signal] = drain_for(&f->definition, signal, now);
+	if (signal == DT_REPORTED && t->unit != DT_UNIT_UNUSED)
+		f->law.reported = reported_for(&f->definition, now);
+	if (t->unit == DT_UNIT_SHARE && dt_signals[signal].law == DT_LAW_RESERVE)
+		f->law.threshold[signal] =
+			muldiv64(pressure.signal[signal].other, t->value, 1000000);
+	f->law.out_of_reach = f->out_of_reach;
+}
+
+/*
+ * Look at a signal, and tell the laws.
  */
 static DtLook
-look(DtSignal signal, int64 wal, int64 now)
+look(DtSignal signal, int64 now)
 {
-	char	   *reason = infos[signal].reason;
-	DtLook		result = DT_LOOK_MEASURED;
-	int64		value = 0;
-	int64		time_left;
+	DtFound    *f = &found[signal];
+	DtLook		result = dt_signal_look(signal, now, f);
+	int			i;
 
-	reason[0] = '\0';
-	switch (signal)
-	{
-		case DT_REPLICA_LAG:
-			result = dt_look_replicas(&replicas, now, reason);
-			dt_pressure_read_drains(&pressure, replicas.drains, replicas.n,
-									now);
-			return result;
-		case DT_CHECKPOINT:
-			dt_look_checkpoint(&checkpoint_seen, now, &value, &time_left);
-			dt_pressure_read_budget(&pressure, value, time_left, now);
-			return result;
-		case DT_IO_PRESSURE:
-			result = dt_look_io_stall(&value, reason);
-			if (result == DT_LOOK_MEASURED)
-				dt_pressure_read_stall(&pressure, value, now);
-			return result;
-		case DT_SLOT_LAG:
-			result = dt_look_slot_lag(wal, &value, reason);
-			break;
-		case DT_DIRTY_BUFFERS:
-			value = look_at_dirty_buffers(now);
-			break;
-		case DT_KERNEL_DIRTY:
-			result = dt_look_kernel_dirty(&value, reason);
-			break;
-	}
-	if (result == DT_LOOK_MEASURED)
-		dt_pressure_read(&pressure, signal, value, now);
+	strlcpy(infos[signal].reason, f->reason, DT_REASON_SIZE);
+	if (result == DT_LOOK_MEASURED && f->at != 0)
+		dt_pressure_read(&pressure, signal, f->value, f->other, f->at);
 	else if (result == DT_LOOK_NOTHING)
 		dt_pressure_absent(&pressure, signal);
-	return result;
-}
-
-/*
- * The kernel's own limit, when a threshold is a share of it.
- */
-static DtLook
-look_at_kernel_limit(int64 now)
-{
-	DtLook		result;
-
-	if (!share_of_kernel || (kernel_limit > 0 &&
-							 now - kernel_limit_at < KERNEL_LIMIT_US))
-		return DT_LOOK_MEASURED;
-	result = dt_look_kernel_limit(&kernel_limit,
-								  infos[DT_KERNEL_DIRTY].reason);
-	kernel_limit_at = now;
+	for (i = 0; i < n_followers; i++)
+		tell_follower(follower_of(laws[i]), signal, now);
 	return result;
 }
 
@@ -350,7 +298,7 @@ look_at_kernel_limit(int64 now)
 static void
 log_condition(DtSignal signal, Condition condition)
 {
-	const char *name = dt_signal_name(signal);
+	const char *name = dt_signals[signal].name;
 	Condition	before = conditions[signal];
 
 	if (condition == before)
@@ -479,7 +427,7 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 		f->reach_since = 0;
 		if (out_of_reach)
 			ereport(LOG,
-					(errmsg("resource group \"%s\" is slowed down to its floor, as others alone force checkpoints",
+					(errmsg("resource group \"%s\" is not slowed down by signal \"checkpoint\", as others alone force checkpoints",
 							f->definition.name),
 					 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
 							   law->others / 1000, law->budget / 1000),
@@ -520,7 +468,7 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 	f->floor_logged = true;
 	ereport(LOG,
 			(errmsg("resource group \"%s\" is slowed down to its floor by signal \"%s\"",
-					f->definition.name, dt_signal_name(law->signal))));
+					f->definition.name, dt_signals[law->signal].name)));
 }
 
 /*
@@ -528,39 +476,50 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
  * for the others a new cycle is under way.
  */
 static void
-apply(int64 now)
+apply(Follower *f, int64 now)
 {
-	int			i;
+	DtPressureGroup *law = &f->law;
+	DtGroup    *g = f->group;
+	DtGroupPressure result;
+	bool		wake = false;
 	int			r;
 
+	if (g->id != f->id ||
+		memcmp(&g->definition, &f->definition, sizeof(DtDefinition)) != 0)
+		return;
+	dt_pressure_clear(&result);
+	result.level = law->pressure;
+	result.signal = law->signal;
+	memcpy(result.decides, law->decides, sizeof(result.decides));
+	memcpy(result.share, law->share, sizeof(result.share));
+	result.out_of_reach = f->out_of_reach;
+	result.expires = expiry(law, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (law->rate[r] != law->limit[r])
+			result.rate[r] = law->rate[r];
+		wake |= is_worth_waking(f, r, law->rate[r]);
+	}
+	dt_group_set_pressure(g, &result, wake);
+}
+
+/*
+ * Work out the rates, put them in force, and say what is noteworthy.
+ */
+static void
+set_rates(int64 wal, int64 now)
+{
+	int			i;
+
+	dt_pressure_step(&pressure, laws, n_followers, wal, now);
+	for (i = 0; i < n_followers; i++)
+		note_reach(follower_of(laws[i]), laws[i], now);
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < n_followers; i++)
-	{
-		Follower   *f = &followers[i];
-		DtPressureGroup *law = &laws[i];
-		DtGroup    *g = f->group;
-		DtGroupPressure result;
-		bool		wake = false;
-
-		if (g->id != f->id ||
-			memcmp(&g->definition, &f->definition, sizeof(DtDefinition)) != 0)
-			continue;
-		dt_pressure_clear(&result);
-		result.level = law->pressure;
-		result.signal = law->signal;
-		memcpy(result.decides, law->decides, sizeof(result.decides));
-		memcpy(result.share, law->share, sizeof(result.share));
-		result.out_of_reach = f->out_of_reach;
-		result.expires = expiry(law, now);
-		for (r = 0; r < DT_RESOURCES; r++)
-		{
-			if (law->rate[r] != law->limit[r])
-				result.rate[r] = law->rate[r];
-			wake |= is_worth_waking(f, r, law->rate[r]);
-		}
-		dt_group_set_pressure(g, &result, wake);
-	}
+		apply(follower_of(laws[i]), now);
 	LWLockRelease(dt_shared->registry_lock);
+	for (i = 0; i < n_followers; i++)
+		log_floor(follower_of(laws[i]), laws[i], now);
 }
 
 /*
@@ -572,14 +531,13 @@ cycle(int64 now)
 	DtLook		results[DT_SIGNALS];
 	int64		wal = (int64) GetXLogInsertRecPtr();
 	int			s;
-	int			i;
 
 	find_followers();
 	infos[DT_CHECKPOINT].out_of_reach = false;
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
-		if (followed[s] > 0)
-			results[s] = look(s, wal, now);
+		if (followed[s])
+			results[s] = look(s, now);
 		else
 		{
 			dt_pressure_absent(&pressure, s);
@@ -588,19 +546,9 @@ cycle(int64 now)
 		}
 	}
 	if (n_followers > 0)
-	{
-		if (followed[DT_KERNEL_DIRTY] > 0 &&
-			results[DT_KERNEL_DIRTY] == DT_LOOK_MEASURED)
-			results[DT_KERNEL_DIRTY] = look_at_kernel_limit(now);
-		dt_pressure_step(&pressure, laws, n_followers, wal, now);
-		for (i = 0; i < n_followers; i++)
-			note_reach(&followers[i], &laws[i], now);
-		apply(now);
-		for (i = 0; i < n_followers; i++)
-			log_floor(&followers[i], &laws[i], now);
-	}
+		set_rates(wal, now);
 	for (s = 0; s < DT_SIGNALS; s++)
-		if (followed[s] > 0)
+		if (followed[s])
 			note_signal(s, results[s]);
 	publish(now);
 	return n_followers > 0;
@@ -625,11 +573,8 @@ dt_sampler_main(Datum main_arg)
 	if (!dt_shmem_available())
 		proc_exit(0);			/* another file was preloaded */
 
-	/* from the second of these on, put_follower() may have both in there */
-	followers = palloc0(2 * dt_shared->max_groups * sizeof(Follower));
-	laws = palloc0(2 * dt_shared->max_groups * sizeof(DtPressureGroup));
-	dt_pressure_init(&pressure);
-	dt_replicas_init(&replicas);
+	followers = palloc0(dt_shared->max_groups * sizeof(Follower));
+	laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
 	on_shmem_exit(unregister, (Datum) 0);
 	dt_sampler_register();
 

@@ -1,46 +1,51 @@
 /*-------------------------------------------------------------------------
  *
  * signals.c
- *		Which signals of pressure are to be had on this server.
+ *		The table of the functions that look at signals.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "pressure/signals.h"
-#include "replication/slot.h"
-#include "replication/walsender.h"
 
-#include "compat.h"
+typedef DtLook (*LookFunction) (DtFound *found);
 
-bool
-dt_signal_is_available(DtSignal signal, DtUnit unit, char *reason)
+static const LookFunction looks[DT_SIGNALS] = {
+	[DT_REPLICA_LAG] = dt_look_replica_lag,
+	[DT_FLUSH_LAG] = dt_look_flush_lag,
+	[DT_SLOT_LAG] = dt_look_slot_lag,
+	[DT_ARCHIVE_LAG] = dt_look_archive_lag,
+	[DT_CHECKPOINT] = dt_look_checkpoint,
+	[DT_WAL_RATE] = dt_look_wal_rate,
+	[DT_DISK_FREE] = dt_look_disk_free,
+	[DT_DIRTY_BUFFERS] = dt_look_dirty_buffers,
+	[DT_KERNEL_DIRTY] = dt_look_kernel_dirty,
+	[DT_IO_PRESSURE] = dt_look_io_pressure,
+	[DT_COMMIT_LATENCY] = dt_look_commit_latency,
+	[DT_REPORTED] = dt_look_reported
+};
+
+/*
+ * Look at a signal.  DT_LOOK_FAILED at the first look also means that the
+ * signal is not to be had on this server.
+ */
+DtLook
+dt_signal_look(DtSignal signal, int64 now, DtFound *found)
 {
-	int64		value;
+	memset(found, 0, sizeof(*found));
+	found->at = now;
+	if (RecoveryInProgress())
+		return dt_no_look(found, DT_LOOK_NOTHING,
+						  _("Signals are not measured during recovery."));
+	return looks[signal] (found);
+}
 
-	switch (signal)
-	{
-		case DT_REPLICA_LAG:
-			if (max_wal_senders > 0)
-				return true;
-			strlcpy(reason, _("No standby can connect, since max_wal_senders is 0."),
-					DT_REASON_SIZE);
-			return false;
-		case DT_SLOT_LAG:
-			if (dt_max_slots > 0)
-				return true;
-			strlcpy(reason, _("There cannot be a replication slot, since max_replication_slots is 0."),
-					DT_REASON_SIZE);
-			return false;
-		case DT_CHECKPOINT:
-		case DT_DIRTY_BUFFERS:
-			return true;
-		case DT_KERNEL_DIRTY:
-			return dt_look_kernel_dirty(&value, reason) == DT_LOOK_MEASURED &&
-				(unit != DT_UNIT_SHARE ||
-				 dt_look_kernel_limit(&value, reason) == DT_LOOK_MEASURED);
-		case DT_IO_PRESSURE:
-			return dt_look_io_stall(&value, reason) == DT_LOOK_MEASURED;
-	}
-	return false;
+/* There is no value for this reason, a sentence. */
+DtLook
+dt_no_look(DtFound *found, DtLook result, const char *reason)
+{
+	strlcpy(found->reason, reason, DT_REASON_SIZE);
+	return result;
 }

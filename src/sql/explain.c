@@ -18,11 +18,11 @@
 
 #ifdef DT_HAS_EXPLAIN_OPTIONS
 
-#include "backend/session.h"
 #include "commands/defrem.h"
 #include "commands/explain.h"
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
+#include "session/session.h"
 #include "utils/guc.h"
 
 /* What this EXPLAIN knows. */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * group_info.c
- *		Snapshots of groups and members, for the views.
+ *		Copies of groups and members, for the views.
  *
  * Taken under the registry lock (shared), each group and member with its
  * group's spinlock.
@@ -10,138 +10,107 @@
  */
 #include "postgres.h"
 
-#include "backend/live.h"
-#include "registry/group.h"
-#include "registry/role_debt.h"
+#include "shared/group.h"
+#include "shared/role_debt.h"
 #include "sql/group_info.h"
 
-static void
-copy_usage(DtGroupUsageInfo *info, DtGroupUsage *use, int64 now)
+/*
+ * What a group owes is summed up around the ring of its members, under its
+ * lock; all else is worked out from the copy.
+ */
+DtGroupCopy *
+dt_group_copies(int *n)
 {
-	info->effective = use->rate.rate;
-	info->rate = dt_meter_rate(&use->meter, now);
-	info->used = use->used;
-	info->debt = dt_rate_group_debt(&use->rate, now);
-	info->histogram = use->histogram;
-}
-
-int
-dt_group_info_groups(DtGroupInfo **infos)
-{
-	int			n = 0;
+	DtGroupCopy *copies = (DtGroupCopy *)
+		CACHELINEALIGN(palloc0((dt_shared->max_groups + 1) *
+							   sizeof(DtGroupCopy)));
 	int			i;
 	int			r;
 
-	*infos = palloc0(dt_shared->max_groups * sizeof(DtGroupInfo));
+	*n = 0;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
-		DtGroupInfo *info = &(*infos)[n];
-		int64		now;
+		DtGroupCopy *copy = &copies[*n];
 
 		if (g->id == 0)
 			continue;
-		info->definition = g->definition;
-		info->now = now = dt_now_us();
+		copy->now = dt_now_us();
 		dt_group_lock(g);
-		dt_group_check_pressure(g, now);
-		info->members = g->members;
-		info->paused = g->paused;
-		info->suspended_hard = g->suspended_hard;
-		info->suspended_since = g->suspended_since;
-		info->stats = g->stats;
-		info->forgiven = g->forgiven;
-		info->stats_reset = g->stats_reset;
-		info->pressure = g->pressure;
+		dt_group_check_pressure(g, copy->now);
 		for (r = 0; r < DT_RESOURCES; r++)
-			copy_usage(&info->usage[r], &g->usage[r], now);
+			copy->debt[r] = dt_rate_group_debt(&g->usage[r].rate, copy->now);
+		copy->group = *g;
 		dt_group_unlock(g);
-		n++;
+		(*n)++;
 	}
 	LWLockRelease(dt_shared->registry_lock);
-	return n;
+	return copies;
 }
 
 /*
- * A session as a member of group g, or with "debt" as one that has left it.
- * False when it is neither any more.
+ * A session as a member of group g, or as one that has left it and still owes
+ * to it, with no counters.  False when it is neither any more.
  */
 static bool
-copy_member(DtMemberInfo *info, int number, DtDebt *debt, DtGroup *g)
+copy_member(DtMemberCopy *copy, int number, bool has_left, DtGroup *g)
 {
 	DtMember   *m = &dt_members[number];
 	PGPROC	   *proc = GetPGProcByNumber(number);
-	int64		now = dt_now_us();
-	bool		still = true;
+	bool		owes;
 	int			r;
 
-	memset(info, 0, sizeof(*info));
-	strlcpy(info->group_name, g->definition.name, NAMEDATALEN);
+	copy->pid = proc->pid;
+	copy->userid = proc->roleId;
+	copy->databaseid = proc->databaseId;
+	copy->group = g;
+	strlcpy(copy->group_name, g->definition.name, NAMEDATALEN);
+	copy->has_left = has_left;
+	copy->now = dt_now_us();
 	dt_group_lock(g);
-	if (debt != NULL ? debt->group != g : m->group != g)
-		still = false;
-	else
+	copy->member = *m;
+	owes = m->creditor == g && m->creditor_id == g->id;
+	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		info->pid = proc->pid;
-		info->userid = proc->roleId;
-		info->databaseid = proc->databaseId;
-		info->has_left = debt != NULL;
-		info->pauses_at_checks = m->pauses_at_checks && dt_interrupt_pauses;
-		for (r = 0; r < DT_RESOURCES; r++)
-		{
-			info->used[r] = debt ? 0 : m->usage[r].used;
-			info->debt[r] = dt_rate_debt(&g->usage[r].rate,
-										 debt ? &debt->rate[r] :
-										 &m->usage[r].rate, now);
-		}
-		if (debt == NULL)
-		{
-			info->moved = m->moved;
-			info->stats = m->stats;
-			info->released_since = m->released_since;
-		}
-		if (m->paused_in == g)
-		{
-			info->stats.paused_us += now - m->paused_since_us;
-			info->paused_since = m->paused_since;
-			info->paused_by = m->paused_by;
-			for (r = 0; r < DT_RESOURCES && m->paused_by == DT_BY_ROLE; r++)
-				info->debt[r] += dt_role_debt_bytes(g, m->role, r, now);
-		}
+		copy->debt[r] = m->group != g ? 0 :
+			dt_rate_debt(&g->usage[r].rate, &m->account[r], copy->now);
+		if (owes || (m->paused_in == g && m->paused_by == DT_BY_ROLE))
+			copy->debt[r] += dt_role_debt_bytes(g, m->role, r, copy->now);
 	}
 	dt_group_unlock(g);
-	/* a debt that has been paid is removed only by the session itself */
-	if (debt != NULL && info->debt[DT_DIRTY] == 0 && info->debt[DT_WAL] == 0)
-		still = false;
-	return still;
+	m = &copy->member;
+	if (!has_left)
+		return m->group == g;
+	memset(m->usage, 0, sizeof(m->usage));
+	memset(&m->stats, 0, sizeof(m->stats));
+	m->moved = false;
+	m->released_since = 0;
+	/* that it has been repaid only the session itself notes */
+	return owes && m->group != g &&
+		(copy->debt[DT_DIRTY] != 0 || copy->debt[DT_WAL] != 0);
 }
 
-int
-dt_group_info_members(DtMemberInfo **infos)
+DtMemberCopy *
+dt_member_copies(int *n)
 {
-	int			n = 0;
+	DtMemberCopy *copies = palloc_extended(dt_shared->n_members * 2 *
+										   sizeof(DtMemberCopy),
+										   MCXT_ALLOC_HUGE);
 	int			i;
-	int			j;
 
-	*infos = palloc_extended(dt_shared->n_members * (1 + DT_DEBTS) *
-							 sizeof(DtMemberInfo), MCXT_ALLOC_HUGE);
+	*n = 0;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
 		DtGroup    *g = dt_members[i].group;
 
-		if (g != NULL && copy_member(&(*infos)[n], i, NULL, g))
-			n++;
-		for (j = 0; j < DT_DEBTS; j++)
-		{
-			DtDebt	   *debt = &dt_members[i].debts[j];
-
-			if ((g = debt->group) != NULL &&
-				copy_member(&(*infos)[n], i, debt, g))
-				n++;
-		}
+		if (g != NULL && copy_member(&copies[*n], i, false, g))
+			(*n)++;
+		if ((g = dt_members[i].creditor) != NULL &&
+			copy_member(&copies[*n], i, true, g))
+			(*n)++;
 	}
 	LWLockRelease(dt_shared->registry_lock);
-	return n;
+	return copies;
 }

@@ -1,61 +1,40 @@
 /*-------------------------------------------------------------------------
  *
  * group_info.h
- *		Snapshots of groups and members, for the views.
+ *		Copies of groups and members, for the views.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_GROUP_INFO_H
 #define DT_GROUP_INFO_H
 
-#include "registry/shmem.h"
+#include "shared/shmem.h"
 
-typedef struct DtGroupUsageInfo
+typedef struct DtGroupCopy
 {
-	int64		effective;		/* the rate in force, bytes/s, 0 = none */
-	double		rate;			/* measured, bytes/s */
-	int64		used;			/* bytes */
-	int64		debt;			/* bytes */
-	DtHistogram histogram;
-} DtGroupUsageInfo;
+	DtGroup		group;
+	int64		debt[DT_RESOURCES]; /* bytes */
+	int64		now;			/* time of the copy, us */
+} DtGroupCopy;
 
-typedef struct DtGroupInfo
+typedef struct DtMemberCopy
 {
-	DtDefinition definition;
-	int64		now;			/* time of the snapshot, us */
-	int			members;
-	int			paused;
-	bool		suspended_hard;
-	TimestampTz suspended_since;	/* 0 = it is not */
-	DtPauseStats stats;
-	int64		forgiven;		/* because of pressure, bytes */
-	TimestampTz stats_reset;
-	DtGroupPressure pressure;
-	DtGroupUsageInfo usage[DT_RESOURCES];
-} DtGroupInfo;
-
-typedef struct DtMemberInfo
-{
+	DtMember	member;
 	int			pid;
 	Oid			userid;
 	Oid			databaseid;
+	DtGroup    *group;			/* only to be compared with */
 	char		group_name[NAMEDATALEN];
-	bool		moved;
 	bool		has_left;		/* it has left the group, but owes to it */
-	bool		pauses_at_checks;	/* for interrupts */
-	int64		used[DT_RESOURCES]; /* bytes */
 	int64		debt[DT_RESOURCES]; /* bytes */
-	DtPauseStats stats;
-	TimestampTz paused_since;	/* 0 = running */
-	TimestampTz released_since; /* it does not pause, for others; 0 = no */
-	DtPauseCause paused_by;
-} DtMemberInfo;
+	int64		now;			/* time of the copy, us */
+} DtMemberCopy;
 
 /*
- * Palloc'd arrays; the result is their length.  A session is in the second as
- * a member, and in addition once for each group that it has left and owes to.
+ * Palloc'd arrays of *n.  A session is in the second as a member, and once more
+ * for a group that it has left and owes to.
  */
-extern int	dt_group_info_groups(DtGroupInfo **infos);
-extern int	dt_group_info_members(DtMemberInfo **infos);
+extern DtGroupCopy *dt_group_copies(int *n);
+extern DtMemberCopy *dt_member_copies(int *n);
 
 #endif							/* DT_GROUP_INFO_H */

@@ -30,7 +30,7 @@
 
 #include "clock.h"
 #include "fmgr.h"
-#include "registry/shmem.h"
+#include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
@@ -303,14 +303,8 @@ static bool
 counts(PGPROC *proc)
 {
 	DtMember   *member = dt_member_of(proc);
-	int			i;
 
-	if (member->group != NULL)
-		return true;
-	for (i = 0; i < DT_DEBTS; i++)
-		if (member->debts[i].group != NULL)
-			return true;
-	return false;
+	return member->group != NULL || member->creditor != NULL;
 }
 
 /*

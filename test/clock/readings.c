@@ -3,8 +3,8 @@
  * readings.c
  *		Readings of signals that a test makes up.
  *
- * The linker has the sampler and the views call these functions instead of
- * those in src/pressure (see Makefile), which they call where a test has set
+ * The linker has the sampler and the views call the function here instead of
+ * that in src/pressure (see Makefile), which it calls where a test has set
  * nothing.
  *
  * A queue, that is, replica_lag, slot_lag, dirty_buffers or kernel_dirty, is as
@@ -20,9 +20,11 @@
 
 #include "access/xlog.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "pressure/signals.h"
-#include "registry/shmem.h"
-#include "registry/threshold.h"
+#include "shared/commits.h"
+#include "shared/shmem.h"
+#include "shared/threshold.h"
 #include "test/clock/readings.h"
 #include "utils/builtins.h"
 
@@ -31,29 +33,13 @@
 #define WRAP(name)	__wrap_##name
 
 extern XLogRecPtr WRAP(GetXLogInsertRecPtr) (void);
-extern bool REAL(dt_signal_is_available) (DtSignal signal, DtUnit unit,
-										  char *reason);
-extern bool WRAP(dt_signal_is_available) (DtSignal signal, DtUnit unit,
-										  char *reason);
-extern DtLook REAL(dt_look_replicas) (DtReplicas *r, int64 now, char *reason);
-extern DtLook WRAP(dt_look_replicas) (DtReplicas *r, int64 now, char *reason);
-extern DtLook REAL(dt_look_slot_lag) (int64 wal, int64 *bytes, char *reason);
-extern DtLook WRAP(dt_look_slot_lag) (int64 wal, int64 *bytes, char *reason);
-extern void REAL(dt_look_checkpoint) (DtCheckpointSeen *seen, int64 now,
-									  int64 *bytes_left, int64 *time_left);
-extern void WRAP(dt_look_checkpoint) (DtCheckpointSeen *seen, int64 now,
-									  int64 *bytes_left, int64 *time_left);
-extern int64 REAL(dt_look_dirty_quarter) (int quarter);
-extern int64 WRAP(dt_look_dirty_quarter) (int quarter);
-extern DtLook REAL(dt_look_kernel_dirty) (int64 *bytes, char *reason);
-extern DtLook WRAP(dt_look_kernel_dirty) (int64 *bytes, char *reason);
-extern DtLook REAL(dt_look_kernel_limit) (int64 *bytes, char *reason);
-extern DtLook WRAP(dt_look_kernel_limit) (int64 *bytes, char *reason);
-extern DtLook REAL(dt_look_io_stall) (int64 *us, char *reason);
-extern DtLook WRAP(dt_look_io_stall) (int64 *us, char *reason);
+extern DtLook REAL(dt_signal_look) (DtSignal signal, int64 now,
+									DtFound *found);
+extern DtLook WRAP(dt_signal_look) (DtSignal signal, int64 now,
+									DtFound *found);
 
 static DtTestReading
-get(int which)
+get(DtSignal which)
 {
 	DtTestReadings *all = dt_test_readings();
 	DtTestReading result;
@@ -100,7 +86,7 @@ position(DtResource resource)
 
 /* How long a queue is now; *reading is a copy. */
 static int64
-level(int which, const DtTestReading *reading)
+level(DtSignal which, const DtTestReading *reading)
 {
 	DtTestReadings *all = dt_test_readings();
 	DtTestReading *r = &all->of[which];
@@ -110,22 +96,13 @@ level(int which, const DtTestReading *reading)
 	if (reading->other < 0)
 		return reading->value;
 	dt_spin_lock(&all->lock);
-	entered = position_locked(all, dt_signal_resource(which));
+	entered = position_locked(all, dt_signals[which].resource);
 	r->value = Max(r->value + entered - r->entered -
 				   muldiv64(r->other, now - r->at, 1000000), 0);
 	r->entered = entered;
 	r->at = now;
 	dt_spin_unlock(&all->lock);
 	return r->value;
-}
-
-static DtLook
-result_of(const DtTestReading *reading, char *reason)
-{
-	if (reading->look == DT_TEST_MEASURED)
-		return DT_LOOK_MEASURED;
-	strlcpy(reason, "The test says so.", DT_REASON_SIZE);
-	return reading->look == DT_TEST_NOTHING ? DT_LOOK_NOTHING : DT_LOOK_FAILED;
 }
 
 /* A position that is not 0, since that would be no position. */
@@ -135,125 +112,100 @@ WRAP(GetXLogInsertRecPtr) (void)
 	return (XLogRecPtr) (position(DT_WAL) + INT64CONST(1000000000));
 }
 
-/* What is made up can be had on any machine. */
-bool
-WRAP(dt_signal_is_available) (DtSignal signal, DtUnit unit, char *reason)
+/* A queue; when a look fails, nothing new is known of it. */
+static void
+look_at_queue(DtSignal signal, const DtTestReading *reading, DtFound *found)
 {
-	return get(signal).look != DT_TEST_REAL ||
-		REAL(dt_signal_is_available) (signal, unit, reason);
+	static DtDrain drains[DT_SIGNALS];
+	static const DtDrain *all[DT_SIGNALS];
+	DtDrain    *d = &drains[signal];
+	int64		wal = position(DT_WAL);
+
+	all[signal] = d;
+	if (reading->look == DT_TEST_NOTHING)
+		memset(d, 0, sizeof(*d));
+	else if (reading->look == DT_TEST_MEASURED)
+		dt_drain_sample(d, wal, wal - level(signal, reading), found->at);
+	found->drains = &all[signal];
+	found->n = 1;
+	found->value = dt_signals[signal].unit == DT_UNIT_US ?
+		dt_drain_lag_us(d) : dt_drain_backlog(d);
 }
 
-/* One standby; when a look fails, it has not replied. */
 DtLook
-WRAP(dt_look_replicas) (DtReplicas *r, int64 now, char *reason)
+WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 {
-	static DtDrain drain;
-	static DtDrain *real = NULL;
-	DtTestReading reading = get(DT_REPLICA_LAG);
-	int64		length;
+	DtTestReading reading = get(signal);
 
-	if (real == NULL)
-		real = r->drains;
-	r->drains = real;
 	if (reading.look == DT_TEST_REAL)
-		return REAL(dt_look_replicas) (r, now, reason);
-	r->drains = &drain;
-	r->n = reading.look == DT_TEST_NOTHING ? 0 : 1;
-	if (reading.look == DT_TEST_MEASURED)
+		return REAL(dt_signal_look) (signal, now, found);
+	memset(found, 0, sizeof(*found));
+	found->at = now;
+	switch (dt_signals[signal].law)
 	{
-		length = level(DT_REPLICA_LAG, &reading);
-		dt_drain_sample(&drain, position(DT_WAL), position(DT_WAL) - length, now);
+		case DT_LAW_ZONES:
+			look_at_queue(signal, &reading, found);
+			break;
+		case DT_LAW_LEVEL:
+			found->value = level(signal, &reading);
+			break;
+		case DT_LAW_RAMP:
+			found->other = (int64) NBuffers * BLCKSZ;
+			found->value = muldiv64(level(signal, &reading), 1000000, found->other);
+			break;
+		case DT_LAW_BUDGET:
+			found->value = reading.value;
+			found->other = reading.other;
+			if (reading.look == DT_TEST_NEARER)
+			{
+				found->value -= position(DT_WAL) - reading.entered;
+				found->other -= dt_now_us() - reading.at;
+			}
+			break;
+		case DT_LAW_RATE:
+			break;				/* the laws know it */
+		case DT_LAW_RESERVE:
+			found->value = reading.value;
+			found->other = reading.other;
+			break;
+		case DT_LAW_BRAKE:
+			found->value = reading.other +
+				muldiv64(reading.value, dt_now_us() - reading.at, 1000000);
+			break;
+		case DT_LAW_LATENCY:
+			found->value = (dt_now_us() - DT_TEST_START_US) / 1000;
+			found->other = reading.other +
+				(dt_now_us() - reading.at) / 1000 * reading.value;
+			break;
 	}
-	else if (reading.look == DT_TEST_NOTHING)
-		dt_drain_init(&drain);
-	return result_of(&reading, reason);
+	if (reading.look == DT_TEST_MEASURED || reading.look == DT_TEST_NEARER)
+		return DT_LOOK_MEASURED;
+	return dt_no_look(found, reading.look == DT_TEST_NOTHING ?
+					  DT_LOOK_NOTHING : DT_LOOK_FAILED, "The test says so.");
 }
 
-DtLook
-WRAP(dt_look_slot_lag) (int64 wal, int64 *bytes, char *reason)
+static DtSignal
+signal_of_name(const char *name)
 {
-	DtTestReading reading = get(DT_SLOT_LAG);
+	DtSignal	signal;
 
-	if (reading.look == DT_TEST_REAL)
-		return REAL(dt_look_slot_lag) (wal, bytes, reason);
-	*bytes = level(DT_SLOT_LAG, &reading);
-	return result_of(&reading, reason);
-}
-
-void
-WRAP(dt_look_checkpoint) (DtCheckpointSeen *seen, int64 now,
-						  int64 *bytes_left, int64 *time_left)
-{
-	DtTestReading reading = get(DT_CHECKPOINT);
-
-	if (reading.look == DT_TEST_REAL)
-	{
-		REAL(dt_look_checkpoint) (seen, now, bytes_left, time_left);
-		return;
-	}
-	*bytes_left = reading.value;
-	*time_left = reading.other;
-	if (reading.look == DT_TEST_NEARER)
-	{
-		*bytes_left -= position(DT_WAL) - reading.entered;
-		*time_left -= dt_now_us() - reading.at;
-	}
-}
-
-int64
-WRAP(dt_look_dirty_quarter) (int quarter)
-{
-	DtTestReading reading = get(DT_DIRTY_BUFFERS);
-
-	return reading.look == DT_TEST_REAL ?
-		REAL(dt_look_dirty_quarter) (quarter) : level(DT_DIRTY_BUFFERS, &reading);
-}
-
-DtLook
-WRAP(dt_look_kernel_dirty) (int64 *bytes, char *reason)
-{
-	DtTestReading reading = get(DT_KERNEL_DIRTY);
-
-	if (reading.look == DT_TEST_REAL)
-		return REAL(dt_look_kernel_dirty) (bytes, reason);
-	*bytes = level(DT_KERNEL_DIRTY, &reading);
-	return result_of(&reading, reason);
-}
-
-DtLook
-WRAP(dt_look_kernel_limit) (int64 *bytes, char *reason)
-{
-	DtTestReading reading = get(DT_TEST_KERNEL_LIMIT);
-
-	if (reading.look == DT_TEST_REAL)
-		return REAL(dt_look_kernel_limit) (bytes, reason);
-	*bytes = reading.value;
-	return result_of(&reading, reason);
-}
-
-DtLook
-WRAP(dt_look_io_stall) (int64 *us, char *reason)
-{
-	DtTestReading reading = get(DT_IO_PRESSURE);
-
-	if (reading.look == DT_TEST_REAL)
-		return REAL(dt_look_io_stall) (us, reason);
-	*us = reading.other +
-		muldiv64(reading.value, dt_now_us() - reading.at, 1000000);
-	return result_of(&reading, reason);
+	if (!dt_signal_find(name, &signal))
+		dt_signal_missing(name);
+	return signal;
 }
 
 PG_FUNCTION_INFO_V1(dt_test_reading);
 
 /*
  * dt_test_reading(signal text, look text, value bigint, other bigint): from now
- * on a look at the signal, or at "kernel_limit", finds this; look is "measured",
+ * on a look at the signal finds this; look is "measured",
  * "nothing", "failed", or "real" for what there is; of a checkpoint also
  * "nearer", when these are what was left just now.  Value and other are, of
  *
  *		checkpoint		bytes of WAL that are left, and us until it comes by time
  *		io_pressure		the part of the time in which processes wait, in 1e-6
- *		kernel_limit	bytes
+ *		commit_latency	us that each of 1000 commits a second takes
+ *		disk_free		bytes, and the size of the file system
  *		a queue			bytes, and how fast it drains, bytes/s; see above
  */
 Datum
@@ -261,8 +213,7 @@ dt_test_reading(PG_FUNCTION_ARGS)
 {
 	char	   *signal = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	char	   *look = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	int			which = strcmp(signal, "kernel_limit") == 0 ?
-		DT_TEST_KERNEL_LIMIT : (int) dt_signal_of_name(signal);
+	DtSignal	which = signal_of_name(signal);
 	DtTestReadings *all = dt_test_readings();
 	DtTestReading new = {0};
 	DtTestReading before = get(which);
@@ -277,8 +228,10 @@ dt_test_reading(PG_FUNCTION_ARGS)
 	if (which == DT_IO_PRESSURE)	/* a counter goes on from where it was */
 		new.other = before.other +
 			muldiv64(before.value, new.at - before.at, 1000000);
-	else if (which != DT_TEST_KERNEL_LIMIT)
-		new.entered = position(dt_signal_resource(which));
+	else if (which == DT_COMMIT_LATENCY)
+		new.other = before.other + (new.at - before.at) / 1000 * before.value;
+	else
+		new.entered = position(dt_signals[which].resource);
 	dt_spin_lock(&all->lock);
 	all->of[which] = new;
 	dt_spin_unlock(&all->lock);
@@ -291,13 +244,26 @@ PG_FUNCTION_INFO_V1(dt_test_read_at);
 Datum
 dt_test_read_at(PG_FUNCTION_ARGS)
 {
-	DtSignal	signal = dt_signal_of_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	DtSignal	signal = signal_of_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	int64		result;
 
 	dt_spin_lock(&dt_shared->sampled.lock);
 	result = dt_shared->sampled.signals[signal].read_at;
 	dt_spin_unlock(&dt_shared->sampled.lock);
 	PG_RETURN_INT64(result - DT_TEST_START_US);
+}
+
+PG_FUNCTION_INFO_V1(dt_test_commits);
+
+/* dt_test_commits() returns bigint: commits of outsiders, so far */
+Datum
+dt_test_commits(PG_FUNCTION_ARGS)
+{
+	int64		commits;
+	int64		us;
+
+	dt_commits_sum(&commits, &us);
+	PG_RETURN_INT64(commits);
 }
 
 PG_FUNCTION_INFO_V1(dt_test_others);

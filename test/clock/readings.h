@@ -8,7 +8,7 @@
 #ifndef DT_TEST_READINGS_H
 #define DT_TEST_READINGS_H
 
-#include "engine/pressure.h"
+#include "engine/control.h"
 #include "storage/spin.h"
 
 /* The clock starts here, which is no special value. */
@@ -42,15 +42,13 @@ typedef struct DtTestPosition
 	int64		at;
 } DtTestPosition;
 
-/* In shared memory, zeroed at first; the last reading is the kernel's limit. */
+/* In shared memory, zeroed at first. */
 typedef struct DtTestReadings
 {
 	slock_t		lock;
-	DtTestReading of[DT_SIGNALS + 1];
+	DtTestReading of[DT_SIGNALS];
 	DtTestPosition position[DT_RESOURCES];
 } DtTestReadings;
-
-#define DT_TEST_KERNEL_LIMIT	DT_SIGNALS
 
 extern DtTestReadings *dt_test_readings(void);
 

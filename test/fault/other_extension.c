@@ -67,12 +67,14 @@ blocks_dirtied(PG_FUNCTION_ARGS)
 Datum
 work(PG_FUNCTION_ARGS)
 {
+	volatile int spin;
 	int			i;
 
 	for (i = 0; i < 2500; i++)
 	{
 		pgBufferUsage.shared_blks_dirtied++;
-		pg_usleep(20);
+		for (spin = 0; spin < 20000; spin++)
+			;					/* a timer of CPU time is to expire */
 		CHECK_FOR_INTERRUPTS();
 	}
 	PG_RETURN_VOID();

@@ -7,8 +7,6 @@
  *	launch(sql)		starts a worker that runs this, a transaction each, for ever
  *	use_block()		in a worker: as if a shared buffer had been dirtied
  *	trap_lock()		the same, and SIGTERM comes when a group is locked next
- *	delay_unmask()	in a worker: from now on there is time for a timer to expire
- *					whenever signals are about to be unblocked; see unmask.c
  *
  * The worker leaves SIGTERM to the core's handler, which ends it at whatever
  * instruction it is; from 19 on, at the next check for interrupts.  When that is in a critical section, or after a commit
@@ -16,9 +14,7 @@
  *
  * Who works on an account writes to a member's slot, with the group locked.
  * So the trap makes the slots read-only for this process, and the handler of
- * the SIGSEGV that follows, which finds a group locked, sends the SIGTERM.  It
- * then sleeps longer than the live charge's timer takes, so that its handler
- * comes in between.
+ * the SIGSEGV that follows, which finds a group locked, sends the SIGTERM.
  *
  * It knows the layout of the library's shared memory, and none of its symbols.
  *
@@ -39,7 +35,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "registry/shmem.h"
+#include "shared/shmem.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -49,11 +45,8 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(launch);
 PG_FUNCTION_INFO_V1(use_block);
 PG_FUNCTION_INFO_V1(trap_lock);
-PG_FUNCTION_INFO_V1(delay_unmask);
 
 extern PGDLLEXPORT void fault_worker_main(Datum main_arg);
-
-#define TRAP_SLEEP_MS	150		/* live charges come every 100 ms */
 
 static DtGroup *groups;
 static int	n_groups;
@@ -96,16 +89,6 @@ locked_group(void)
 	return NULL;
 }
 
-/* Through signals. */
-static void
-sleep_ms(int ms)
-{
-	struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
-
-	while (nanosleep(&left, &left) != 0)
-		;
-}
-
 static void
 say(const char *message)
 {
@@ -125,17 +108,15 @@ written(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	mprotect(pages, pages_size, PROT_READ | PROT_WRITE);
-	/* the timer's handler, which writes there, too, was held back until now */
-	sigprocmask(SIG_SETMASK, mask, NULL);
 	name = locked_group();
 	if (where < members || where >= members + members_size || name == NULL)
 		return;					/* the trap is set again in the next round */
 	say("fault: SIGTERM while ");
 	say(name);
-	say(sigismember(mask, SIGALRM) ?
-		" is locked in a timer's handler\n" : " is locked\n");
+	say(" is locked\n");
 	kill(getpid(), SIGTERM);
-	sleep_ms(TRAP_SLEEP_MS);
+	/* unless it is blocked, it ends the process here */
+	sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
 Datum
@@ -155,17 +136,6 @@ trap_lock(PG_FUNCTION_ARGS)
 {
 	pgBufferUsage.shared_blks_dirtied++;
 	mprotect(pages, pages_size, PROT_READ);
-	PG_RETURN_VOID();
-}
-
-Datum
-delay_unmask(PG_FUNCTION_ARGS)
-{
-	int		   *delay_ms = dlsym(RTLD_DEFAULT, "fault_delay_unmask_ms");
-
-	if (delay_ms == NULL)
-		elog(ERROR, "the library that delays it is not preloaded");
-	*delay_ms = TRAP_SLEEP_MS;
 	PG_RETURN_VOID();
 }
 

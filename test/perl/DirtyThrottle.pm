@@ -19,6 +19,7 @@ use strict;
 use warnings;
 
 use DirtyThrottle::Books ();
+use DirtyThrottle::Canary;
 use DirtyThrottle::Session;
 use Exporter 'import';
 use POSIX ();
@@ -218,20 +219,20 @@ sub limit
 	$self->sql("SELECT set_group_dirty_limit('$group', $kb)");
 }
 
-# The row of a group in dirty_throttle_groups, or of a session and its present
+# The row of a group in dirty_throttle_groups(), or of a session and its present
 # group in dirty_throttle_sessions, as a hash; undef when there is none.
 sub group_row
 {
 	my ($self, $group) = @_;
 	return $self->_row(
-		"SELECT * FROM dirty_throttle_groups WHERE group_name = '$group'");
+		"SELECT * FROM dirty_throttle_groups() WHERE group_name = '$group'");
 }
 
 sub session_row
 {
 	my ($self, $session) = @_;
 	return $self->_row(
-		"SELECT * FROM dirty_throttle_sessions
+		"SELECT * FROM dirty_throttle_sessions()
 		 WHERE NOT has_left AND pid = " . $session->pid);
 }
 
@@ -290,15 +291,11 @@ our %KINDS = (
 	],
 	'at a check' => [
 		'in flight',
-		"COPY sleep (id) FROM PROGRAM 'seq 1 10000'"
+		"COPY sleep (id) FROM PROGRAM 'seq 1 200000'"
 	],
 	'after commit' => [
 		'after transaction',
 		pays_after('ALTER TABLE rewrite ALTER id TYPE int USING id + 1')
-	],
-	'after rollback' => [
-		'after transaction',
-		pays_after("BEGIN; ALTER TABLE rewrite ALTER id TYPE int USING id + 1;\nROLLBACK")
 	],
 	'after COMMIT in a procedure' => [
 		'after transaction',
@@ -341,7 +338,8 @@ sub put_to_sleep
 }
 
 # Who oversleeps sleeps less the next time.  The last time it is not made up for;
-# nor is what the pool of the group cannot keep.
+# nor is what the pool of the group cannot keep, which is more when the machine is
+# busy; see Canary.pm.
 our $OVERSLEPT_MS = 1000;
 
 # A test: while the code runs, its group pays for at most what the limit allows in
@@ -360,19 +358,21 @@ sub check_limit
 	my $members = $opt{members} // 1;
 	my ($used, $owed, $limit) =
 	  $opt{wal}
-	  ? qw(wal_bytes wal_debt_kb effective_wal_limit)
-	  : qw(blocks_dirtied debt_kb effective_dirty_limit);
+	  ? qw(wal_bytes wal_debt effective_wal_limit)
+	  : qw(blocks_dirtied dirty_debt effective_dirty_limit);
 	my $kind = $opt{wal} ? 'wal' : 'dirty';
 
 	$self->sql("SELECT set_group_${kind}_limit('$group', 0)")
 	  if defined $opt{limit};
-	my $start = time;
+	my $overslept = overslept_ms(0);
+	my $start = monotonic_time();
 	$self->sql("SELECT set_group_${kind}_limit('$group', $opt{limit})")
 	  if defined $opt{limit};
 	my $before = $self->group_row($group);
 	my $result = $code->();
 	my $after = $self->group_row($group);
-	my $seconds = time - $start;
+	my $seconds = monotonic_time() - $start;
+	$overslept = overslept_ms() - $overslept;
 
 	my $kb = ($after->{$used} - $before->{$used}) *
 	  ($opt{wal} ? 0.001 : $self->block_kb);
@@ -396,7 +396,7 @@ sub check_limit
 		$ms,
 		'<=',
 		$members *
-		  (1000 * ($kb + $before->{$owed}) / $after->{$limit} + $OVERSLEPT_MS),
+		  (1000 * ($kb + $before->{$owed}) / $after->{$limit} + $OVERSLEPT_MS + $overslept),
 		sprintf('%s: ms slept for %.0f KB', $name, $kb));
 	return {
 		result => $result,

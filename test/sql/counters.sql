@@ -11,8 +11,8 @@ CREATE INDEX ON t (a);
 SELECT create_resource_group('grp_a');
 SELECT create_resource_group('grp_b');
 
-CREATE VIEW g AS SELECT * FROM dirty_throttle_groups WHERE group_name = 'grp_a';
-CREATE VIEW s AS SELECT * FROM dirty_throttle_sessions WHERE pid = pg_backend_pid();
+CREATE VIEW g AS SELECT * FROM dirty_throttle_groups() WHERE group_name = 'grp_a';
+CREATE VIEW s AS SELECT * FROM dirty_throttle_sessions() WHERE pid = pg_backend_pid();
 
 -- Blocks that a command dirties, as EXPLAIN counts them.
 CREATE FUNCTION dirtied(command text) RETURNS int LANGUAGE plpgsql AS $$
@@ -83,8 +83,8 @@ WITH i AS (INSERT INTO t SELECT i, repeat('x', 700)
 SELECT n, (SELECT blocks_dirtied - :before > 1000 FROM g
            WHERE n IS NOT NULL) AS live
 FROM c;
-SELECT pauses, paused_time, paused_processes, debt_kb FROM g;
-SELECT pauses, paused_time, paused_since IS NULL, debt_kb FROM s;
+SELECT pauses, paused_time, paused, dirty_debt FROM g;
+SELECT pauses, paused_time, paused_since IS NULL, dirty_debt FROM s;
 SELECT dirty_rate > 0 FROM g;
 
 -- Nothing is counted for a session that has left, nor for another group.
@@ -92,7 +92,7 @@ RESET dirty_throttle."group";
 SELECT blocks_dirtied AS before FROM g \gset
 SELECT fill(100) >= 100;
 SELECT blocks_dirtied - :before FROM g;
-SELECT blocks_dirtied FROM dirty_throttle_groups WHERE group_name = 'grp_b';
+SELECT blocks_dirtied FROM dirty_throttle_group_stats WHERE group_name = 'grp_b';
 
 -- What was dirtied before leaving is the old group's, what comes then the
 -- new one's, in one transaction as well.
@@ -103,17 +103,17 @@ SET LOCAL dirty_throttle."group" = 'grp_b';
 SELECT fill(200) AS in_b \gset
 COMMIT;
 SELECT (SELECT blocks_dirtied FROM g) - (:before + :in_a), blocks_dirtied - :in_b
-FROM dirty_throttle_groups WHERE group_name = 'grp_b';
+FROM dirty_throttle_group_stats WHERE group_name = 'grp_b';
 
 -- One group's counters, then everybody's
 SELECT dirty_throttle_reset('grp_a');
-SELECT group_name, blocks_dirtied = 0 FROM dirty_throttle_groups
+SELECT group_name, blocks_dirtied = 0 FROM dirty_throttle_group_stats
 ORDER BY group_name COLLATE "C";
 SELECT fill(1) > 0;
 SELECT min(stats_reset) AS reset_a FROM g \gset
 SELECT dirty_throttle_reset();
 SELECT group_name, blocks_dirtied, stats_reset > :'reset_a'
-FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
+FROM dirty_throttle_group_stats ORDER BY group_name COLLATE "C";
 -- a rename keeps them, and is work of this session, too
 SELECT fill(30) AS dirtied \gset
 SELECT rename_resource_group('grp_a', 'renamed');
@@ -136,8 +136,8 @@ SELECT dirty_throttle_reset('grp_a');
 SELECT clock_timestamp() AS began, fill(1000) AS dirtied \gset
 SELECT extract(epoch FROM clock_timestamp() - :'began') * 1000 AS took \gset
 SELECT :dirtied > 900, blocks_dirtied - :dirtied, pauses > 0, pauses <= :dirtied,
-       paused_time > 0.5 * :dirtied, paused_time < :took, paused_processes,
-       debt_kb < 100
+       paused_time > 0.5 * :dirtied, paused_time < :took, paused,
+       dirty_debt < 100
 FROM g;
 SELECT g.pauses - s.pauses, abs(g.paused_time - s.paused_time) < 0.01,
        s.paused_since
@@ -155,8 +155,8 @@ SELECT dirty_throttle_reset('grp_a');
 SELECT clock_timestamp() AS began, fill(1000) AS dirtied \gset
 SELECT extract(epoch FROM clock_timestamp() - :'began') * 1000 AS took \gset
 SELECT :dirtied > 900, blocks_dirtied - :dirtied, pauses > 0, pauses <= :dirtied,
-       paused_time > 0.5 * :dirtied, paused_time < :took, paused_processes,
-       debt_kb < 100
+       paused_time > 0.5 * :dirtied, paused_time < :took, paused,
+       dirty_debt < 100
 FROM g;
 SELECT g.pauses - s.pauses, abs(g.paused_time - s.paused_time) < 0.01,
        s.paused_since
@@ -176,28 +176,28 @@ SELECT set_group_dirty_limit('grp_a', 1000);
 BEGIN;
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(3000) AS dirtied \gset
-SELECT blocks_dirtied - :dirtied, pauses, debt_kb > 0.5 * :dirtied * 8.192,
-       debt_kb <= :dirtied * 8.192
+SELECT blocks_dirtied - :dirtied, pauses, dirty_debt > 0.5 * :dirtied * 8.192,
+       dirty_debt <= :dirtied * 8.192
 FROM g;
-SELECT debt_kb AS debt FROM s \gset
+SELECT dirty_debt AS debt FROM s \gset
 SELECT pg_sleep(0.2);
-SELECT debt_kb > 1, debt_kb < :debt - 0.85 * 0.2 * 1000 FROM s;
+SELECT dirty_debt > 1, dirty_debt < :debt - 0.85 * 0.2 * 1000 FROM s;
 -- it stays the session's when that leaves the group
 RESET dirty_throttle."group";
-SELECT debt_kb > 0.5 * :dirtied * 8.192, active_processes FROM g;
-SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left, blocks_dirtied
+SELECT dirty_debt > 0.5 * :dirtied * 8.192, members FROM g;
+SELECT group_name, dirty_debt > 0.5 * :dirtied * 8.192, has_left, blocks_dirtied
 FROM s;
 SET dirty_throttle."group" = 'grp_b';
-SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left FROM s
+SELECT group_name, dirty_debt > 0.5 * :dirtied * 8.192, has_left FROM s
 ORDER BY group_name COLLATE "C";
 SET dirty_throttle."group" = 'grp_a';
-SELECT group_name, debt_kb > 0.5 * :dirtied * 8.192, has_left FROM s;
+SELECT group_name, dirty_debt > 0.5 * :dirtied * 8.192, has_left FROM s;
 -- and is forgiven when there is no limit any more
 SELECT reset_group_dirty_limit('grp_a');
 COMMIT;
-SELECT debt_kb FROM g;
+SELECT dirty_debt FROM g;
 SELECT set_group_dirty_limit('grp_a', 1000);
-SELECT debt_kb FROM g;
+SELECT dirty_debt FROM g;
 
 -- Switched off: counted, but nobody pauses or owes.
 ALTER SYSTEM RESET ALL;
@@ -209,7 +209,7 @@ SELECT set_group_dirty_limit('grp_a', 1);
 SET dirty_throttle."group" = 'grp_a';
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(1000) AS dirtied \gset
-SELECT blocks_dirtied - :dirtied, pauses, paused_time, debt_kb FROM g;
+SELECT blocks_dirtied - :dirtied, pauses, paused_time, dirty_debt FROM g;
 RESET dirty_throttle."group";
 ALTER SYSTEM RESET ALL;
 SELECT pg_reload_conf();

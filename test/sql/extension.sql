@@ -7,7 +7,7 @@
 -- Nothing is there before CREATE EXTENSION but the parameters.
 SELECT comment FROM pg_available_extensions WHERE name = 'dirty_throttle';
 \set VERBOSITY terse
-SELECT suggest_group_limits();
+SELECT dirty_throttle_groups();
 \set VERBOSITY default
 
 CREATE EXTENSION dirty_throttle;
@@ -54,7 +54,7 @@ SELECT set_group_dirty_limit('grp_a', 12288);
 SELECT set_group_dirty_limit('it''s "quoted" \ and %s', 0.001);
 SELECT set_group_dirty_limit('Größe 🐘', 16777216);
 SELECT set_group_dirty_limit('select', 1234.567);
-SELECT set_group_dirty_limit(E'two\nlines', 0);
+SELECT set_group_dirty_limit('two words', 0);
 SELECT set_group_wal_limit('grp_a', 1000.5);
 SELECT set_group_wal_limit('it''s "quoted" \ and %s', 16777216);
 SELECT set_group_burst('it''s "quoted" \ and %s', 3600000);
@@ -77,7 +77,7 @@ CREATE ROLE "regress_dt ""it's"" \ one";
 SELECT grant_group_use('it''s "quoted" \ and %s', 'regress_dt "it''s" \ one');
 SELECT grant_group_use('grp_a', 'regress_dt "it''s" \ one');
 CREATE VIEW all_groups AS
-SELECT group_name, dirty_rate_limit, wal_rate_limit, burst, mode, floor,
+SELECT group_name, dirty_limit, wal_limit, burst, mode, floor,
        signal, threshold, ignored_standbys
 FROM dirty_throttle_groups
      LEFT JOIN dirty_throttle_thresholds USING (group_name);
@@ -118,7 +118,7 @@ DROP VIEW all_groups, definitions;
 SET dirty_throttle."group" = 'grp_a';
 DROP EXTENSION dirty_throttle;
 SELECT proname FROM pg_proc
-WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits|floor|pressure)|(suspend|resume|session|join)_group|joined_group';
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits|floor|weight|pressure)|(suspend|resume|session|join)_group|joined_group';
 SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
 SHOW dirty_throttle."group";
 CREATE TABLE copied (line text);
@@ -131,11 +131,29 @@ two
 CREATE SCHEMA "Throttle it";
 CREATE EXTENSION dirty_throttle SCHEMA "Throttle it";
 SELECT "Throttle it".create_resource_group('grp_b', 10);
-SELECT group_name, dirty_rate_limit, active_processes
+SELECT group_name, dirty_limit, members
 FROM "Throttle it".dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT group_name, pid = pg_backend_pid() AS me
 FROM "Throttle it".dirty_throttle_sessions;
+-- All of it works there without a search_path, and no view refers to public.
+SET search_path = '';
+SELECT "Throttle it".create_resource_group('grp_c');
+SELECT "Throttle it".drop_resource_group('grp_c');
+DO $$
+DECLARE
+	view regclass;
+BEGIN
+	FOR view IN SELECT oid FROM pg_class
+				WHERE relnamespace = '"Throttle it"'::regnamespace AND relkind = 'v'
+	LOOP
+		EXECUTE format('SELECT count(*) FROM %s', view);
+		ASSERT pg_get_viewdef(view) ~ '"Throttle it"';
+		ASSERT pg_get_viewdef(view) !~ 'public';
+	END LOOP;
+	ASSERT FOUND;
+END $$;
+RESET search_path;
 COPY copied FROM stdin;
 three
 four

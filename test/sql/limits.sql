@@ -26,8 +26,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 CREATE VIEW definitions AS
-SELECT group_name, dirty_rate_limit, active_processes,
-       per_process_dirty_rate_limit, wal_rate_limit, burst, mode
+SELECT group_name, dirty_limit, members, wal_limit, burst, mode
 FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 --
@@ -37,14 +36,14 @@ SELECT set_group_dirty_limit('grp_a', 12288);
 SELECT set_group_dirty_limit('grp_a', 6144);	-- no notice any more
 SELECT create_resource_group('grp_b');
 SELECT create_resource_group('grp_c', 3072.5);
-SELECT create_resource_group(dirty_rate_limit => 16777216, group_name => 'GRP_A');
+SELECT create_resource_group(dirty_limit => 16777216, group_name => 'GRP_A');
 TABLE definitions;
-SELECT paused_processes, dirty_rate, blocks_dirtied, pauses, paused_time,
-       debt_kb, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
-FROM dirty_throttle_groups;
-SELECT wal_rate, wal_bytes, wal_debt_kb, wal_pauses, observed_pauses,
+SELECT paused, dirty_rate, blocks_dirtied, pauses, paused_time,
+       dirty_debt, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
+FROM dirty_throttle_groups();
+SELECT wal_rate, wal_bytes, wal_debt, wal_pauses, observed_pauses,
        observed_pause_time, suspended_since, suspended_hard
-FROM dirty_throttle_groups;
+FROM dirty_throttle_groups();
 SELECT reset_group_dirty_limit('grp_c');
 SELECT rename_resource_group('grp_b', 'grp_d');
 SELECT drop_resource_group('GRP_A');
@@ -54,7 +53,7 @@ TABLE definitions;
 
 -- Every value that can be stored is shown as it was given, to the byte per
 -- second, and what is not zero does not become "no limit".
-\set show 'SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = ''grp_c'';'
+\set show 'SELECT dirty_limit FROM dirty_throttle_groups WHERE group_name = ''grp_c'';'
 SELECT set_group_dirty_limit('grp_c', 0); :show
 SELECT set_group_dirty_limit('grp_c', -0.0); :show
 SELECT set_group_dirty_limit('grp_c', 0.0001); :show
@@ -68,7 +67,7 @@ SELECT set_group_dirty_limit('grp_c', 16777215.999); :show
 SELECT set_group_dirty_limit('grp_c', 16777216); :show
 
 -- The WAL limit, which also creates a group.
-\set show 'SELECT wal_rate_limit, dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+\set show 'SELECT wal_limit, dirty_limit FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
 SELECT set_group_wal_limit('grp_w', 12288); :show
 SELECT set_group_wal_limit('grp_w', 6144.5); :show
 SELECT set_group_wal_limit('grp_w', 1e-300); :show
@@ -77,6 +76,21 @@ SELECT set_group_dirty_limit('grp_w', 5); :show
 SELECT reset_group_dirty_limit('grp_w'); :show
 SELECT reset_group_wal_limit('grp_w'); :show
 SELECT set_group_wal_limit('grp_w', -0.0); :show
+
+-- With a unit, per second or for a time; 1 kB is 1000 bytes.
+\set show 'SELECT dirty_limit, wal_limit, burst, floor FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+SELECT set_group_dirty_limit('grp_w', '5 MB'), set_group_wal_limit('grp_w', '1GB'),
+       set_group_burst('grp_w', '1 min'), set_group_floor('grp_w', '64 kB'); :show
+SELECT set_group_dirty_limit('grp_w', ' 0.5 gb/s '), set_group_wal_limit('grp_w', '12288'),
+       set_group_burst('grp_w', '60000'), set_group_floor('grp_w', '1000'); :show
+SELECT set_group_dirty_limit('grp_w', '1 B'), set_group_wal_limit('grp_w', '0'),
+       set_group_burst('grp_w', '0'), set_group_floor('grp_w', '1500000B'); :show
+SELECT set_group_dirty_limit('grp_w', v::text) FROM (VALUES (7000)) AS v(v); :show
+PREPARE by_name(text, text) AS SELECT set_group_dirty_limit($1, $2);
+EXECUTE by_name('grp_w', '2 mb'); :show
+DEALLOCATE by_name;
+SELECT create_resource_group('grp_x', '3 MB'); SELECT drop_resource_group('grp_x');
+SELECT set_group_dirty_limit('grp_w', 0), set_group_burst('grp_w', 20), set_group_floor('grp_w', 64);
 
 -- Burst and mode
 \set show 'SELECT burst, mode FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
@@ -138,6 +152,12 @@ SELECT value, try(format('SELECT set_group_burst(''grp_a'', %s::float8)', value)
 FROM unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-1e-300',
                   '3600000.001', '1e300', 'NULL']) WITH ORDINALITY AS v(value, n)
 ORDER BY n;
+SELECT value, try(format('SELECT set_group_dirty_limit(''grp_a'', %L)', value)),
+       try(format('SELECT set_group_burst(''grp_a'', %L)', value))
+FROM unnest(ARRAY['', ' ', 'fast', '5 M', '5 MiB', '5 MBit', '5 MB/min', '5 MB 3', '5,5 MB',
+                  '-5 MB', 'NaN', '1e400 MB', '17 TB', '2 h', '-1 s', NULL])
+     WITH ORDINALITY AS v(value, n)
+ORDER BY n;
 SELECT mode, try(format('SELECT set_group_mode(''grp_a'', %L)', mode))
 FROM unnest(ARRAY['', 'off', 'Observe', ' enforce', 'observed', NULL])
      WITH ORDINALITY AS v(mode, n)
@@ -168,8 +188,6 @@ SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
        try('SELECT ' || replace(call, '$1', 'repeat(''x'', 64)')),
        try('SELECT ' || replace(call, '$1', '''nobody'''))
 FROM (VALUES (1, 'reset_group_wal_limit($1)'),
-             (2, 'set_group_burst($1, 0)'),
-             (3, 'set_group_mode($1, ''observe'')'),
              (4, 'suspend_group($1)'),
              (5, 'suspend_group($1, true)'),
              (6, 'resume_group($1)'),

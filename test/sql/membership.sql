@@ -19,14 +19,14 @@ SELECT coalesce(nullif(current_setting('dirty_throttle.group'), ''), 'no group')
            AS shown,
        coalesce((SELECT group_name::text FROM dirty_throttle_sessions
                  WHERE pid = pg_backend_pid()), 'no group') AS member_of,
-       coalesce((SELECT string_agg(format('%s of %s, %s each', active_processes,
+       coalesce((SELECT string_agg(format('%s of %s, %s each', members,
                                           group_name,
-                                          per_process_dirty_rate_limit), '; ')
-                 FROM dirty_throttle_groups WHERE active_processes > 0),
+                                          dirty_limit / members), '; ')
+                 FROM dirty_throttle_groups WHERE members > 0),
                 'nobody') AS counted;
 
 TABLE me;
-SELECT group_name, active_processes, per_process_dirty_rate_limit IS NULL
+SELECT group_name, members
 FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 --

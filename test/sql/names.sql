@@ -1,6 +1,7 @@
 --
--- Any name of 1 to 63 bytes works everywhere, any other is refused
--- everywhere, and never truncated.
+-- Any name of 1 to 63 bytes that is not blank and has no control characters
+-- works everywhere.  One that is too long is refused everywhere, and never
+-- truncated; a blank one and control characters, where a group is named.
 --
 -- The names are random but the same in every run.  The first one that fails
 -- ends it with what went wrong, so the only good output is none.
@@ -19,7 +20,7 @@ DECLARE
 	alphabets text[] := ARRAY[
 		'abcdefghijklmnopqrstuvwxyz0123456789_',
 		'abcDEF''"\`;,.:$%&()[]{}<>=+-*/|!?^~@# ',
-		E'''"\\ \t\n\r\x01\x7f',
+		'''"\ ',
 		'aé ß Ж ñ"''',
 		'x中€ไ' || U&'\200B\FEFF\0301',
 		'🐘𝔘aé中''\'];
@@ -37,7 +38,7 @@ BEGIN
 		END IF;
 		name := name || next;
 	END LOOP;
-	RETURN name;
+	RETURN CASE WHEN name ~ '^ +$' THEN repeat('z', bytes) ELSE name END;
 END $$;
 
 -- As random as that, of every length, and some that mean something elsewhere.
@@ -47,10 +48,10 @@ UNION ALL
 SELECT 1000 + n::int, name
 FROM unnest(ARRAY['select', 'group', 'default', 'DEFAULT', 'null', 'NULL',
                   'none', 'on', 'off', 'true', 'all', 'current', 'reset', '0',
-                  '-1', '1e10', ' ', '  ', '''', '''''', '"', '""', '\', '\\',
+                  '-1', '1e10', ' .', '''', '''''', '"', '""', '\', '\\',
                   '$user', '$1', '%', '%s', '%n', 'a b', 'a,b', 'a.b',
                   'dirty_throttle.group', 'grp', 'Grp', 'GRP', ' grp', 'grp ',
-                  '--', '/*', ';', '{', '}', '()', '$$', E'\n',
+                  '--', '/*', ';', '{', '}', '()', '$$',
                   'x''); SELECT drop_resource_group(''x', repeat('''', 63),
                   repeat('\', 63), repeat('"', 63), repeat('é', 31) || 'z',
                   repeat('中', 21), repeat('🐘', 15) || '中'])
@@ -63,8 +64,8 @@ FROM good_names;
 -- What the server knows of the groups and this session, as one value.
 CREATE FUNCTION state() RETURNS text LANGUAGE sql AS $$
 SELECT concat_ws(' ',
-       (SELECT jsonb_agg(jsonb_build_array(group_name, dirty_rate_limit,
-                                           active_processes)
+       (SELECT jsonb_agg(jsonb_build_array(group_name, dirty_limit,
+                                           members)
                          ORDER BY group_name COLLATE "C")
         FROM dirty_throttle_groups),
        (SELECT jsonb_agg(group_name) FROM dirty_throttle_sessions),
@@ -224,6 +225,14 @@ END $$;
 SELECT * FROM dirty_throttle_groups;
 SELECT rolname, setconfig
 FROM pg_db_role_setting JOIN pg_roles ON pg_roles.oid = setrole;
+
+-- Blank, and with control characters: also in the text of all definitions.
+SELECT name, refused(format('SELECT create_resource_group(%L)', name)) AS create,
+       refused(format('SELECT drop_resource_group(%L)', name)) AS drop,
+       refused(format('SET dirty_throttle."group" = %L', name)) AS set,
+       refused(format('ALTER ROLE regress_dirty_throttle SET dirty_throttle.groups = %L',
+                      quote_ident(name) || ' id=1')) AS text
+FROM unnest(ARRAY[' ', '   ', E'\t', E'a\nb', E'a\x01', E'\x7f']) AS name;
 
 -- The message has the name and its length.
 SET dirty_throttle."group" = 'a234567890123456789012345678901234567890123456789012345678901234';

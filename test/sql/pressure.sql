@@ -27,12 +27,12 @@ END $$;
 
 SELECT create_resource_group('batch');
 SELECT floor, effective_dirty_limit, effective_wal_limit, pressure,
-       pressure_signal, pressure_forgiven_kb
-FROM dirty_throttle_groups;
+       pressure_signal, debt_forgiven
+FROM dirty_throttle_groups();
 TABLE dirty_throttle_thresholds;
 
 -- The signals.  What depends on the machine is not shown here.
-SELECT signal, groups, unit, state, stale_since,
+SELECT signal, groups, unit, state,
        CASE WHEN signal !~ '^(kernel|io)_' THEN available::text END,
        CASE WHEN signal !~ '^(kernel|io)_' THEN reason END
 FROM dirty_throttle_pressure;
@@ -45,11 +45,17 @@ INSERT INTO good VALUES
 	('replica_lag', '100ms'), ('replica_lag', '2s'), ('replica_lag', ' 2 s '),
 	('replica_lag', '1500'), ('replica_lag', '0.5 min'), ('replica_lag', '1d'),
 	('replica_lag', '123456us'), ('replica_lag', '0.25h'),
-	('slot_lag', '1MB'), ('slot_lag', '1024TB'), ('slot_lag', '1536MB'),
+	('slot_lag', '1MB'), ('slot_lag', '1000TB'), ('slot_lag', '1536MB'), ('slot_lag', '5 gb'),
 	('slot_lag', '10485760'), ('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
+	('flush_lag', '1s'), ('wal_rate', '50MB'), ('wal_rate', '50 MB/s'), ('disk_free', '20GB'),
 	('checkpoint', NULL),
 	('dirty_buffers', '30%'), ('dirty_buffers', '30 % '), ('dirty_buffers', '30'),
-	('dirty_buffers', '0.0001%'), ('dirty_buffers', '100%');
+	('dirty_buffers', '0.0001%'), ('dirty_buffers', '100%'),
+	('commit_latency', '5ms'), ('commit_latency', '0.1ms'),
+	('commit_latency', '250us'), ('commit_latency', '10s'),
+	('commit_latency', '12.5 %'), ('commit_latency', '1%'),
+	('commit_latency', '1000%');
+SET client_min_messages = warning;	-- no notices that there is no standby
 DO $$
 DECLARE
 	g record;
@@ -64,8 +70,10 @@ BEGIN
 			t.threshold_value, t.unit;
 	END LOOP;
 END $$;
+RESET client_min_messages;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', 2);
-SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1);
+SELECT reset_group_pressure('batch', s) FROM unnest('{flush_lag,wal_rate,disk_free}'::text[]) s;
+SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1, standbys => 'here, "there"');
 TABLE dirty_throttle_thresholds;
 SELECT signal, groups FROM dirty_throttle_pressure
 WHERE signal !~ '^(kernel|io)_';
@@ -75,12 +83,41 @@ SELECT rename_resource_group('batch', 'renamed');
 SELECT rename_resource_group('renamed', 'batch');
 TABLE dirty_throttle_thresholds;
 
+-- A share that may be meant as one of 1
+SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
+SELECT set_group_pressure('batch', 'dirty_buffers', '0.3%');
+SELECT set_group_pressure('batch', 'dirty_buffers', '1');
+SELECT set_group_pressure('batch', 'dirty_buffers', '100%');
+
 -- The floor
 \set show 'SELECT floor FROM dirty_throttle_groups;'
 SELECT set_group_floor('batch', 512); :show
 SELECT set_group_floor('batch', 1); :show
 SELECT set_group_floor('batch', 1.0005); :show
 SELECT set_group_floor('batch', 16777216); :show
+
+-- The weight
+SELECT set_group_weight('batch', 3);
+SELECT set_group_weight('batch', 2.5);
+SELECT weight FROM dirty_throttle_groups;
+SELECT set_group_weight('batch', 1);
+
+-- What others report, and a group that is new
+SELECT report_pressure('kafka_lag', 0.5, '1 day');
+SELECT set_group_pressure('batch', 'kafka_lag');
+SELECT set_group_pressure('new', 'checkpoint');
+SELECT set_group_weight('newer', 2);
+SELECT set_group_mode('newest', 'observe');
+TABLE dirty_throttle_thresholds;
+SELECT signal, state, value, unit, groups, available
+FROM dirty_throttle_pressure WHERE signal ~ '^kafka';
+SELECT regexp_replace(line, ' id=\d+', '')
+FROM pg_db_role_setting, unnest(setconfig) AS s,
+     string_to_table(s, E'\n') AS line
+WHERE setrole = 'dirty_throttle'::regrole;
+SELECT reset_group_pressure('batch', 'kafka_lag');
+SELECT reset_group_pressure('batch', 'kafka_lag');
+SELECT drop_resource_group(g) FROM unnest('{new,newer,newest}'::text[]) g;
 
 -- Rolled back, like all definitions
 BEGIN;
@@ -101,16 +138,21 @@ INSERT INTO bad VALUES
 	('replica_lag', '2 seconds'), ('replica_lag', '99ms'),
 	('replica_lag', '2MB'), ('replica_lag', '-2s'), ('replica_lag', 'NaN'),
 	('replica_lag', '86401s'), ('replica_lag', '1e400s'), ('replica_lag', '2%'),
-	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '1023kB'),
-	('slot_lag', '1025TB'), ('slot_lag', '5gb'), ('slot_lag', '10%'),
+	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '999kB'), ('slot_lag', '2MB/s'), ('slot_lag', '2MiB'),
+	('slot_lag', '1001TB'), ('slot_lag', '10%'),
+	('wal_rate', '10%'), ('disk_free', '0%'), ('disk_free', '10'),
+	('archive_lag', '1GB'),
 	('checkpoint', '10%'), ('checkpoint', ''),
 	('dirty_buffers', NULL), ('dirty_buffers', '0'), ('dirty_buffers', '101%'),
 	('dirty_buffers', '1GB'), ('dirty_buffers', '10%%'),
 	('dirty_buffers', '10% x'), ('dirty_buffers', '%'),
 	('dirty_buffers', '0.00001%'),
-	('kernel_dirty', NULL), ('kernel_dirty', '500'), ('kernel_dirty', '101%'),
+	('kernel_dirty', NULL), ('kernel_dirty', '500'), ('kernel_dirty', '10%'),
 	('kernel_dirty', '500M'),
 	('io_pressure', NULL), ('io_pressure', '1s'), ('io_pressure', '0%'),
+	('commit_latency', NULL), ('commit_latency', '99us'),
+	('commit_latency', '11s'), ('commit_latency', '0.9%'),
+	('commit_latency', '1001%'), ('commit_latency', '1MB'),
 	('', '2s'), ('lag', '2s'), ('REPLICA_LAG', '2s');
 SELECT signal, threshold,
        try(format('SELECT set_group_pressure(''batch'', %L, %L)', signal,
@@ -118,7 +160,6 @@ SELECT signal, threshold,
 FROM bad;
 SELECT call, try('SELECT ' || call)
 FROM unnest(ARRAY[
-	$$set_group_pressure('nobody', 'checkpoint')$$,
 	$$set_group_pressure('', 'checkpoint')$$,
 	$$set_group_pressure(NULL, 'checkpoint')$$,
 	$$set_group_pressure('batch', NULL)$$,
@@ -129,13 +170,28 @@ FROM unnest(ARRAY[
 	$$reset_group_pressure(NULL, 'checkpoint')$$,
 	$$reset_group_pressure('batch', 'lag')$$,
 	$$reset_group_pressure('batch', NULL)$$,
-	$$set_group_floor('nobody', 64)$$,
 	$$set_group_floor('batch', 0)$$,
 	$$set_group_floor('batch', 0.999)$$,
 	$$set_group_floor('batch', -1)$$,
 	$$set_group_floor('batch', 16777217)$$,
 	$$set_group_floor('batch', 'NaN')$$,
-	$$set_group_floor('batch', NULL)$$]) AS call;
+	$$set_group_floor('batch', NULL)$$,
+	$$set_group_weight('batch', 0)$$,
+	$$set_group_weight('batch', 1001)$$,
+	$$set_group_weight('batch', NULL)$$,
+	$$set_group_pressure('batch', 'slot_lag', '2GB', standbys => 'a')$$,
+	$$set_group_pressure('batch', 'flush_lag', '2s', standbys => repeat('a', 128))$$,
+	$$set_group_pressure('batch', 'kafka_lag', '2s')$$,
+	$$set_group_pressure('batch', 'reported')$$,
+	$$report_pressure('wal_rate', 1)$$,
+	$$report_pressure('kafka_lag', -1)$$,
+	$$report_pressure('kafka_lag', 'NaN')$$,
+	$$report_pressure('kafka_lag', NULL)$$,
+	$$report_pressure('kafka_lag', 1, '0')$$,
+	$$report_pressure('kafka_lag', 1, '1 month')$$,
+	$$report_pressure('kafka_lag', 1, NULL)$$,
+	$$report_pressure('', 1)$$,
+	$$report_pressure(NULL, 1)$$]) AS call;
 SELECT count(*) FROM (TABLE before EXCEPT TABLE dirty_throttle_thresholds) AS changed;
 
 SELECT drop_resource_group('batch');

@@ -27,11 +27,11 @@ sub check_books
 
 	# the client may know before the backend has gone
 	poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == $members });
+		sub { $dt->group_row('grp_a')->{members} == $members });
 	my $row = $dt->group_row('grp_a');
-	is($row->{active_processes}, $members, "$name: members");
-	is($row->{paused_processes}, 0, "$name: nobody pauses");
-	ok($row->{debt_kb} > 0, "$name: the debt is still on the books");
+	is($row->{members}, $members, "$name: members");
+	is($row->{paused}, 0, "$name: nobody pauses");
+	ok($row->{dirty_debt} > 0, "$name: the debt is still on the books");
 }
 
 # Cancel.  What is interrupted after its transaction has succeeded.
@@ -54,7 +54,7 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 			"cancelled $kind: the statement has succeeded");
 	}
 	check_books("cancelled $kind", 1);
-	ok($dt->session_row($s)->{debt_kb} > 0,
+	ok($dt->session_row($s)->{dirty_debt} > 0,
 		"cancelled $kind: it is the session's debt");
 
 	# which it pays before the next transaction: who cancels that, too, does
@@ -102,13 +102,13 @@ my $s = $dt->session(group => 'grp_a');
 $dt->put_to_sleep($s, 'grp_a', 'after commit');
 $dt->terminate_ms($s);
 my $since = time;
-my $before = $dt->group_row('grp_a')->{debt_kb};
+my $before = $dt->group_row('grp_a')->{dirty_debt};
 $s = $dt->session(group => 'grp_a');
 ok($before > 300, 'a debt of 50 blocks');
-my $debt = $dt->group_row('grp_a')->{debt_kb};
+my $debt = $dt->group_row('grp_a')->{dirty_debt};
 cmp_ok($debt, '<=', $before, 'the debt of a session that has gone, KB');
 cmp_ok($debt, '>=', $before - 1 * (time - $since) - 1, 'it is repaid at 1 KB/s');
-is($dt->session_row($s)->{debt_kb}, 0, 'it is not that of a new session');
+is($dt->session_row($s)->{dirty_debt}, 0, 'it is not that of a new session');
 
 # A member without debt does not wait for others' debts, nor does anybody
 # else; a sleeper's locks are another matter.
@@ -125,7 +125,7 @@ is($outsider->run('TRUNCATE sleep')->{sqlstate},
 	'55P03', 'lock_timeout of an outsider');
 $outsider->quit;
 ok($dt->wait_paused($s, 'in flight'), 'the sleeper sleeps on');
-is($dt->group_row('grp_a')->{paused_processes}, 1, 'it alone');
+is($dt->group_row('grp_a')->{paused}, 1, 'it alone');
 $dt->cancel_ms($s);
 $dt->limit(grp_a => 0);
 $idle->quit;
@@ -187,7 +187,7 @@ ok( poll_until(
 			$row->{pauses} >= 2 && defined $row->{paused_since};
 		}),
 	'it catches the cancel, goes on, and pauses again');
-is($dt->group_row('grp_a')->{paused_processes}, 1, 'counted once');
+is($dt->group_row('grp_a')->{paused}, 1, 'counted once');
 $dt->limit(grp_a => 0);
 is($s->wait->{sqlstate}, undef, 'it commits');
 is($dt->sql('SELECT count(*), max(id) FROM caught'),

@@ -101,11 +101,20 @@ check_undelayed('VACUUM FULL of what it wrote',
 	$s, sub { $other->query('VACUUM FULL t') });
 release($s, 'ALTER TABLE');
 
-# An explicit ROLLBACK pays, too.
-$s = payer("BEGIN; $insert; ROLLBACK");
-check_undelayed('INSERT of the keys that were rolled back',
-	$s, sub { $other->query($insert) });
-release($s, 'ROLLBACK');
+# After a ROLLBACK or an error the answer comes at once; the next statement pays.
+foreach my $sql ("BEGIN; $insert; ROLLBACK", "$insert; SELECT 1 / 0")
+{
+	$s = $dt->session(group => 'grp_a');
+	$dt->sql('TRUNCATE t');
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => $limit);
+	$s->run($sql =~ s/; (?=SELECT 1)/\\; /r);
+	is($dt->session_row($s)->{pauses}, 0, "$sql: no pause");
+	ok($dt->session_row($s)->{dirty_debt} > 500, "$sql: but a debt");
+	$s->send('SELECT 1');
+	ok($dt->wait_paused($s, 'in flight'), "$sql: the next statement pays first");
+	release($s, $sql);
+}
 
 # NOTIFY
 my $listener = $dt->session;
@@ -155,7 +164,7 @@ $dt->limit(grp_a => 1);
 my $pauses = $dt->session_row($s)->{pauses};
 $s->query($insert);
 is($dt->session_row($s)->{pauses}, $pauses, 'max_commit_pause = 0: no pause');
-ok($dt->session_row($s)->{debt_kb} > 500, 'but a debt');
+ok($dt->session_row($s)->{dirty_debt} > 500, 'but a debt');
 $s->send('SELECT 1');
 ok($dt->wait_paused($s, 'in flight'), 'which the next statement pays first');
 is( $dt->sql('SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = '

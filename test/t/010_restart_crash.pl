@@ -55,7 +55,7 @@ foreach my $mode (qw(fast immediate))
 	my $s = $dt->session(user => 'etl');
 	is($s->query('SHOW dirty_throttle."group"'),
 		'new', 'a role finds its renamed group');
-	is($dt->group_row('new')->{active_processes}, 1, 'and is counted in it');
+	is($dt->group_row('new')->{members}, 1, 'and is counted in it');
 	$s->quit;
 }
 
@@ -97,10 +97,10 @@ sub check_recovered
 
 	is($dt->definitions, $expected, "$what: groups are all there");
 	is( $dt->sql(
-			q{SELECT count(*), coalesce(sum(active_processes), 0),
-			         coalesce(sum(paused_processes), 0),
-			         coalesce(sum(debt_kb), 0), sum(blocks_dirtied)
-			  FROM dirty_throttle_groups}),
+			q{SELECT count(*), coalesce(sum(members), 0),
+			         coalesce(sum(paused), 0),
+			         coalesce(sum(dirty_debt), 0), sum(blocks_dirtied)
+			  FROM dirty_throttle_groups()}),
 		(() = $expected =~ /=/g) . '|0|0|0|0',
 		"$what: no member, no pause, no debt, no block");
 	is($dt->sql('SELECT count(*) FROM dirty_throttle_sessions'),
@@ -109,7 +109,7 @@ sub check_recovered
 	my $s = $dt->session(group => 'slow');
 	$s->send(insert_sql('fresh', $big));
 	ok($dt->wait_paused($s, 'in flight'), "$what: a new session is throttled");
-	is($dt->group_row('slow')->{paused_processes},
+	is($dt->group_row('slow')->{paused},
 		1, "$what: and is counted as paused");
 	$dt->cancel_ms($s);
 	$s->quit;
@@ -125,7 +125,7 @@ foreach my $victim (qw(in_flight after running checkpointer))
 		q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'})
 	  : $s->{$victim}->pid;
 
-	is($dt->group_row('slow')->{active_processes}, 3, 'three members');
+	is($dt->group_row('slow')->{members}, 3, 'three members');
 	$dt->disconnect;
 	kill 'KILL', $pid or die "kill: $!";
 	ok( poll_until(sub {

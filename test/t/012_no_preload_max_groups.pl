@@ -1,6 +1,7 @@
 # A server that has not preloaded the library, and one that has no room for
 # another group.
 #
+# expect-in-log: WARNING:  dirty_throttle must be loaded via "shared_preload_libraries"
 # expect-in-log: WARNING:  [0-9]+ is outside the valid range for parameter "dirty_throttle.max_groups"
 # expect-in-log: WARNING:  1 resource group is not in force
 
@@ -16,7 +17,7 @@ use Test::More;
 my $dt = DirtyThrottle::Life->new(
 	'limits',
 	no_start => 1,
-	conf => "shared_preload_libraries = ''");
+	conf => "shared_preload_libraries = 'auto_explain'");
 my $node = $dt->node;
 
 # dirty_throttle.enabled would be a parameter of nobody, and is ignored.
@@ -29,8 +30,11 @@ my $hint =
   qr/HINT:  Add "dirty_throttle" to "shared_preload_libraries" in postgresql.conf and restart the server\./;
 my $s = $dt->session;
 
-is($s->run('CREATE EXTENSION dirty_throttle')->{err},
-	'', 'CREATE EXTENSION succeeds without preload');
+my $created = $s->run('CREATE EXTENSION dirty_throttle');
+is($created->{sqlstate}, undef, 'CREATE EXTENSION succeeds without preload');
+like($created->{err},
+	qr/WARNING: .*dirty_throttle must be loaded .*HINT:  Write shared_preload_libraries = 'auto_explain, dirty_throttle' into postgresql\.conf, and restart the server\./s,
+	'but says at once what is missing, beside what is there');
 
 my @calls = split /\n/, $s->query(
 	q{SELECT format('SELECT * FROM %s(%s)', p.oid::regproc,
@@ -51,7 +55,7 @@ my @views = split /\n/, $s->query(
 	  ORDER BY 1});
 
 cmp_ok(scalar @calls, '>=', 20, 'all functions are looked at');
-is(scalar @views, 6, 'and all views');
+is(scalar @views, 7, 'and all views');
 foreach my $call (@calls, @views)
 {
 	my $result = $s->run($call);
@@ -152,7 +156,7 @@ $dt->sql(
 $dt->stop('immediate');
 $node->start;
 is( $dt->sql(
-		q{SELECT count(*), sum(dirty_rate_limit) FROM dirty_throttle_groups}),
+		q{SELECT count(*), sum(dirty_limit) FROM dirty_throttle_groups}),
 	'500|' . (801 + 497 * 498 / 2),
 	'500 groups last');
 $dt->stop;

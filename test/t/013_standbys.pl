@@ -105,7 +105,7 @@ foreach my $i (0 .. $#standbys)
 {
 	my $name = $standbys[$i]->node->name;
 
-	is($idle[$i]->query('SELECT group_name, dirty_rate_limit FROM dirty_throttle_groups ORDER BY 1'),
+	is($idle[$i]->query('SELECT group_name, dirty_limit FROM dirty_throttle_groups ORDER BY 1'),
 		"batch|7\ngone|1\nnew|0", "$name: the next statement of a session knows");
 	is($members[$i]->query('SHOW dirty_throttle."group"'), 'batch', "$name: a member is one still");
 	is($members[$i]->run(q{SELECT join_group('new')})->{err}, '', "$name: a grant");
@@ -114,7 +114,7 @@ $_->quit foreach @members;
 $two->disconnect;
 $one->limit(batch => 8);
 replay_unseen();
-is($idle[0]->query(q{SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = 'batch'}),
+is($idle[0]->query(q{SELECT dirty_limit FROM dirty_throttle_groups WHERE group_name = 'batch'}),
 	8, 'also when no other session has come');
 $one->limit(batch => 7);
 

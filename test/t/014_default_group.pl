@@ -40,7 +40,7 @@ cmp_ok(
 	                                  'walwriter', 'logical replication launcher')}),
 	'==', 4, 'server processes are there');
 is($dt->sql($members), 'client backend', 'and are not members');
-is( $dt->group_row('server')->{active_processes},
+is( $dt->group_row('server')->{members},
 	$dt->sql('SELECT count(*) FROM dirty_throttle_sessions'),
 	'nor counted as such');
 
@@ -52,7 +52,7 @@ ok(poll_until(sub {
 poll_until(sub { $dt->sql(q{SHOW dirty_throttle."group"}) eq 'other' });
 is($dt->sql($members), 'client backend',
 	'server processes do not join on a reload either');
-is($dt->group_row('server')->{active_processes}, 0, 'nobody is left behind');
+is($dt->group_row('server')->{members}, 0, 'nobody is left behind');
 $s->quit;
 
 # A group that is not there: nobody is refused, everybody is told, once.
@@ -130,7 +130,7 @@ $s->query('EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(*) FROM t');
 	is($charged, $dirtied, 'its blocks are charged to the leader, once');
 	is($dt->group_row('par')->{blocks_dirtied} - $group_before,
 		$dirtied, 'and to the group');
-	is($dt->group_row('par')->{active_processes},
+	is($dt->group_row('par')->{members},
 		1, 'workers are not members of their own');
 }
 # and they are paid for

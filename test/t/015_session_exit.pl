@@ -49,13 +49,13 @@ sub check_left
 		"$what: the backend is gone");
 	my $row = $dt->group_row('grp');
 	my $start = time;
-	is("$row->{active_processes} $row->{paused_processes}",
+	is("$row->{members} $row->{paused}",
 		'0 0', "$what: no member is left, nor a pause");
 	is($dt->sql('SELECT count(*) FROM dirty_throttle_sessions'),
 		0, "$what: nor a session");
 	# less what was repaid since its statement began, and the 120 ms that any
 	# group may have saved up
-	cmp_ok($row->{debt_kb}, '>',
+	cmp_ok($row->{dirty_debt}, '>',
 		0.95 * $owed_kb - $limit * ($start - $begun + 0.12),
 		"$what: its debt is left")
 	  unless $expect{no_debt};
@@ -74,7 +74,7 @@ sleep 0.2;
 {
 	my $s = member();
 	$s->run(rewrite());
-	is($dt->group_row('grp')->{paused_processes},
+	is($dt->group_row('grp')->{paused},
 		0, 'quit: the session does not pause any more');
 	$s->quit;
 	check_left('quit', $s->pid);
@@ -112,7 +112,7 @@ sleep 0.2;
 	$s->query($check);
 	$s->query(rewrite());
 	# what is not worth a pause may be left
-	cmp_ok($dt->group_row('grp')->{debt_kb}, '<', $limit * 0.01,
+	cmp_ok($dt->group_row('grp')->{dirty_debt}, '<', $limit * 0.01,
 		'a command that pauses after its end while its client is watched pays all');
 	$s->send(rewrite());
 	ok($dt->wait_paused($s, 'after transaction'), 'client killed: it pauses');
@@ -189,7 +189,7 @@ is($dt->left_over, '', 'failed logins leave nothing behind');
 # Many that come and go at once, most of them by force.
 {
 	my @s = map { member() } 1 .. 20;
-	is($dt->group_row('grp')->{active_processes}, 20, '20 members');
+	is($dt->group_row('grp')->{members}, 20, '20 members');
 	$_->send('DO $$BEGIN PERFORM pg_sleep(600); END$$') foreach @s;
 	$_->hang_up foreach @s[ 0 .. 9 ];
 	$dt->sql('SELECT pg_terminate_backend(pid) FROM dirty_throttle_sessions');
@@ -201,7 +201,7 @@ is($dt->left_over, '', 'failed logins leave nothing behind');
 {
 	my $s = member();
 	my $row = $dt->session_row($s);
-	is("$row->{blocks_dirtied} $row->{pauses} $row->{paused_time} $row->{debt_kb}",
+	is("$row->{blocks_dirtied} $row->{pauses} $row->{paused_time} $row->{dirty_debt}",
 		'0 0 0 0', 'a new session starts with nothing');
 	$s->quit;
 }

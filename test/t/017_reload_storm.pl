@@ -34,7 +34,7 @@ $dt->sql('SELECT dirty_throttle_reset()');
 
 sub counts
 {
-	return $dt->sql(q{SELECT (SELECT sum(blocks_dirtied) FROM dirty_throttle_groups),
+	return $dt->sql(q{SELECT (SELECT sum(blocks_dirtied) FROM dirty_throttle_group_stats),
 		                     (SELECT sum(blocks_dirtied) FROM dirty_throttle_sessions)});
 }
 
@@ -94,7 +94,7 @@ keep_busy(0.5);
 
 # It is on now.
 my $busy = $dt->group_row('grp');
-is($busy->{active_processes}, 4, 'four members all the time');
+is($busy->{members}, 4, 'four members all the time');
 cmp_ok($busy->{pauses}, '>', 0, 'they have paused');
 
 # Switched off, sleepers run on; these would sleep for minutes.
@@ -102,7 +102,7 @@ $dt->limit(grp => 1);
 ok( poll_until(
 		sub {
 			keep_busy(0.02);
-			$dt->group_row('grp')->{paused_processes} == 4;
+			$dt->group_row('grp')->{paused} == 4;
 		}),
 	'all four pause');
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
@@ -113,7 +113,7 @@ foreach my $i (0 .. $#s)
 {
 	collect($s[$i]->wait) if $running[$i];
 }
-is($dt->group_row('grp')->{paused_processes}, 0, 'and nobody pauses');
+is($dt->group_row('grp')->{paused}, 0, 'and nobody pauses');
 is($errors, 0, "no error in $statements statements");
 
 my %after =
@@ -128,7 +128,7 @@ is($dt->group_row('grp')->{blocks_dirtied}, $sum, 'and of the group');
 $dt->limit(grp => $limit);
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = on');
 $dt->sql('SELECT pg_reload_conf()');
-ok( poll_until(sub { $dt->group_row('grp')->{debt_kb} == 0 }),
+ok( poll_until(sub { $dt->group_row('grp')->{dirty_debt} == 0 }),
 	'switched on: what was owed goes')
   or diag explain $dt->group_row('grp');
 $dt->check_limit('afterwards', 'grp', sub { $s[0]->query(insert_sql('t1', 1000)) },

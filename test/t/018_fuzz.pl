@@ -160,10 +160,10 @@ while (time < $end)
 		$s->{busy} = 1;
 	}
 	$nonsense += $dt->sql(
-		q{SELECT count(*) FROM dirty_throttle_groups
-		  WHERE active_processes NOT BETWEEN 0 AND 8
-		     OR paused_processes NOT BETWEEN 0 AND 8
-		     OR debt_kb < 0 OR blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0
+		q{SELECT count(*) FROM dirty_throttle_groups()
+		  WHERE members NOT BETWEEN 0 AND 8
+		     OR paused NOT BETWEEN 0 AND 8
+		     OR dirty_debt < 0 OR blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0
 		     OR dirty_rate < 0});
 	sleep 0.003;
 }
@@ -183,9 +183,9 @@ foreach my $s (@s)
 	ok($r, 'a session comes to its end') or diag "$s->{sql}: $@";
 }
 is( $dt->sql(
-		q{SELECT coalesce(sum(paused_processes), 0) FROM dirty_throttle_groups}),
+		q{SELECT coalesce(sum(paused), 0) FROM dirty_throttle_groups}),
 	0, 'nobody pauses');
-is( $dt->sql('SELECT sum(active_processes) FROM dirty_throttle_groups'),
+is( $dt->sql('SELECT sum(members) FROM dirty_throttle_groups'),
 	$dt->sql('SELECT count(*) FROM dirty_throttle_sessions'),
 	'members by both views');
 

@@ -180,7 +180,7 @@ foreach my $case ([ 'slower', 10, 250 ], [ 'faster', 2, 1000 ])
 # A VACUUM that would take a quarter of an hour is under way.
 sub start_vacuum
 {
-	create_dead_rows('t', $blocks);
+	create_dead_rows('t', 4 * $blocks);    # it takes more than a few ms of CPU
 	set_limit($blocks * $dt->block_kb / 900);
 	$s->send('VACUUM t');
 	ok($dt->wait_paused($s, 'in flight'), 'a VACUUM of 900 s is under way');
@@ -227,7 +227,7 @@ $dt->limit(grp_a => 0);
 is($s->query($show_settings), $settings, 'cancelled: settings as before');
 
 $s->query('SET statement_timeout = 300');
-create_dead_rows('t', $blocks);
+create_dead_rows('t', 4 * $blocks);
 set_limit(20);
 my $result = $s->run('VACUUM t');
 is($result->{sqlstate}, '57014', 'statement_timeout of a VACUUM');

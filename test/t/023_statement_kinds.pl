@@ -386,7 +386,7 @@ $s->query(DirtyThrottle::pays_after(
 		"BEGIN;\nALTER TABLE t ALTER id TYPE bigint;\nPREPARE TRANSACTION 'p'"));
 is($dt->session_row($s)->{pauses},
 	$before, 'PREPARE TRANSACTION does not pause');
-ok($dt->session_row($s)->{debt_kb} > 500, 'but owes');
+ok($dt->session_row($s)->{dirty_debt} > 500, 'but owes');
 $outsider->query("COMMIT PREPARED 'p'");
 $s->send('BEGIN');
 ok($dt->wait_paused($s, 'in flight'), 'the next transaction pays first');

@@ -303,7 +303,7 @@ is($dt->group_row('grp_a')->{blocks_dirtied},
 	$by_sessions, 'the group is charged with what its sessions are');
 $_->quit foreach @members;
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{active_processes} == 0 }),
+		sub { $dt->group_row('grp_a')->{members} == 0 }),
 	'all have gone');
 is($dt->group_row('grp_a')->{blocks_dirtied},
 	$by_sessions, 'and their exits have dirtied nothing');

@@ -100,7 +100,7 @@ my $r = $dt->check_limit(
 	'grp_a',
 	sub {
 		$_->send($insert) foreach @clients;
-		ok(poll_until(sub { $dt->group_row('grp_a')->{active_processes} == 4 }),
+		ok(poll_until(sub { $dt->group_row('grp_a')->{members} == 4 }),
 			'four server connections are members');
 		is($_->wait->{sqlstate}, undef, 'a client is served') foreach @clients;
 	},
@@ -136,13 +136,13 @@ is($clients[0]->run('DISCARD ALL')->{sqlstate}, undef,
 	'DISCARD ALL, as pools do it');
 is( $clients[0]->query(q{SELECT current_setting('dirty_throttle.group')}),
 	'grp_a', 'keeps the group of the role');
-ok($dt->group_row('grp_a')->{active_processes} >= 1, 'and its members');
+ok($dt->group_row('grp_a')->{members} >= 1, 'and its members');
 
 # another role in the same pool of a database is not throttled
 my $web = client('web');
 $dt->limit(grp_a => 1);
 $web->query($insert);
-is($dt->group_row('grp_a')->{paused_processes}, 0, 'another role does not pause');
+is($dt->group_row('grp_a')->{paused}, 0, 'another role does not pause');
 
 # ---------------------------------------------------------------- sleepers
 
@@ -152,11 +152,11 @@ $dt->limit(grp_a => 0);
 $dt->limit(grp_a => 1);
 $clients[0]->send($insert);
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }),
+		sub { $dt->group_row('grp_a')->{paused} >= 1 }),
 	'a client pauses');
 $clients[0]->hang_up;
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} == 0 }),
+		sub { $dt->group_row('grp_a')->{paused} == 0 }),
 	'a client that goes away pauses no longer');
 $dt->limit(grp_a => 0);
 is($clients[1]->query('SELECT 1'), '1', 'the others are served');
@@ -167,7 +167,7 @@ $dt->sql(q{GRANT CREATE ON SCHEMA public TO batch});
 $dt->limit(grp_a => 10);
 $clients[1]->send('ALTER TABLE t ALTER id TYPE bigint');
 ok( poll_until(
-		sub { $dt->group_row('grp_a')->{paused_processes} >= 1 }),
+		sub { $dt->group_row('grp_a')->{paused} >= 1 }),
 	'a client pays after its transaction');
 is($clients[2]->query('SELECT 1'), '1', 'another client meanwhile');
 $dt->limit(grp_a => 0);

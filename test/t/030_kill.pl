@@ -145,11 +145,11 @@ sub inconsistencies
 		  WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = s.pid)
 		  UNION ALL
 		  SELECT format('%s: %s members, %s counted; %s paused, %s counted',
-		                group_name, n, active_processes, p, paused_processes)
+		                group_name, n, members, p, paused)
 		  FROM dirty_throttle_groups g, LATERAL (
 		    SELECT count(*) AS n, count(paused_since) AS p
 		    FROM dirty_throttle_sessions s WHERE s.group_name = g.group_name) s
-		  WHERE (n, p) <> (active_processes, paused_processes)) _ (problem)});
+		  WHERE (n, p) <> (members, paused)) _ (problem)});
 }
 
 # Members and blocks of the groups of the load, as text and by name.
@@ -158,8 +158,8 @@ sub progress
 	my %row = map { /^(\w+)\|(\d+)\|(\d+)$/ ? ($1 => [ $2, $3 ]) : () }
 	  split /\n/,
 	  $dt->sql(
-		q{SELECT group_name, active_processes, blocks_dirtied
-		  FROM dirty_throttle_groups WHERE group_name NOT IN ('fast', 'idle')});
+		q{SELECT group_name, members, blocks_dirtied
+		  FROM dirty_throttle_groups() WHERE group_name NOT IN ('fast', 'idle')});
 	my $text = join ', ', map { "$_ $row{$_}[0]" } sort keys %row;
 
 	return ($text, \%row);
@@ -311,7 +311,7 @@ foreach my $round (1 .. $ROUNDS)
 		"$what: a member owes");
 	$dt->terminate_ms($debtor);
 	$debtor->quit;
-	cmp_ok($dt->group_row('idle')->{debt_kb}, '>', 100,
+	cmp_ok($dt->group_row('idle')->{dirty_debt}, '>', 100,
 		"$what: leaves its debt");
 
 	my @pids = split /\n/, $dt->sql('SELECT pid FROM pg_stat_activity');
@@ -351,7 +351,7 @@ foreach my $round (1 .. $ROUNDS)
 	{
 		cmp_ok($changing, '==', $last_change, "$what: and the one that changes");
 	}
-	is(join(' ', @{ $dt->group_row('idle') }{qw(active_processes debt_kb)}),
+	is(join(' ', @{ $dt->group_row('idle') }{qw(members dirty_debt)}),
 		'0 0', "$what: nobody owes anything for the one who has gone");
 	check_fast($what);
 

@@ -108,7 +108,7 @@ $node->stop('fast');
 my $sql = q{SELECT set_group_dirty_limit('batch', 7)};
 IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ], '<', \$sql, '>', \$out, '2>', \$err);
 $node->start;
-is($dt->group_row('batch')->{dirty_rate_limit}, 7, 'a change in single-user mode') or diag "$out$err";
+is($dt->group_row('batch')->{dirty_limit}, 7, 'a change in single-user mode') or diag "$out$err";
 
 is($dt->crashes, '', 'no crash');
 $dt->disconnect;

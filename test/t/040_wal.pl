@@ -85,27 +85,27 @@ like(
 {
 	my $row = $dt->group_row('grp_a');
 
-	is("$row->{wal_rate_limit} $row->{dirty_rate_limit}",
+	is("$row->{wal_limit} $row->{dirty_limit}",
 		'16777216 0', 'with a WAL limit and no other');
-	is("$row->{wal_bytes} $row->{wal_debt_kb} $row->{wal_pauses}",
+	is("$row->{wal_bytes} $row->{wal_debt} $row->{wal_pauses}",
 		'0 0 0', 'nothing is written yet');
 }
 wal_limit(grp_a => 0.001);
-is($dt->group_row('grp_a')->{wal_rate_limit}, 0.001, 'a small limit');
+is($dt->group_row('grp_a')->{wal_limit}, 0.001, 'a small limit');
 $dt->limit(grp_a => 77);
-is($dt->group_row('grp_a')->{wal_rate_limit},
+is($dt->group_row('grp_a')->{wal_limit},
 	0.001, 'which setting the dirty limit leaves alone');
 $dt->sql("SELECT reset_group_wal_limit('grp_a')");
 {
 	my $row = $dt->group_row('grp_a');
 
-	is("$row->{wal_rate_limit} $row->{dirty_rate_limit}",
+	is("$row->{wal_limit} $row->{dirty_limit}",
 		'0 77', 'and the other way round');
 }
 $dt->sql('BEGIN');
 wal_limit(grp_a => 88);
 $dt->sql('ROLLBACK');
-is($dt->group_row('grp_a')->{wal_rate_limit}, 0, 'ROLLBACK undoes it');
+is($dt->group_row('grp_a')->{wal_limit}, 0, 'ROLLBACK undoes it');
 wal_limit(grp_a => 88);
 $dt->sql('CREATE ROLE nobody LOGIN');
 {
@@ -331,7 +331,7 @@ $s->query('RESET max_parallel_workers_per_gather;
 		$dt->sql(q{SELECT sum(wal_bytes) FROM dirty_throttle_sessions()}),
 		'the function says the same');
 	$_->quit foreach @members;
-	poll_until(sub { $dt->group_row('grp_a')->{active_processes} == 0 });
+	poll_until(sub { $dt->group_row('grp_a')->{members} == 0 });
 	is($dt->group_row('grp_a')->{wal_bytes},
 		$by_sessions, 'they are gone, and it has what they had');
 }

@@ -35,7 +35,6 @@ foreach my $case (
 	[ "set_group_burst('grp_a', 'Infinity')", '22023' ],
 	[ "set_group_burst('grp_a', NULL)", '22004' ],
 	[ 'set_group_burst(NULL, 20)', '22004' ],
-	[ "set_group_burst('nobody', 20)", '42704' ],
 	[ "set_group_burst('', 20)", '22023' ],
 	[ "set_group_burst(repeat('x', 64), 20)", '22023' ])
 {
@@ -74,8 +73,7 @@ foreach my $case (
 	[ "set_group_mode('grp_a', '')", '22023' ],
 	[ "set_group_mode('grp_a', NULL)", '22004' ],
 	[ "set_group_mode(NULL, 'observe')", '22004' ],
-	[ "set_group_mode('', 'observe')", '22023' ],
-	[ "set_group_mode('nobody', 'observe')", '42704' ])
+	[ "set_group_mode('', 'observe')", '22023' ])
 {
 	my ($call, $sqlstate) = @$case;
 	my $result = $dt->session->run("SELECT $call");
@@ -97,25 +95,6 @@ is($dt->group_row('grp_a')->{mode}, 'enforce', 'ROLLBACK undoes it');
 
 	is($nobody->run("SELECT set_group_mode('grp_a', 'observe')")->{sqlstate},
 		'42501', 'not for everybody');
-	is($nobody->run('SELECT * FROM suggest_group_limits()')->{sqlstate},
-		undef, 'everybody may see suggestions');
-}
-
-# ------------------------------------------------------------------ suggestions
-
-$dt->limit(sug_none => 1000);
-{
-	my $row = $dt->_row(
-		"SELECT * FROM suggest_group_limits() WHERE group_name = 'sug_none'");
-
-	is(delete $row->{group_name}, 'sug_none', 'a group that was not used');
-	is(delete $row->{mode}, 'enforce', 'its mode');
-	ok(defined delete $row->{observed_since}, 'since when it was looked at');
-	is(delete $row->{dirty_seconds}, 0, 'seconds in which it dirtied blocks');
-	is(delete $row->{wal_seconds}, 0, 'and wrote WAL');
-	is(join(' ', map { "$_=$row->{$_}" } grep { defined $row->{$_} } sort keys %$row),
-		'', 'all else is NULL');
-	is(scalar keys %$row, 8, 'which are eight columns');
 }
 
 # Over a restart

@@ -101,7 +101,7 @@ sub check_suspended
 	ok($dt->wait_paused($s, $where), "$name: it stops $where") or return;
 	is($dt->session_row($s)->{paused_by},
 		'suspend_group', "$name: it is suspended by the group");
-	is($dt->session_row($s)->{debt_kb}, 0, "$name: it owes nothing");
+	is($dt->session_row($s)->{dirty_debt}, 0, "$name: it owes nothing");
 }
 
 # It stays where it is, much longer than after any transaction.
@@ -122,7 +122,7 @@ sub check_resume
 	resume();
 	$r = $s->wait;
 	is($r->{sqlstate}, undef, "$name: without an error") or diag $r->{err};
-	is($dt->group_row('grp_a')->{paused_processes},
+	is($dt->group_row('grp_a')->{paused},
 		0, "$name: nobody pauses any more");
 	return $r;
 }
@@ -189,8 +189,7 @@ foreach my $case (
 	[ 'COPY', "COPY t (id) FROM PROGRAM 'seq 1 2000'" ],
 	[ 'VACUUM', 'VACUUM t' ],
 	[ 'a rewrite', 'ALTER TABLE other ALTER id TYPE bigint' ],
-	[ 'a block', 'BEGIN; INSERT INTO t VALUES (1); SELECT 1; COMMIT' ],
-	[ 'ROLLBACK', 'BEGIN; INSERT INTO t VALUES (1); ROLLBACK' ])
+	[ 'a block', 'BEGIN; INSERT INTO t VALUES (1); SELECT 1; COMMIT' ])
 {
 	my ($what, $sql) = @$case;
 	my $name = "soft, $what";
@@ -201,10 +200,15 @@ foreach my $case (
 	is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
 		0, "$name: it holds no lock");
 	$row = $dt->group_row('grp_a');
-	is("$row->{paused_processes} of $row->{active_processes}",
+	is("$row->{paused} of $row->{members}",
 		'1 of 1', "$name: members that pause");
 	check_resume($name, $s);
 }
+suspend();
+$s->query('BEGIN; INSERT INTO t VALUES (1); ROLLBACK');
+$s->send('SELECT 1');
+check_suspended('soft, after a ROLLBACK', $s, 'in flight');
+check_resume('soft, after a ROLLBACK', $s);
 suspend();
 $s->send('INSERT INTO t VALUES (-1)');
 ok($dt->wait_paused($s, 'after transaction'), 'soft: it stops');
@@ -340,7 +344,7 @@ foreach my $case (@running)
 	check_stays($name, $s);
 	is($dt->session_row($s)->{blocks_dirtied}, $blocks,
 		"$name: it dirties nothing");
-	is($dt->group_row('grp_a')->{paused_processes},
+	is($dt->group_row('grp_a')->{paused},
 		1, "$name: it counts as one that pauses");
 	resume();
 	is($s->wait->{sqlstate}, undef, "$name: resumed: no error");
@@ -360,7 +364,7 @@ ok( poll_until(
 		}),
 	'hard, a parallel query: its workers stop');
 check_suspended('hard, a parallel query', $s, 'in flight');
-is($dt->group_row('grp_a')->{paused_processes}, 1, 'hard, a parallel query: one pauses');
+is($dt->group_row('grp_a')->{paused}, 1, 'hard, a parallel query: one pauses');
 resume();
 $dt->cancel_ms($s);
 $s->query('RESET max_parallel_workers_per_gather');
@@ -389,7 +393,7 @@ go_on();
 check_suspended('soft, then hard', $s, 'in flight');
 $dt->cancel_ms($s);
 is($s->wait->{sqlstate}, '57014', 'hard: a cancel');
-is($dt->group_row('grp_a')->{paused_processes}, 0,
+is($dt->group_row('grp_a')->{paused}, 0,
 	'hard: a cancel: nobody pauses');
 
 # An idle session does not get anything done then.
@@ -426,7 +430,7 @@ $other->query('INSERT INTO other ' . rows(100));
 $outsider->query('SELECT count(*) FROM hot');
 ok(defined $dt->session_row($s)->{paused_since},
 	'others, in another group and in none, work meanwhile');
-is($dt->group_row('grp_b')->{paused_processes}, 0,
+is($dt->group_row('grp_b')->{paused}, 0,
 	'another group: nobody pauses');
 
 # Out of it, into it
@@ -466,6 +470,7 @@ is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 1,
 $dt->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 	WHERE usename = 'batch'");
 waitpid $login, 0;
+$dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)');
 $s->query(q{SET dirty_throttle."group" = 'grp_b'});
 
 # The one that has stopped in the beginning
@@ -584,29 +589,22 @@ foreach my $where ('after transaction', 'before a transaction', 'in flight')
 	ok( poll_until(
 			sub {
 				my $g = $dt->group_row('grp_a');
-				"$g->{active_processes} $g->{paused_processes}" eq '0 0';
+				"$g->{members} $g->{paused}" eq '0 0';
 			}),
 		"$name: no member, no pause");
 	resume();
 }
 
-# A session after its transaction, one in flight and an idle one
-sub three_sessions
-{
-	my @three = map { $dt->session(group => 'grp_a') } 1 .. 3;
-
-	suspend();
-	$three[0]->send('SELECT 1');
-	start($three[1], $long_insert);
-	ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
-	suspend(1);
-	go_on();
-	ok($dt->wait_paused($three[1], 'in flight'), 'and another one');
-	return @three;
-}
-
-# A fast shutdown does not wait for them; and the suspension is not durable.
-my @three = three_sessions();
+# A fast shutdown does not wait for a session after its transaction, one in
+# flight or an idle one; and the suspension is not durable.
+my @three = map { $dt->session(group => 'grp_a') } 1 .. 3;
+suspend();
+$three[0]->send('SELECT 1');
+start($three[1], $long_insert);
+ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
+suspend(1);
+go_on();
+ok($dt->wait_paused($three[1], 'in flight'), 'and another one');
 $dt->stop('fast');
 pass('a fast shutdown');
 $_->quit foreach @three;
@@ -619,33 +617,5 @@ $s->send('INSERT INTO t VALUES (1)');
 ok($s->finished($TIMEOUT), 'after a restart: nobody stops');
 $s->wait;
 $s->quit;
-
-# A smart shutdown waits for them, so they run on.
-$gate = $dt->session;
-@three = three_sessions();
-$_->quit foreach $outsider, $gate;
-$dt->disconnect;
-my $data = $dt->node->data_dir;
-my $pg_ctl = fork // die "fork: $!";
-if ($pg_ctl == 0)
-{
-	open STDOUT, '>', '/dev/null';
-	exec 'pg_ctl', 'stop', '-D', $data, '-m', 'smart', '-t', '60';
-}
-ok($three[$_]->finished($TIMEOUT), "a smart shutdown: session $_ runs on")
-  foreach 0, 1;
-$_->wait foreach @three[ 0, 1 ];
-foreach my $session (@three)
-{
-	is($session->run('SELECT 1')->{out}, '1',
-		'a smart shutdown: it works on, until it ends by itself');
-	$session->quit;
-}
-waitpid $pg_ctl, 0;
-is($?, 0, 'a smart shutdown: it comes to its end');
-$dt->node->_update_pid(0);
-$dt->node->start;
-ok(!defined $dt->group_row('grp_a')->{suspended_since},
-	'after that, too: the group is not suspended');
 
 $dt->finish;

@@ -335,7 +335,7 @@ $dt->check_limit(
 		is($outsider->run($update)->{sqlstate}, undef, 'the outsider gets it');
 		ok($dt->wait_paused($holder, 'after transaction'),
 			'released: it pays after its transaction');
-		cmp_ok($dt->session_row($holder)->{debt_kb},
+		cmp_ok($dt->session_row($holder)->{dirty_debt},
 			'>=', 0.5 * $blocks * $dt->block_kb, 'its debt, KB');
 	},
 	limit => $limit);
@@ -347,7 +347,8 @@ $holder->query('RESET dirty_throttle.max_commit_pause');
 # Statements that take long when they do not pause: 20 s, if not minutes.
 $dt->sql("CREATE TABLE slow (id int, filler text) WITH (fillfactor = 10);
 	INSERT INTO slow SELECT i, repeat('x', 800) FROM generate_series(1, 2000) i");
-my $slow_id = '0 * length(pg_sleep(0.001)::text) + id';
+my $slow_id =
+  '0 * length(pg_sleep(0.001)::text || repeat(md5(id::text), 10000)) + id';
 
 foreach my $case (
 	[ 'between rows', "INSERT INTO t SELECT i, repeat('x', 800) FROM
@@ -375,8 +376,8 @@ foreach my $case (
 			"$where: it was released, once");
 		$dt->cancel_ms($outsider);
 		ok($dt->wait_paused($holder, 'in flight'), "$where: then it pauses again");
-		my $then = $dt->session_row($holder)->{blocks_dirtied};
 		my $start = time;
+		my $then = $dt->session_row($holder)->{blocks_dirtied};
 		sleep 0.3;
 		my $kb = ($dt->session_row($holder)->{blocks_dirtied} - $then) * $dt->block_kb;
 		cmp_ok($kb, '<=', $limit * (time - $start) + 8 * $dt->block_kb,
@@ -473,7 +474,7 @@ $holder->query('SET dirty_throttle.max_commit_pause = 0;
 $dt->limit(grp_a => 1);
 $holder->query(DirtyThrottle::pays_after(
 		'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'));
-my $debt = $dt->session_row($holder)->{debt_kb};
+my $debt = $dt->session_row($holder)->{dirty_debt};
 $holder->send('INSERT INTO hot VALUES (6, 0)');
 ok($dt->wait_paused($holder, 'in flight'), 'a pause before a transaction');
 $released_before = releases();
@@ -488,7 +489,7 @@ is($holder->wait->{sqlstate}, undef, 'released before its transaction: no error'
 ok(releases() ne $released_before, 'and it is counted');
 $holder->send('SELECT 1');
 ok($dt->wait_paused($holder, 'in flight'), 'then it pauses again');
-between($dt->session_row($holder)->{debt_kb},
+between($dt->session_row($holder)->{dirty_debt},
 	0.5 * $debt, $debt + 2 * $dt->block_kb, 'for what it owes, KB');
 let_go();
 $holder->query('RESET dirty_throttle.max_commit_pause;
@@ -615,6 +616,6 @@ foreach my $case (
 	}
 }
 
-is( $dt->sql("SELECT sum(paused_processes) FROM dirty_throttle_groups"),
+is( $dt->sql("SELECT sum(paused) FROM dirty_throttle_groups"),
 	0, 'nobody pauses');
 $dt->finish;

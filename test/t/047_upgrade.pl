@@ -181,7 +181,7 @@ my $function = q{
 CREATE FUNCTION group_limit(group_name text) RETURNS float8
 LANGUAGE SQL VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
-	SELECT dirty_rate_limit FROM dirty_throttle_groups() AS g
+	SELECT dirty_limit FROM dirty_throttle_groups() AS g
 	WHERE g.group_name OPERATOR(pg_catalog.=) $1;
 END;};
 my $revoke = 'REVOKE ALL ON FUNCTION group_limit(text) FROM PUBLIC;';
@@ -256,11 +256,11 @@ $s->query(
 	q{CREATE VIEW my_groups AS SELECT * FROM dirty_throttle_groups;
 	CREATE VIEW my_sessions AS SELECT * FROM dirty_throttle_sessions;
 	CREATE FUNCTION my_limit(name) RETURNS float8 LANGUAGE sql BEGIN ATOMIC
-		SELECT dirty_rate_limit FROM dirty_throttle_groups WHERE group_name = $1;
+		SELECT dirty_limit FROM dirty_throttle_groups WHERE group_name = $1;
 	END;
 	REVOKE SELECT ON dirty_throttle_sessions FROM PUBLIC;
 	GRANT SELECT ON dirty_throttle_sessions TO reader;
-	GRANT EXECUTE ON FUNCTION set_group_dirty_limit TO ops});
+	GRANT EXECUTE ON FUNCTION set_group_dirty_limit(text, float8) TO ops});
 my $columns = q{
 	SELECT string_agg(attname, ' ' ORDER BY attnum)
 	FROM pg_attribute WHERE attrelid = 'my_groups'::regclass AND attnum > 0};
@@ -272,7 +272,7 @@ is(version($s, $next), '2.0', 'it is updated');
 is($s->query('EXECUTE groups'), 2, 'a prepared statement survives it');
 is($s->query($columns), $my_columns,
 	"a user's view survives it, with the same columns");
-is($s->query('SELECT group_name, dirty_rate_limit FROM my_groups ORDER BY 1'),
+is($s->query('SELECT group_name, dirty_limit FROM my_groups ORDER BY 1'),
 	"grp_a|$limit\ngrp_b|0", 'and answers');
 is($s->query('SELECT pid, group_name, blocks_dirtied > 0 FROM my_sessions'),
 	$member->pid . '|grp_a|t', 'the view of sessions, too');

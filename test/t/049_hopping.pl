@@ -2,7 +2,7 @@
 # and leaving groups, SET and RESET in every form, functions with a SET clause,
 # savepoints.  It pays what it has dirtied, at the rate of the group in which
 # it dirtied it, before it goes on; only who is moved by somebody else, or
-# ends, leaves a debt to the next ones of its role.  And many small debts that
+# ends, leaves it to the next ones of its role.  And many small debts that
 # were left do not starve another role.
 # On a clock that stands still while statements run.
 
@@ -85,7 +85,7 @@ sub charged
 {
 	return split /\n/, $dt->sql(
 		'SELECT group_name || $$ $$ || blocks_dirtied
-		 FROM dirty_throttle_groups WHERE blocks_dirtied > 0');
+		 FROM dirty_throttle_group_stats WHERE blocks_dirtied > 0');
 }
 
 # The code dirties so many blocks as a member; then the session, or each of
@@ -114,7 +114,10 @@ sub check_paid
 	my $saved = @charged + @sessions > 2 ? 1e6 * DirtyThrottle::Books::CREDIT : 0;
 	cmp_ok($us, '>=', ideal_us($most) - $saved - (@charged + @sessions) * min_pause_us(1),
 		"$name: us, at least");
-	cmp_ok($us, '<=', ideal_us($total) + $saved + 1000, "$name: us, at most");
+	# what a member owes, and what it has left there before, are paid side by
+	# side, so the last pause may be longer than it had to be
+	cmp_ok($us, '<=', ideal_us($total) + $saved + 1000 + @sessions * min_pause_us(1),
+		"$name: us, at most");
 	between($total, $expected, 1.05 * $expected + 10, "$name: blocks charged");
 }
 
@@ -294,9 +297,8 @@ foreach my $in (sort keys %tours)
 				'RESET dirty_throttle."group"');
 		},
 		$chooser);
-	# who owes to many stays for a moment in the last one
 	is_deeply(
-		[ grep { abs((split / /)[1] - $each) > 0.25 * $each } charged() ],
+		[ grep { abs((split / /)[1] - $each) > 0.05 * $each } charged() ],
 		[], "twelve groups in turn, $in: each is charged with its own");
 }
 
@@ -341,7 +343,7 @@ $batch->value('SELECT 1');
 is($dt->now, $begun, 'who is moved goes on in no time');
 {
 	my $row = $dt->group_row('a');
-	is(sprintf('%.0f', 1000 * $row->{debt_kb}), 8192 * $row->{blocks_dirtied},
+	is(sprintf('%.0f', 1000 * $row->{dirty_debt}), 8192 * $row->{blocks_dirtied},
 		'and leaves its debt to the group');
 }
 $_->terminate foreach $chooser, $batch;
@@ -360,10 +362,10 @@ foreach my $w (@many_sessions)
 	$w->value('SELECT work()');
 	$w->hang_up;
 }
-ok( poll_until(sub { $dt->group_row('a')->{active_processes} == 0 }),
+ok( poll_until(sub { $dt->group_row('a')->{members} == 0 }),
 	"$sessions sessions");
 my $row = $dt->group_row('a');
-is(sprintf('%.0f', 1000 * $row->{debt_kb}), 8192 * $row->{blocks_dirtied},
+is(sprintf('%.0f', 1000 * $row->{dirty_debt}), 8192 * $row->{blocks_dirtied},
 	'which have left all that they have used');
 cmp_ok($row->{blocks_dirtied}, '>=', $sessions * $chunk, 'and that is a lot');
 $app->value("SELECT join_group('a')");

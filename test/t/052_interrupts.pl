@@ -261,7 +261,7 @@ $outsider->query("CREATE DATABASE victim STRATEGY file_copy");
 		{
 			is($dt->sql($ran->($kind)), $before{ $kind->{name} },
 				"$what: the statement is not run");
-			ok($dt->session_row($s)->{debt_kb} > 50, "$what: the debt stays")
+			ok($dt->session_row($s)->{dirty_debt} > 50, "$what: the debt stays")
 			  if $kind->{by} eq 'limit';
 		}
 	}
@@ -547,7 +547,7 @@ ok(replicated(1), 'apply: it works');
 replicate(2, 1);
 ok(replicated(2), 'apply: on');
 ok( poll_until(
-		sub { $dt->group_row('apply')->{active_processes} == 1 }),
+		sub { $dt->group_row('apply')->{members} == 1 }),
 	'apply: the worker is a member');
 # A pause that was cut would leave what is owed; after a transaction as before it
 # there is what one of them uses.
@@ -559,7 +559,7 @@ my $r = $dt->check_limit(
 		replicate(10 + 40 * $_, 40) foreach 0 .. 7;
 		poll_until(
 			sub {
-				my $owed = $dt->group_row('apply')->{debt_kb};
+				my $owed = $dt->group_row('apply')->{dirty_debt};
 
 				$most = $owed if $owed > $most;
 				return $sub->query('SELECT max(id) FROM repl') == 10 + 319;

@@ -69,11 +69,11 @@ foreach my $finish ('COMMIT', 'ROLLBACK')
 	forgive($dt);
 	my $pauses = $dt->session_row($s)->{pauses};
 	$s->query('BEGIN;' . rewrite('t') . ";PREPARE TRANSACTION 'p'");
-	my $debt = $dt->session_row($s)->{debt_kb};
+	my $debt = $dt->session_row($s)->{dirty_debt};
 	ok($debt > $blocks * $dt->block_kb * 0.7, 'PREPARE TRANSACTION: what is owed');
 	$s->query("$finish PREPARED 'p'");
 	is(orphans($dt), 0, "$finish PREPARED has done it");
-	ok($dt->session_row($s)->{debt_kb} > $debt / 2, "$finish PREPARED: still owed");
+	ok($dt->session_row($s)->{dirty_debt} > $debt / 2, "$finish PREPARED: still owed");
 
 	# and again, without a pause in between
 	$s->query("SET work_mem = '4MB'");
@@ -180,7 +180,7 @@ foreach my $round (1 .. 3)
 		}
 		$other->query('UPDATE hot SET n = n + 1 WHERE id = 1');
 		is(orphans($_), 0, 'a coordinator: all is finished') foreach $dt, $second;
-		ok($dt->session_row($members[0])->{debt_kb} > 100, 'a coordinator: it owes');
+		ok($dt->session_row($members[0])->{dirty_debt} > 100, 'a coordinator: it owes');
 	}
 	forgive($_) foreach $dt, $second;
 	$_->quit foreach @members;
@@ -300,7 +300,7 @@ SKIP:
 		ok(!$outsider->finished(0.05), 'postgres_fdw: an outsider waits');
 		$local->send('COMMIT');
 	};
-	my $paused = "SELECT sum(paused_processes) FROM dirty_throttle_groups";
+	my $paused = "SELECT sum(paused) FROM dirty_throttle_groups";
 
 	# the default: the remote session pays, and everybody waits
 	$transaction->();

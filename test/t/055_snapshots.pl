@@ -172,7 +172,7 @@ $w->value('SELECT 1');
 my $r = $dt->check_limit('a procedure of expressions', 'a',
 	sub { $w->query('CALL store(5)') });
 is($r->{result}{sqlstate}, undef, 'expressions in a procedure: no error');
-cmp_ok($dt->group_row('a')->{debt_kb}, '<=', 1.5 * $r->{kb} / 5,
+cmp_ok($dt->group_row('a')->{dirty_debt}, '<=', 1.5 * $r->{kb} / 5,
 	'a procedure pays for transactions that only evaluate expressions: KB owed');
 
 is($dt->crashes, '', 'no crash');

@@ -1,4 +1,4 @@
-# Pauses at checks for interrupts (src/backend/interrupt.c): where they work and where
+# Pauses at checks for interrupts (src/session/check.c): where they work and where
 # they cannot, pg_log_backend_memory_contexts() at any time, every way to interrupt
 # such a pause, and another extension with the same hook.  That commands of all
 # kinds pause while they run, and pay, see 057_commands.pl.
@@ -61,7 +61,7 @@ sub log_is_clean
 {
 	my ($mark, $name) = @_;
 	my @lines =
-	  grep { /LOG:  (logging memory|level: |Grand total|dirty_throttle|\d+ more child)/ }
+	  grep { /LOG:  (logging memory|level: |Grand total|dirty_throttle(?! \S+ has loaded)|\d+ more child)/ }
 	  split /\n/, $dt->log_since($mark);
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
@@ -81,7 +81,7 @@ sub nobody_pauses
 			$seen = $dt->sql(
 				q{SELECT (SELECT count(*) FROM dirty_throttle_sessions
 						WHERE paused_since IS NOT NULL)
-					+ (SELECT sum(paused_processes) FROM dirty_throttle_groups)});
+					+ (SELECT sum(paused) FROM dirty_throttle_groups)});
 			return $seen == 0;
 		});
 	is($seen, 0, "$name: nobody pauses");
@@ -171,6 +171,35 @@ check_works('in the end', 1);
 	$s->quit;
 }
 nobody_pauses('where it works');
+
+# A command that has waited, for longer than it then works, pauses all the same; and
+# while it waits nothing wakes it up, but the search for a deadlock.
+{
+	my $name = 'after a wait';
+	my $s = $dt->session(group => 'works');
+	my $wake_ups = sub {
+		return slurp_file('/proc/' . $s->pid . '/status') =~ /^voluntary_ctxt_switches:\s*(\d+)/m
+		  ? $1 : 0;
+	};
+
+	$dt->sql("SELECT set_group_wal_limit('works', 20)");
+	$outsider->query('SELECT pg_advisory_lock(1)');
+	$s->send(q{ALTER TABLE t ALTER id TYPE bigint USING
+		CASE WHEN id = 1 THEN length(pg_advisory_xact_lock(1)::text) ELSE id END});
+	poll_until(
+		sub {
+			$dt->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+		});
+	sleep 1.2;
+	my $before = -r '/proc/self/status' ? $wake_ups->() : undef;
+	sleep 0.8;
+	cmp_ok($wake_ups->() - $before, '<=', 1, "$name: wake-ups meanwhile") if defined $before;
+	$outsider->query('SELECT pg_advisory_unlock(1)');
+	ok($dt->wait_paused($s, 'in flight'), "$name: it pauses in the transaction");
+	$dt->sql("SELECT set_group_wal_limit('works', 0)");
+	is($s->wait->{sqlstate}, undef, "$name: no error");
+	$s->quit;
+}
 
 # ---------------------------------------- genuine requests for memory contexts
 

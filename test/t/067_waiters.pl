@@ -68,13 +68,13 @@ sub releases
 	return $dt->group_row('grp')->{releases};
 }
 
-# The holder pauses in flight, for hours.
+# The holder pauses in flight, for hours at 1 KB/s.
 sub hold
 {
-	my ($sql) = @_;
+	my ($sql, $kb) = @_;
 
 	$dt->limit(grp => 0);
-	$dt->limit(grp => 1);
+	$dt->limit(grp => $kb // 1);
 	$holder->send("BEGIN; $sql; $insert; COMMIT");
 	ok($dt->wait_paused($holder, 'in flight', $timeout), 'the holder pauses in flight');
 }
@@ -126,6 +126,34 @@ $member[0]->send('BEGIN; LOCK t; COMMIT');
 poll_until(sub { waiting() == 1 }, $timeout);
 gets('SELECT count(*) FROM t WHERE false', 'in the queue behind a member');
 
+# It is a parallel worker that pauses, for hint bits that it sets from the 101st
+# block on, or before for a block of the catalogs; its leader, which
+# dirties nothing, has no lock on the table that the function reads.
+$dt->sql(q{CREATE TABLE hints (id int, filler text)
+		WITH (fillfactor = 10, parallel_workers = 3);
+	INSERT INTO hints SELECT i, repeat('x', 800) FROM generate_series(1, 500) i;
+	CREATE FUNCTION reads_shared(int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE
+		AS $$ BEGIN PERFORM FROM shared; PERFORM pg_sleep(0.02); RETURN $1; END $$});
+$holder->query(q{SET enable_seqscan = off;
+	SELECT count(*) FROM hints WHERE ctid < '(100,0)';
+	RESET enable_seqscan; SELECT reads_shared(0);
+	SET max_parallel_workers_per_gather = 3;
+	SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+	SET parallel_leader_participation = off;
+	EXPLAIN SELECT count(reads_shared(id)) FROM hints});
+$dt->sql('CHECKPOINT');
+hold('SELECT count(reads_shared(id)) FROM hints', 5);
+ok( poll_until(
+		sub {
+			$dt->sql(q{SELECT count(*) FROM pg_locks WHERE relation = 'shared'::regclass});
+		},
+		$timeout),
+	'a parallel worker has locked what the function reads');
+gets('BEGIN; LOCK shared; COMMIT', 'behind a parallel worker');
+$holder->query('RESET max_parallel_workers_per_gather;
+	RESET parallel_setup_cost; RESET parallel_tuple_cost;
+	RESET parallel_leader_participation');
+
 # ------------------------------------------------------------------- the view
 
 # Somebody waits on for a member that goes on for him, at the end of which it
@@ -154,7 +182,7 @@ is( $dt->sql(
 		"SELECT waiting_pid, waiting_since IS NOT NULL, locktype, holder_pid,
 			holder_paused_since IS NULL,
 			holder_released_since BETWEEN waiting_since AND clock_timestamp(),
-			holder_debt_kb > 300 * 2 AND holder_wal_debt_kb = 0
+			holder_dirty_debt > 300 * 2 AND holder_wal_debt = 0
 		FROM dirty_throttle_blocking"),
 	join('|', $outsider->pid, 't', 'transactionid', $holder->pid, ('t') x 3),
 	'the view: who waits for a member that was let go');

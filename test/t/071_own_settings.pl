@@ -23,7 +23,7 @@ $dt->sql(q{CREATE ROLE app LOGIN;
 my $w = DirtyThrottle::Wire->new($dt->node, user => 'app');
 sub delay { return $w->query('SHOW vacuum_cost_delay')->{out} }
 
-is($dt->group_row('a')->{active_processes}, 1, 'a member');
+is($dt->group_row('a')->{members}, 1, 'a member');
 is(delay(), '0', 'there is no delay');
 
 $w->query('BEGIN');

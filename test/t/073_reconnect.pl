@@ -110,9 +110,9 @@ clear();
 	$s = $dt->session(user => 'batch');
 	check_waits('the next one', $s);
 	my $row = $dt->session_row($s);
-	cmp_ok($row->{wal_debt_kb}, '>', 10000, 'the view shows for how much');
+	cmp_ok($row->{wal_debt}, '>', 10000, 'the view shows for how much');
 	is($row->{wal_bytes}, 0, '... which is not its own');
-	cmp_ok($dt->group_row('grp')->{wal_debt_kb}, '>', 10000,
+	cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10000,
 		'the group shows it, too');
 	$dt->cancel_ms($s);
 	check_waits('canceled: the next statement', $s, 'SELECT 2');
@@ -140,7 +140,7 @@ clear();
 foreach my $end (
 	[ 'no limit', q{SELECT set_group_wal_limit('grp', 0)} ],
 	[ 'mode observe', q{SELECT set_group_mode('grp', 'observe')} ],
-	[ 'a move', q{SELECT set_session_group($PID, NULL)} ],
+	[ 'a move', q{SELECT set_session_group($PID, '')} ],
 	[ 'the end of the group', q{SELECT drop_resource_group('grp', force => true)} ])
 {
 	my ($name, $sql) = @$end;
@@ -189,17 +189,17 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$s->query('SELECT 1');
 	$s->send('SELECT ' . emit(20000) . '; SELECT 2');
 	ok($dt->wait_paused($s), 'taken out while it owes');
-	$dt->sql("SELECT set_session_group(" . $s->pid . ", NULL)");
+	$dt->sql("SELECT set_session_group(" . $s->pid . ", '')");
 	check_goes_on('it goes on', $s);
 	check_waits('another one',
 		$t = $dt->session(user => 'chooser', group => 'grp'));
 	$dt->terminate_ms($t);
-	$s->query(q{SET dirty_throttle."group" = 'grp'});
+	$dt->sql("SELECT set_session_group(" . $s->pid . ", NULL)");
 	check_waits('back again', $s);
 	$dt->terminate_ms($s);
 }
 
-# Who leaves by himself takes his debt along, until he ends.
+# Who leaves by himself waits for what he owes, and so does who joins then.
 {
 	clear();
 	my $s = $dt->session(user => 'chooser', group => 'grp');
@@ -208,9 +208,20 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	ok($dt->wait_paused($s), 'a session owes');
 	$dt->cancel_ms($s);
 	$s->query(q{SET dirty_throttle."group" = ''});
-	my $t = $dt->session(user => 'chooser', group => 'grp');
-	is($t->query('SELECT 1'), 1, '... as long as it is there nobody else waits');
-	$_->quit foreach $s, $t;
+	my $row = $dt->session_row($s);
+	is($row, undef, '... and leaves');
+	check_waits('... the next one',
+		my $t = $dt->session(user => 'chooser', group => 'grp'));
+	$dt->terminate_ms($t);
+	$s->send('SELECT 1');
+	ok($dt->wait_paused($s), '... it waits itself, too');
+	is($dt->sql('SELECT paused_by, has_left, wal_debt > 10000 FROM dirty_throttle_sessions'),
+		'wal|t|t', '... as the view shows');
+	$dt->sql('SELECT set_session_group(' . $s->pid . q{, '')});
+	check_goes_on('... until it is moved', $s);
+	is($dt->group_row('grp')->{paused}, 0, '... and nobody waits any more');
+	is($s->query('SELECT 2'), 2, '... nor later');
+	$s->quit;
 	ok( poll_until(
 			sub {
 				$dt->sql("SELECT count(*) FROM pg_stat_activity
@@ -218,7 +229,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 			}),
 		'when it has ended');
 	$s = $dt->session(user => 'chooser', group => 'grp');
-	check_waits('... the next one', $s);
+	check_waits('... the next one still', $s);
 	$dt->terminate_ms($s);
 }
 
@@ -242,7 +253,7 @@ SKIP:
 		"CREATE FUNCTION launch(text) RETURNS int AS '$library' LANGUAGE c");
 	my $pid = $launcher->query(
 		"SELECT launch('SELECT " . emit(20000) =~ s/'/''/gr . "')");
-	ok(poll_until(sub { ($dt->group_row('grp')->{wal_debt_kb}) > 10000 }),
+	ok(poll_until(sub { ($dt->group_row('grp')->{wal_debt}) > 10000 }),
 		'a background worker owes');
 	$dt->sql("SELECT pg_terminate_backend($pid, 180000)");
 	$pid = $launcher->query("SELECT launch('SELECT 1')");

@@ -28,7 +28,7 @@ $dt->sql("CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
 
 sub paused
 {
-	return $dt->group_row('grp')->{paused_processes};
+	return $dt->group_row('grp')->{paused};
 }
 
 # That many sessions, each with a row of its own.
@@ -84,29 +84,4 @@ foreach my $mode ('fast', 'immediate')
 	$_->hang_up foreach @s;
 	$dt->node->start;
 }
-
-# A smart one ends when the sessions do: who is suspended is not any more.
-$dt->limit(grp => 0);
-$dt->sql("SELECT suspend_group('grp')");
-@s = map { $dt->session(group => 'grp') } 1 .. $n;
-$_->send('SELECT 1') foreach @s;
-ok(poll_until(sub { paused() == $n }, $timeout), 'all are suspended');
-my $data = $dt->node->data_dir;
-$outsider->quit;
-$dt->disconnect;
-my $pg_ctl = fork // die "fork: $!";
-if ($pg_ctl == 0)
-{
-	open STDOUT, '>', '/dev/null';
-	exec 'pg_ctl', 'stop', '-D', $data, '-m', 'smart', '-t', $timeout;
-}
-foreach my $s (@s)
-{
-	$s->wait($timeout);
-	$s->quit;
-}
-waitpid $pg_ctl, 0;
-is($?, 0, 'smart shutdown');
-$dt->node->_update_pid(0);
-$dt->node->start;
 $dt->finish;

@@ -140,15 +140,15 @@ $dt->set_conf('dirty_throttle.transaction_grace', '50ms');
 	my $admin = $dt->session;
 
 	$dt->sql(
-		q{CREATE TABLE indexed AS
+		q{CREATE TABLE indexed WITH (fillfactor = 10) AS
 			SELECT i, repeat('x', 800) AS pad FROM generate_series(1, 20000) i;
 		CREATE INDEX brin ON indexed USING brin (i) WITH (pages_per_range = 1);
 		CREATE TABLE fires (i int);
 		CREATE FUNCTION write_much() RETURNS int LANGUAGE plpgsql AS $$
 			DECLARE x bool;
 			BEGIN
-				FOR i IN 1 .. 1000 LOOP
-					x := pg_logical_emit_message(false, '', repeat('x', 2000)) IS NULL;
+				FOR i IN 1 .. 1000000 LOOP
+					x := pg_logical_emit_message(false, '', repeat('x', 100)) IS NULL;
 				END LOOP;
 				RETURN 1;
 			END $$;
@@ -180,7 +180,7 @@ $dt->set_conf('dirty_throttle.transaction_grace', '50ms');
 
 			$name .= ", track_activities = $setting";
 			$dt->sql(q{SELECT count(brin_desummarize_range('brin', b))
-				FROM generate_series(0, 1999) b});
+				FROM generate_series(0, 19999) b});
 			$dt->limit(activity => 0);
 			$dt->sql("SELECT set_group_wal_limit('activity', 20)");
 			$w->query(q{SET dirty_throttle."group" = 'activity'});

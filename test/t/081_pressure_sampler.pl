@@ -18,7 +18,7 @@ my $linux = $^O eq 'linux';
 my $signals =
   q{SELECT set_group_pressure('batch', s, t)
 	FROM (VALUES ('replica_lag', '2s'), ('slot_lag', '1GB'), ('checkpoint', NULL),
-		('dirty_buffers', '50%'), ('kernel_dirty', '90%'), ('io_pressure', '90%')) v(s, t)
+		('dirty_buffers', '50%'), ('kernel_dirty', '1TB'), ('io_pressure', '90%')) v(s, t)
 		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND available};
 
 # How often a process has gone to sleep.

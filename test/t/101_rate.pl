@@ -94,7 +94,7 @@ my @kinds = (
 		join(";\n", ('INSERT INTO t ' . rows(10)) x $tenth) ],
 	[ 'a procedure that commits', $empty, "CALL commits($blocks)" ],
 	[ 'a transaction that is rolled back', $empty,
-		'BEGIN; INSERT INTO t ' . rows($blocks) . '; ROLLBACK' ],
+		'BEGIN; INSERT INTO t ' . rows($blocks) . '; ROLLBACK; SELECT 1' ],
 	[ 'a prepared transaction', $empty,
 		'BEGIN; INSERT INTO t ' . rows($blocks)
 		  . "; PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'; SELECT 1" ],
@@ -198,6 +198,20 @@ foreach my $kb ([ 2000, 300 ], [ 2000, 100 ])
 		is($dt->group_row('g')->{wal_pauses}, $slower eq 'wal' ? 1 : 0, "$name: and for that");
 	}
 }
+
+# That is also what it says in the second of the slices that a pause consists of,
+# in which it could pay what it owes for one of them.
+$kinds[0][1]->();
+$dt->fresh(g => dirty => 1000, wal => 20);
+$s->send($kinds[0][2]);
+$dt->settle;
+$dt->advance(1_200_000);
+my $row = $dt->session_row($s);
+ok($row->{dirty_debt} > 0 && $row->{wal_debt} / 20 > $row->{dirty_debt} / 1000,
+	'both limits: something is owed for both, and more WAL');
+is($row->{paused_by}, 'wal', 'both limits: it pauses for the WAL');
+$dt->run;
+$s->wait;
 
 $dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
 check_kinds('in flight', dirty => 2000);

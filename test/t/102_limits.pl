@@ -33,7 +33,7 @@ sub rows
 sub debt
 {
 	my ($session) = @_;
-	return sprintf '%.0f', 1000 * $dt->session_row($session // $s)->{debt_kb};
+	return sprintf '%.0f', 1000 * $dt->session_row($session // $s)->{dirty_debt};
 }
 
 # Put the session to sleep, do something, and it goes on in no time.
@@ -51,7 +51,7 @@ sub check_goes_on
 	is($dt->now, $then, "$name, $kind: no time passes");
 	ok($s->finished, "$name, $kind: it goes on") or $dt->cancel_ms($s);
 	is($s->wait->{sqlstate}, undef, "$name, $kind: without an error");
-	is($dt->group_row('g')->{paused_processes}, 0, "$name, $kind: nobody pauses");
+	is($dt->group_row('g')->{paused}, 0, "$name, $kind: nobody pauses");
 }
 
 foreach my $kind (@kinds)
@@ -103,16 +103,19 @@ subtest 'who owes for both limits' => sub {
 	$dt->settle;
 	my $row = $dt->session_row($s);
 	is($row->{paused_by}, 'dirty', 'paused_by: the one that takes longer');
-	cmp_ok($row->{wal_debt_kb}, '>', 10, 'WAL is owed, too');
+	cmp_ok($row->{wal_debt}, '>', 10, 'WAL is owed, too');
 	$dt->sql(q{SELECT set_group_wal_limit('g', 100)});
 	$dt->settle;
 	is($dt->session_row($s)->{paused_by}, 'wal', 'lowered: the other one');
+	$dt->sql(q{SELECT set_group_dirty_limit('g', 200), set_group_wal_limit('g', 2)});
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'wal', 'both by more than a second: still');
 	$dt->limit(g => 0);
 	$dt->settle;
 	is($dt->state($s), 'sleeps', 'the dirty limit removed: it sleeps on');
 	$row = $dt->session_row($s);
-	is("$row->{paused_by} $row->{debt_kb}", 'wal 0', 'for the WAL');
-	is($dt->group_row('g')->{wal_debt_kb}, $row->{wal_debt_kb}, 'which the group owes');
+	is("$row->{paused_by} $row->{dirty_debt}", 'wal 0', 'for the WAL');
+	is($dt->group_row('g')->{wal_debt}, $row->{wal_debt}, 'which the group owes');
 	my $then = $dt->now;
 	$dt->sql(q{SELECT reset_group_wal_limit('g')});
 	$dt->settle;
@@ -130,7 +133,7 @@ subtest 'a rename, and a forced drop' => sub {
 	$dt->settle;
 	is($dt->state($s), 'sleeps', 'it sleeps on after a rename');
 	is($dt->session_row($s)->{group_name}, 'h', 'in the renamed group');
-	is($dt->group_row('h')->{paused_processes}, 1, 'which counts it');
+	is($dt->group_row('h')->{paused}, 1, 'which counts it');
 	is($dt->run, lone_pause_us($debt, 1000), 'for as long as before');
 	is($s->query('SHOW dirty_throttle."group"'), 'h', 'it knows the new name');
 
@@ -204,7 +207,7 @@ subtest 'while a statement runs' => sub {
 	is($dt->now, $then, 'in no time');
 	is($s->wait->{sqlstate}, undef, 'without an error');
 	my $row = $dt->group_row('g');
-	is("$row->{paused_processes} $row->{active_processes} $row->{debt_kb}",
+	is("$row->{paused} $row->{members} $row->{dirty_debt}",
 		'0 1 0', 'nobody pauses, one member, no debt');
 };
 
@@ -220,7 +223,7 @@ subtest 'max_commit_pause bounds the pause, the rest is paid before the next' =>
 		my $debt = debt();
 		my ($used) = $dt->used('g', 'dirty');
 		is($debt, $used - 20_000 - 1000 * $ms, "$ms ms: the rest is owed");
-		is($dt->group_row('g')->{paused_processes}, 0, "$ms ms: nobody pauses");
+		is($dt->group_row('g')->{paused}, 0, "$ms ms: nobody pauses");
 		$s->send('SELECT 1');
 		is($dt->run, $debt, "$ms ms: the next transaction pays all of it");
 		is($s->wait->{out}, '1', "$ms ms: and does what it does");
@@ -356,32 +359,28 @@ subtest 'the rate in the view' => sub {
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
 };
 
-subtest 'suggestions' => sub {
-	my $suggested = sub {
-		return $dt->_row(q{SELECT * FROM suggest_group_limits() WHERE group_name = 'g'});
-	};
-	my @kb;
+# It pays while it runs as soon as it owes so much, and no sooner.
+foreach my $ms (30, 50, 100)
+{
+	my $owed = 0;
 
-	$dt->advance(1_000_000 - $dt->now % 1_000_000);
-	$dt->fresh('g');
-	is($suggested->()->{dirty_rate_max}, undef, 'a group that was not used');
-	foreach my $rows ((20) x 10, (50) x 9, 100)
+	$dt->set_conf('dirty_throttle.transaction_grace', "${ms}ms", $s);
+	$dt->fresh(g => dirty => 1000);
+	$s->query('BEGIN');
+	foreach (1 .. 100)
 	{
-		my ($before) = $dt->used('g', 'dirty');
-		$s->query(rows($rows) . '; SELECT 1');
-		push @kb, (($dt->used('g', 'dirty'))[0] - $before) / 1000;
-		$dt->advance(1_000_000);
+		$owed = debt();
+		$s->send(rows(1));
+		$dt->settle;
+		last unless $s->finished;
 	}
-	my $row = $suggested->();
-	@kb = sort { $a <=> $b } @kb;
-	is($row->{dirty_seconds}, 20, 'seconds');
-	is($row->{dirty_rate_max}, $kb[-1], 'the maximum');
-	foreach my $quantile ([ p50 => $kb[9] ], [ p95 => $kb[18] ])
-	{
-		my ($name, $kb) = @$quantile;
-		my $value = $row->{"dirty_rate_$name"};
-		ok($value >= $kb && $value <= 1.0625 * $kb, "$name: $kb, within a bucket: $value");
-	}
-};
+	cmp_ok($owed, '<', 1000 * $ms, "a grace of $ms ms: less is paid later");
+	is($dt->state($s), 'sleeps', "a grace of $ms ms: it pauses");
+	cmp_ok(debt(), '>=', 1000 * $ms, "a grace of $ms ms: when it owes that");
+	$dt->run;
+	$s->wait;
+	$s->send('COMMIT');
+	$dt->run;
+}
 
 $dt->finish;

@@ -52,7 +52,7 @@ sub each_of
 {
 	my (@sessions) = @_;
 	my %row = map { /^(\d+)\|(.*)/ ? ($1 => $2) : () } split /\n/,
-	  $dt->sql('SELECT pid, blocks_dirtied, round(1000 * debt_kb) FROM dirty_throttle_sessions');
+	  $dt->sql('SELECT pid, blocks_dirtied, round(1000 * dirty_debt) FROM dirty_throttle_sessions()');
 
 	return map {
 		my ($blocks, $owed) = split /\|/, $row{ $_->pid };
@@ -92,8 +92,7 @@ sub end_all
 subtest 'one of a hundred members works' => sub {
 	$dt->fresh(g => dirty => 1000);
 	my $row = $dt->group_row('g');
-	is("$row->{active_processes} $row->{per_process_dirty_rate_limit}",
-		"$n 10", 'members, and the share of each');
+	is($row->{members}, $n, 'members');
 	$s[0]->send(insert(0, 300));
 	$dt->run;
 	$dt->check_books('g', 'dirty', 'it has all of the limit');
@@ -212,7 +211,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	my ($used, $owed) = $dt->used('h', 'dirty');
 	is($owed, $used - 20_000 - 500_000, 'a member owes');
 	$dt->terminate_ms($leaver);
-	poll_until(sub { $dt->group_row('h')->{active_processes} == 0 }, 180);
+	poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180);
 	is(($dt->used('h', 'dirty'))[1], $owed, 'it has ended: the group owes that');
 	$dt->advance(1_000_000);
 	$owed -= 1_000_000;
@@ -237,6 +236,22 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	$dt->run;
 	$dt->check_books('h', 'dirty', 'nothing is lost');
 
+	# meanwhile it was not behind with what it may use, however short that was
+	$dt->fresh(h => dirty => 1000);
+	$leaver = $dt->session(@leaver);
+	$leaver->query('SET dirty_throttle.max_commit_pause = 0');
+	$leaver->query(insert(0, 5));
+	$leaver->quit;
+	poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
+	$owed = ($dt->used('h', 'dirty'))[1];
+	$next = $dt->session(@leaver);
+	$next->send('SELECT 1');
+	is($dt->run, $owed, 'the next session of the role waits for a little');
+	$used = ($dt->used('h', 'dirty'))[0];
+	$next->send(insert(3, 2));
+	is($dt->run, ($dt->used('h', 'dirty'))[0] - $used, 'and pays for all that it uses');
+	$next->quit;
+
 	# many of them take no more
 	$dt->fresh(h => dirty => 1000);
 	my @leavers = map { $dt->session(@leaver) } 1 .. 10;
@@ -246,7 +261,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 		$leaver->query(insert(2, 60));
 	}
 	$_->quit foreach @leavers;
-	poll_until(sub { $dt->group_row('h')->{active_processes} == 1 }, 180);
+	poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
 	($used, $owed) = $dt->used('h', 'dirty');
 	is($owed, $used - 20_000, 'ten have left what they owe');
 	my $before = $dt->session_row($member)->{blocks_dirtied};
@@ -319,6 +334,9 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 	($us, $g, $h) = check_hopper('to another group', $s, 1000, 700,
 		"BEGIN; $set[0]; $work; $set[1]; $work; $reset; COMMIT");
 	ok(abs($us - max($g, $h)) <= 2, 'to another group: at the same time, to the microsecond');
+	($us, $g, $h) = check_hopper('to a faster one', $s, 700, 1000,
+		"BEGIN; $set[0]; $work; $set[1]; $work; $reset; COMMIT");
+	ok(abs($us - max($g, $h)) <= 2, 'to a faster one: the one that takes longest counts');
 	check_hopper('again and again', $s, 1000, 700,
 		"BEGIN; " . "$set[0]; $work; $set[1]; $work;" x 10 . " $reset; COMMIT");
 	check_hopper('rolled back', $s, 1000, 700,
@@ -327,16 +345,30 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 		"BEGIN; " . $set[0] =~ s/SET/SET LOCAL/r . "; $work; COMMIT");
 	check_hopper('DISCARD ALL', $s, 1000, 700, "$set[0]; $work", 'DISCARD ALL');
 
+	# nor is he behind when he is back before it is repaid
+	$dt->fresh(g => dirty => 1000);
+	$s->query('SET dirty_throttle.max_commit_pause = 0');
+	$s->query($set[0]);
+	$s->query(insert(0, 5));
+	$s->query("$reset; $set[0]");
+	my $back = ($dt->used('g', 'dirty'))[1];
+	$s->send('SELECT 1');
+	is($dt->run, $back, 'who is back in the group waits there');
+	my $before = ($dt->used('g', 'dirty'))[0];
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1h'});
+	$s->send(insert(0, 2));
+	is($dt->run, ($dt->used('g', 'dirty'))[0] - $before, 'and pays for all that he uses');
+
 	# meanwhile the others get their share
 	$s->query('SET dirty_throttle.max_commit_pause = 0');
 	$dt->fresh(g => dirty => 1000);
 	$s->query("$set[0]; " . insert(0, 200) . "; $reset");
 	my ($used, $owed) = $dt->used('g', 'dirty');
-	my $member = $dt->session(group => 'g');
+	my $member = $dt->session(user => 'leaver', group => 'g');
 	$member->send(insert(1, 60));
 	$us = $dt->run;
 	is($us, 2 * $block * $dt->session_row($member)->{blocks_dirtied},
-		'a member gets half of the limit beside one who has left');
+		'a member of another role gets half of the limit beside one who has left');
 	$_->quit foreach $s, $member;
 };
 

@@ -78,7 +78,7 @@ subtest 'observe' => sub {
 			is($now->{observed_pauses} - $row->{observed_pauses}, 1, "$what, $rows rows: once");
 		}
 		my $row = $dt->group_row('g');
-		is("$row->{pauses} $row->{paused_time} $row->{debt_kb} $row->{wal_debt_kb}",
+		is("$row->{pauses} $row->{paused_time} $row->{dirty_debt} $row->{wal_debt}",
 			'0 0 0 0', "$what: no pause and no debt");
 		is(us($dt->session_row($s)->{observed_pause_time} - $before),
 			us($row->{observed_pause_time}), "$what: the session's counter");
@@ -132,7 +132,7 @@ foreach my $what ('dirty', 'wal')
 		ok($s->finished, "$what, $kind: observe: it goes on") or $dt->cancel_ms($s);
 		is($dt->now, $then, "$what, $kind: in no time");
 		is($s->wait->{sqlstate}, undef, "$what, $kind: without an error");
-		is($dt->group_row('g')->{paused_processes}, 0, "$what, $kind: nobody pauses");
+		is($dt->group_row('g')->{paused}, 0, "$what, $kind: nobody pauses");
 	}
 }
 
@@ -142,7 +142,7 @@ subtest 'the mode changes while a statement runs' => sub {
 	$dt->fresh(g => dirty => $kb);
 	$s->query('BEGIN; ' . insert(100));
 	mode('enforce');
-	is($dt->group_row('g')->{debt_kb}, 0, 'what was used in mode observe is not owed');
+	is($dt->group_row('g')->{dirty_debt}, 0, 'what was used in mode observe is not owed');
 	my ($used) = $dt->used('g', 'dirty');
 	my $then = $dt->now;
 	$s->send(insert(500));
@@ -177,12 +177,12 @@ sub check_resume
 	ok($s->finished, "$name: resumed: it goes on") or $dt->cancel_ms($s);
 	is($dt->now, $then, "$name: in no time");
 	is($s->wait->{sqlstate}, undef, "$name: without an error");
-	is($dt->group_row('g')->{paused_processes}, 0, "$name: nobody pauses");
+	is($dt->group_row('g')->{paused}, 0, "$name: nobody pauses");
 }
 
 subtest 'suspended' => sub {
 	$dt->fresh('g');
-	foreach my $sql ('SELECT 1', insert(50), "BEGIN; " . insert(5) . '; ROLLBACK')
+	foreach my $sql ('SELECT 1', insert(50), "BEGIN; " . insert(5) . '; COMMIT')
 	{
 		my $before = us($dt->session_row($s)->{paused_time});
 

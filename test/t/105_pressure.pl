@@ -69,7 +69,7 @@ sub rest
 }
 
 my %thresholds = (
-	replica_lag => '2s', slot_lag => '30MB', checkpoint => undef,
+	replica_lag => '2s', flush_lag => '2s', slot_lag => '30MB', archive_lag => '30MB', checkpoint => undef,
 	dirty_buffers => '10%', kernel_dirty => '30MB', io_pressure => '20%');
 
 # So much WAL may be written in so many s, in force.  A change by less than a 64th
@@ -180,6 +180,71 @@ subtest 'a checkpoint that comes nearer is not forced, and what is left is used'
 	$dt->fresh('b');
 };
 
+# ------------------------------------------------------------ a budget of each second
+
+subtest 'wal_rate: others first, the rest by weight' => sub {
+	my $free = int(1000000 / 20);
+	my $all = 1000000 - $free;
+
+	$dt->reading(wal_rate => 'measured');
+	follow($_, 'wal_rate', '1MB') foreach qw(b c);
+	$dt->sql(q{SELECT set_group_weight('c', 3)});
+	rest();
+	# a change by less than a 64th is not made
+	cmp_ok(abs(in_force($_, 'wal') - $all), '<=', $all / 64, "both are idle: $_ may have it all, less a twentieth")
+	  foreach qw(b c);
+	$dt->sql('SELECT dt_test_others(250000, 0)');
+	rest();
+	cmp_ok(abs(in_force('b', 'wal') - $all + 250_000), '<=', $all / 64, 'others come first');
+	$dt->sql('SELECT dt_test_others(2000000, 0)');
+	$dt->advance(2 * $cycle);
+	is(in_force('b', 'wal'), 100_000, 'others exceed it: the floor, at once');
+	$dt->sql('SELECT dt_test_others(0, 0)');
+	rest();
+
+	my @s = map { $dt->session(group => $_) } qw(b c);
+	$_->send(q{CALL job('wal')}) foreach @s;
+	$dt->advance(10 * $second);
+	my @before = map { [ $dt->used($_, 'wal') ] } qw(b c);
+	$dt->advance(20 * $second);
+	my @now = map { [ $dt->used($_, 'wal') ] } qw(b c);
+	my ($b, $c) = map { ($now[$_][0] - $now[$_][1] - $before[$_][0] + $before[$_][1]) / 20 } 0, 1;
+	cmp_ok(abs($c / $b / 3 - 1), '<', 0.05, sprintf 'three to one: %.0f and %.0f bytes/s', $b, $c);
+	cmp_ok(abs(($b + $c) / $all - 1), '<', 0.05, 'all of it is used, and no more');
+	is($dt->session_row($s[0])->{paused_by}, 'wal_rate', 'the reason for pauses');
+	$dt->cancel_ms($_) foreach @s;
+	$_->quit foreach @s;
+	unfollow();
+	$dt->sql(q{SELECT set_group_weight('c', 1)});
+	$dt->reading(wal_rate => 'real');
+	$dt->fresh($_) foreach qw(b c);
+};
+
+subtest 'disk_free: ever nearer to the threshold' => sub {
+	$dt->reading(disk_free => 'measured', 2 * 60 * $MB, 1000 * $MB);
+	follow('b', 'disk_free', '6%');
+	my $s = $dt->session(group => 'b');
+	$dt->fresh(b => wal => 10_000);
+	$s->send(q{CALL job('wal')});
+	$dt->advance(5 * $second);
+	is(in_force('b', 'wal'), 10 * $MB, 'twice the threshold is free: no limit but the fixed one');
+	foreach my $case ([ 90, 1 ], [ 75, 0.5 ], [ 60, 0.1 ], [ 10, 0.1 ])
+	{
+		my ($mb, $rate) = @$case;
+
+		$dt->reading(disk_free => 'measured', $mb * $MB, 1000 * $MB);
+		$dt->advance(20 * $second);
+		cmp_ok(abs(in_force('b', 'wal') / $rate / $MB - 1), '<', 0.02, "$mb MB are free: $rate MB/s");
+	}
+	unfollow();
+	$dt->limit(b => 0);
+	$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
+	$dt->cancel_ms($s);
+	$s->quit;
+	$dt->reading(disk_free => 'real');
+	$dt->fresh('b');
+};
+
 # ---------------------------------------------------------------------- forgiveness
 
 subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
@@ -195,7 +260,7 @@ subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
 	$dt->settle;
 	my ($used, $owed) = $dt->used('b', 'wal');
 	cmp_ok($owed, '>', 3 * $MB, 'it owes more than that');
-	is($dt->group_row('b')->{pressure_forgiven_kb}, 0, 'nothing is forgiven');
+	is($dt->group_row('b')->{debt_forgiven}, 0, 'nothing is forgiven');
 	my $then = $dt->now;
 	$dt->reading(checkpoint => 'measured', 0, 0);
 	$dt->advance($cycle);
@@ -204,7 +269,7 @@ subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
 	my ($now, $owes) = $dt->used('b', 'wal');
 	is($owes, 3 * $MB - ($dt->now - $since) / 10, '30 s of that are owed');
 	my $rest = $owed - 3 * $MB - ($since - $then) * 10;
-	cmp_ok(abs(1000 * $dt->group_row('b')->{pressure_forgiven_kb} - $rest), '<=', 1,
+	cmp_ok(abs(1000 * $dt->group_row('b')->{debt_forgiven} - $rest), '<=', 1,
 		'all else is forgiven, but for what was paid until then');
 	$dt->advance($since + 30 * $second - 1 - $dt->now);
 	is($dt->state($s), 'sleeps', '30 s later, less a microsecond, it still pauses');
@@ -223,14 +288,16 @@ subtest 'a debt of a higher rate is bounded to 30 s of the lower one' => sub {
 # would write much more keep it at two thirds of the threshold.
 $dt->set_conf('dirty_throttle.transaction_grace', '1d');
 foreach my $case (
-	[ slot_lag => 'wal' ], [ replica_lag => 'wal' ],
+	[ slot_lag => 'wal' ], [ replica_lag => 'wal' ], [ flush_lag => 'wal' ], [ archive_lag => 'wal' ],
 	[ kernel_dirty => 'dirty' ], [ dirty_buffers => 'dirty' ])
 {
 	my ($signal, $what) = @$case;
 
 	subtest "$signal: a queue that drains" => sub {
 		# as the views have it: ms, percent, bytes
-		my $threshold = $signal eq 'replica_lag' ? 2000 : $signal eq 'dirty_buffers' ? 10 : 30 * 1024 * 1024;
+		my $threshold = $signal =~ /^(replica|flush)_lag/ ? 2000 : $signal eq 'dirty_buffers' ? 10 : 30 * $MB;
+		# of a ramp all but what drains in four seconds
+		my $at = $signal eq 'dirty_buffers' ? 1 - 4 * $MB / (0.1 * 256 * 1024 * 1024) : 2 / 3;
 		my $s = $dt->session(group => 'b');
 
 		$dt->reading($signal => 'measured', 0, $MB);
@@ -244,7 +311,7 @@ foreach my $case (
 		my $value = signal($signal)->{value};
 		my $row = $dt->group_row('b');
 		note sprintf '%s: value %s, limit %s', $signal, $value, in_force('b', $what);
-		cmp_ok(abs($value / $threshold - 2 / 3), '<', 0.1, 'it is at two thirds of the threshold');
+		cmp_ok(abs($value / $threshold - $at), '<', 0.1, sprintf 'it is at %.2f of the threshold', $at);
 		cmp_ok(abs(in_force('b', $what) / $MB - 1), '<', 0.1, 'the limit is what drains');
 		is($row->{pressure_signal}, $signal, 'the signal that decides');
 		ok(abs($row->{pressure} - int(1000 * $value / $threshold) / 1000) < 0.0015, 'and its pressure');

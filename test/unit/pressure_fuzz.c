@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/pressure.h"
+#include "engine/control.h"
 #include "engine/rate.h"
 #include "fuzz.h"
 
@@ -124,10 +124,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	Input		in = {data, size};
 	int64_t		now = next_number(&in);
 	int64_t		wal = next_number(&in);
+	DtPressureGroup *const groups[GROUPS] = {w.groups, w.groups + 1, w.groups + 2};
 	int			i;
 
 	memset(&w, 0, sizeof(w));
-	dt_pressure_init(&w.p);
+	memset(&w.p, 0, sizeof(DtPressure));
 
 	while (in.size > 0)
 	{
@@ -151,6 +152,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 3:
 				g->floor = next_limit(&in);
 				g->observe = (op & 0x10) != 0;
+				g->by_share[DT_COMMIT_LATENCY] = (op & 0x20) != 0;
 				break;
 			case 4:
 				g->threshold[signal] = next_number(&in);
@@ -166,23 +168,23 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 								later(d->drained, next_byte(&in) % 8), now);
 				break;
 			case 8:
-				g->ignore = op / 32 % 4;
-				dt_pressure_read_drains(&w.p, w.drains,
-										op & 0x10 ? DRAINS : 1, now);
-				break;
+				{
+					const DtDrain *all[DRAINS] = {w.drains, w.drains + 1, w.drains + 2};
+
+					d = (DtDrain *) dt_drain_worst(all, DRAINS, op / 32 % 4, now);
+					g->drain[op & 0x10 ? DT_SLOT_LAG : DT_REPLICA_LAG] = d;
+					break;
+				}
 			case 9:
-				dt_pressure_read_budget(&w.p, next_number(&in),
-										next_number(&in), now);
-				break;
 			case 10:
-				dt_pressure_read_stall(&w.p, next_number(&in), now);
+				dt_pressure_read(&w.p, signal, next_number(&in),
+								 next_number(&in), now);
 				break;
 			case 11:
-				if (signal == DT_SLOT_LAG || signal == DT_DIRTY_BUFFERS ||
-					signal == DT_KERNEL_DIRTY)
-					dt_pressure_read(&w.p, signal, next_number(&in), now);
-				else if (op & 0x80)
-					dt_pressure_absent(&w.p, signal);
+				dt_pressure_absent(&w.p, signal);
+				g->weight = 1 + op;
+				g->reported = next_number(&in);
+				g->out_of_reach = op & 0x20;
 				break;
 			case 12:
 				{
@@ -196,7 +198,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				now = later(now, next_byte(&in) % 8);
 				wal = later(wal, next_byte(&in));
 				g->used[resource] = later(g->used[resource], next_byte(&in));
-				dt_pressure_step(&w.p, w.groups, GROUPS, wal, now);
+				dt_pressure_step(&w.p, groups, GROUPS, wal, now);
 				check(&w);
 		}
 	}
@@ -207,7 +209,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < 400; i++)
 	{
 		now += SECOND / 5;
-		dt_pressure_step(&w.p, w.groups, GROUPS, wal, now);
+		dt_pressure_step(&w.p, groups, GROUPS, wal, now);
 		check(&w);
 		if (i > 50 * 5)
 		{

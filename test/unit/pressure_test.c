@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "engine/pressure.h"
+#include "engine/control.h"
 #include "engine/rate.h"
 #include "tap.h"
 
@@ -59,7 +59,7 @@ test_drain(void)
 	int64_t		now = HOUR;
 	int			i;
 
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0, "nothing known: no lag");
 	dt_drain_sample(&d, 5 * GB, 5 * GB, now);
 	run_drain(&d, &now, 10, MB, 20 * MB);
@@ -96,13 +96,13 @@ test_drain(void)
 	ok(dt_drain_lag_us(&d) == HOUR, "a lag for ever is an hour");
 
 	/* the capacity was overestimated: as much drains as arrives */
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_sample(&d, GB, GB, now);
 	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
 	d.drained = d.written - 10 * MB;
 	run_drain(&d, &now, 30, 15 * MB, 15 * MB);
 	ok_range(d.capacity, 15 * MB, 15.1 * MB, "it is lowered in the end");
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_sample(&d, GB, GB, now);
 	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
 	d.drained = d.written;
@@ -118,7 +118,7 @@ test_drain(void)
 			 "unless it is older than any way takes");
 
 	/* speeds of which every other one is three times the one before */
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_sample(&d, GB, GB, now);
 	run_drain(&d, &now, 5, 30 * MB, 10 * MB);
 	d.drained = d.written - 20 * MB;
@@ -127,7 +127,7 @@ test_drain(void)
 	ok_range(d.capacity, 9.5 * MB, 10.5 * MB, "noise: the mean is learned");
 
 	/* once it was much faster; a queue that grows slowly is one all the same */
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_sample(&d, GB, GB, now);
 	run_drain(&d, &now, 5, 300 * MB, 200 * MB);
 	d.drained = d.written;
@@ -138,7 +138,7 @@ test_drain(void)
 	ok_range(d.capacity, 45 * MB, 55 * MB, "for long: it has become slower");
 
 	/* nothing has drained yet */
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_sample(&d, GB, GB, now);
 	for (i = 0; i < 50; i++)
 	{
@@ -172,13 +172,15 @@ static void
 test_worst(void)
 {
 	DtDrain		d[5];
+	const DtDrain *all[5];
 	int64_t		now = HOUR;
 	int			i;
 
+	memset(d, 0, sizeof(d));
 	for (i = 0; i < 5; i++)
-		dt_drain_init(&d[i]);
-	ok(dt_drain_worst(d, 5, 0, now) == NULL, "no standby, none is worst");
-	ok(dt_drain_worst(d, 0, 0, now) == NULL, "no slot, none is worst");
+		all[i] = &d[i];
+	ok(dt_drain_worst(all, 5, 0, now) == NULL, "no standby, none is worst");
+	ok(dt_drain_worst(all, 0, 0, now) == NULL, "no slot, none is worst");
 	for (i = 0; i < 4; i++)
 	{
 		static const int64_t backlogs[] = {10 * MB, 30 * MB, 30 * MB, 20 * MB};
@@ -188,19 +190,19 @@ test_worst(void)
 		d[i].capacity = MB;
 		d[i].learned_us = 1;
 	}
-	ok(dt_drain_worst(d, 5, 0, now) == &d[1], "the worst, the first of two");
-	ok(dt_drain_worst(d, 5, 1, now) == &d[2], "ignoring one: the second");
-	ok(dt_drain_worst(d, 5, 2, now) == &d[3], "two");
-	ok(dt_drain_worst(d, 5, 3, now) == &d[0], "three");
-	ok(dt_drain_worst(d, 5, 4, now) == NULL, "all");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[1], "the worst, the first of two");
+	ok(dt_drain_worst(all, 5, 1, now) == &d[2], "ignoring one: the second");
+	ok(dt_drain_worst(all, 5, 2, now) == &d[3], "two");
+	ok(dt_drain_worst(all, 5, 3, now) == &d[0], "three");
+	ok(dt_drain_worst(all, 5, 4, now) == NULL, "all");
 	d[2].capacity = MB / 10;
-	ok(dt_drain_worst(d, 5, 0, now) == &d[2], "by time, not by bytes");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[2], "by time, not by bytes");
 	d[2].seen_at = now - 40 * SEC;
-	ok(dt_drain_worst(d, 5, 0, now) == &d[2], "not seen for 40 s: counts");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[2], "not seen for 40 s: counts");
 	d[2].seen_at--;
-	ok(dt_drain_worst(d, 5, 0, now) == &d[1], "longer: does not");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[1], "longer: does not");
 	d[1].seen_at = now + 1;
-	ok(dt_drain_worst(d, 5, 0, now) == &d[3], "nor does one of the future");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[3], "nor does one of the future");
 }
 
 /*-------------------------------------------------------------------------
@@ -213,11 +215,11 @@ zones(DtLaw *law, int64_t capacity, int64_t backlog, int64_t threshold)
 {
 	DtDrain		d;
 
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	d.written = backlog;
 	d.capacity = d.arrival = d.speed = capacity;
 	d.learned_us = SEC;
-	return dt_law_zones(law, &d, threshold, 0, CYCLE);
+	return dt_law_zones(law, &d, threshold, CYCLE);
 }
 
 static void
@@ -246,34 +248,29 @@ test_zones(void)
 	   zones(&second, 10 * MB, 2 * MB, MB) > 9 * MB,
 	   "a small target: not so fast");
 
-	/* what drains now, and a late reading */
-	dt_drain_init(&d);
+	/* what drains now */
+	memset(&d, 0, sizeof(DtDrain));
 	d.written = 60 * MB;
 	d.capacity = d.arrival = 10 * MB;
 	d.speed = 7 * MB;
 	d.learned_us = SEC;
-	ok_range(dt_law_zones(&law, &d, 75 * MB, 0, CYCLE), 6.7 * MB, 6.9 * MB,
+	ok_range(dt_law_zones(&law, &d, 75 * MB, CYCLE), 6.7 * MB, 6.9 * MB,
 			 "above, and less drains: less");
 	d.speed = 10 * MB;
-	ok_range(dt_law_zones(&law, &d, 75 * MB, 4 * SEC, CYCLE), 8.9 * MB, 9.1 * MB,
-			 "a late reading: not so fast");
 
 	/* rising */
 	d.written = 0;
 	d.arrival = 20 * MB;
 	law.rate = 20 * MB;
-	rate = dt_law_zones(&law, &d, 75 * MB, 0, CYCLE);
+	rate = dt_law_zones(&law, &d, 75 * MB, CYCLE);
 	ok_range(rate, 28.9 * MB, 29.1 * MB, "no backlog: it rises fast");
-	law.rate = 20 * MB;
-	rate = dt_law_zones(&law, &d, 75 * MB, 2 * SEC, CYCLE);
-	ok_range(rate, 21.4 * MB, 21.6 * MB, "not so fast by a late reading");
 	d.written = 20 * MB;
 	law.rate = 20 * MB;
-	rate = dt_law_zones(&law, &d, 75 * MB, 0, CYCLE);
-	ok_range(rate, 21.1 * MB, 21.3 * MB, "nor by one that is a second old");
+	rate = dt_law_zones(&law, &d, 75 * MB, CYCLE);
+	ok_range(rate, 21.1 * MB, 21.3 * MB, "not so fast with one that is a second old");
 	d.written = 0;
 	law.rate = 39 * MB;
-	ok(dt_law_zones(&law, &d, 75 * MB, 0, CYCLE) == DT_FREE && law.rate == 0,
+	ok(dt_law_zones(&law, &d, 75 * MB, CYCLE) == DT_FREE && law.rate == 0,
 	   "twice what is asked for: free");
 
 	/* out of all bounds */
@@ -296,6 +293,23 @@ test_budget(void)
 	   "nothing left");
 	ok(dt_law_budget(INT64_MAX, INT64_MIN) > GB &&
 	   dt_law_budget(INT64_MAX, INT64_MAX) >= 1000000, "out of all bounds");
+}
+
+static void
+test_ramp(void)
+{
+	DtLaw		law = {0};
+
+	ok(dt_law_ramp(&law, 10 * MB, 10 * MB, 4 * SEC, CYCLE) == DT_FREE && law.rate == 0,
+	   "ramp: with enough room free");
+	ok(dt_law_ramp(&law, 8 * MB, 10 * MB, 4 * SEC, CYCLE) == 2 * MB,
+	   "less: it lasts for four seconds");
+	ok(dt_law_ramp(&law, 4 * MB, 10 * MB, 4 * SEC, CYCLE) == 1800 * KB, "a mean ...");
+	ok(dt_law_ramp(&law, 4 * MB, 10 * MB, 4 * SEC, SEC) == MB, "... of a second");
+	ok(dt_law_ramp(&law, 0, 10 * MB, 4 * SEC, SEC) == 1 &&
+	   dt_law_ramp(&law, -GB, MB, 4 * SEC, SEC) == 1, "no room: nothing");
+	ok(dt_law_ramp(&law, INT64_MAX - 1, INT64_MAX, 4 * SEC, SEC) > GB &&
+	   dt_law_ramp(&law, INT64_MIN, INT64_MAX, 4 * SEC, SEC) == 1, "out of all bounds");
 }
 
 static void
@@ -357,6 +371,7 @@ typedef struct World
 {
 	DtPressure	p;
 	DtPressureGroup g[3];
+	DtDrain		slots;			/* the queue of DT_SLOT_LAG */
 	int64_t		now;
 	int64_t		wal;
 	int64_t		value[DT_SIGNALS];	/* read in each cycle; NONE: not */
@@ -372,11 +387,19 @@ new_world(World *w)
 
 	memset(w, 0, sizeof(*w));
 	w->now = 100 * HOUR;
-	dt_pressure_init(&w->p);
+	memset(&w->p, 0, sizeof(DtPressure));
 	for (i = 0; i < 3; i++)
 		dt_pressure_group_init(&w->g[i], zeros, zeros);
 	for (i = 0; i < DT_SIGNALS; i++)
 		w->value[i] = NONE;
+}
+
+static void
+step_world(World *w)
+{
+	DtPressureGroup *groups[] = {&w->g[0], &w->g[1], &w->g[2]};
+
+	dt_pressure_step(&w->p, groups, 3, w->wal, w->now);
 }
 
 static void
@@ -396,17 +419,39 @@ run_world(World *w, double seconds)
 			w->wal += w->use[k][DT_WAL] / 5;
 		}
 		for (k = 0; k < DT_SIGNALS; k++)
-			if (w->value[k] == NONE)
+			if (w->value[k] == NONE || k == DT_REPLICA_LAG ||
+				k == DT_COMMIT_LATENCY)
 				 /* cannot be read */ ;
 			else if (k == DT_CHECKPOINT)
-				dt_pressure_read_budget(&w->p, w->value[k], 98 * SEC, w->now);
+				dt_pressure_read(&w->p, k, w->value[k], 98 * SEC, w->now);
 			else if (k == DT_IO_PRESSURE)
-				dt_pressure_read_stall(&w->p, w->now / 1000 * w->value[k] / 1000,
-									   w->now);
-			else if (k != DT_REPLICA_LAG)
-				dt_pressure_read(&w->p, k, w->value[k], w->now);
-		dt_pressure_step(&w->p, w->g, 3, w->wal, w->now);
+				dt_pressure_read(&w->p, k, w->now / 1000 * w->value[k] / 1000,
+								 0, w->now);
+			else
+				dt_pressure_read(&w->p, k, w->value[k], GB, w->now);
+		if (w->value[DT_SLOT_LAG] != NONE)
+			dt_drain_sample(&w->slots, w->wal, w->wal - w->value[DT_SLOT_LAG],
+							w->now);
+		for (k = 0; k < 3; k++)
+			w->g[k].drain[DT_SLOT_LAG] = &w->slots;
+		step_world(w);
 	}
+}
+
+/* What is known of a standby, if there is one. */
+static void
+read_standby(World *w, const DtDrain *d)
+{
+	int			k;
+
+	d = d ? dt_drain_worst(&d, 1, 0, w->now) : NULL;
+	for (k = 0; k < 3; k++)
+		w->g[k].drain[DT_REPLICA_LAG] = d;
+	if (d == NULL)
+		dt_pressure_absent(&w->p, DT_REPLICA_LAG);
+	else
+		dt_pressure_read(&w->p, DT_REPLICA_LAG, dt_drain_lag_us(d), 0,
+						 d->seen_at);
 }
 
 static void
@@ -556,7 +601,7 @@ test_redefined(void)
 	ok(w.g[0].rate[DT_DIRTY] > 0, "nobody has said so: it is let go slowly");
 	w.g[0] = pressed;
 	w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
-	dt_pressure_group_redefined(&w.g[0]);
+	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "a signal is taken away: free at once");
 	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].signal == DT_CHECKPOINT,
@@ -566,14 +611,14 @@ test_redefined(void)
 
 	w.g[0] = pressed;
 	w.g[0].threshold[DT_KERNEL_DIRTY] = 1000 * MB;
-	dt_pressure_group_redefined(&w.g[0]);
-	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	w.g[0].redefined = true;
+	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "a high threshold: the same");
 	w.g[0] = pressed;
 	w.g[0].threshold[DT_KERNEL_DIRTY] = 110 * MB;
-	dt_pressure_group_redefined(&w.g[0]);
-	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	w.g[0].redefined = true;
+	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0, "one that is exceeded still presses");
 
@@ -587,8 +632,8 @@ test_redefined(void)
 	ok(w.g[0].rate[DT_DIRTY] > 0, "a law that goes on lets go slowly");
 	w.g[0] = pressed;
 	w.g[0].threshold[DT_KERNEL_DIRTY] = 200 * MB;
-	dt_pressure_group_redefined(&w.g[0]);
-	dt_pressure_group_restart(&w.g[0], DT_KERNEL_DIRTY);
+	w.g[0].redefined = true;
+	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "one that starts anew does not press");
 	w.value[DT_KERNEL_DIRTY] = 200 * MB;
@@ -597,17 +642,17 @@ test_redefined(void)
 	/* what it was limited to is no floor, nor a ceiling */
 	w.g[0] = pressed;
 	w.g[0].floor = 5 * MB;
-	dt_pressure_group_redefined(&w.g[0]);
+	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 5 * MB, "a higher floor");
 	w.g[0].floor = 10 * KB;
 	w.value[DT_CHECKPOINT] = 0;
-	dt_pressure_group_redefined(&w.g[0]);
+	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 10 * KB, "a lower one");
 	w.g[0].threshold[DT_CHECKPOINT] = 0;
 	w.g[0].limit[DT_WAL] = 3 * MB;
-	dt_pressure_group_redefined(&w.g[0]);
+	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 3 * MB, "a fixed limit");
 }
@@ -656,6 +701,119 @@ test_others(void)
 	run_world(&w, 10);
 	ok_range(w.g[0].rate[DT_WAL], 17.9 * MB, 18.1 * MB,
 			 "30 for all, two want 1 and 11");
+}
+
+/* A budget of each second, shared by weight. */
+static void
+test_wal_rate(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.value[DT_WAL_RATE] = 0;
+	w.g[0].threshold[DT_WAL_RATE] = w.g[1].threshold[DT_WAL_RATE] = 20 * MB;
+	w.g[1].weight = 3;
+	w.use[0][DT_WAL] = 15 * MB;
+	w.other = 4 * MB;
+	run_world(&w, 5);
+	ok_range(w.g[0].rate[DT_WAL], 14.9 * MB, 15 * MB,
+			 "one group: all of it, less what others write and a twentieth");
+	ok_range(w.p.signal[DT_WAL_RATE].value, 18.9 * MB, 19.1 * MB, "the value");
+	ok_range(w.g[0].pressure, 940, 955, "and the pressure");
+	ok_range(w.g[1].rate[DT_WAL], 11.2 * MB, 11.3 * MB,
+			 "an idle one may have its share at once");
+	w.use[1][DT_WAL] = 11 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok_range(w.g[0].rate[DT_WAL], 3.7 * MB, 3.8 * MB,
+			 "and when it begins the other one has its own");
+	w.use[0][DT_WAL] = 4 * MB;
+	run_world(&w, 5);
+	ok_range(w.g[1].rate[DT_WAL], 11.2 * MB, 11.3 * MB, "three to one");
+	w.other = 10 * MB;
+	run_world(&w, CYCLE * 1e-6);
+	ok_range(w.g[0].rate[DT_WAL] + w.g[1].rate[DT_WAL], 8.9 * MB, 9.1 * MB,
+			 "a burst of others is theirs at once");
+	w.other = 4 * MB;
+	run_world(&w, 2);
+	w.use[1][DT_WAL] = MB;
+	run_world(&w, 10);
+	ok_range(w.g[0].rate[DT_WAL], 13.6 * MB, 14 * MB,
+			 "who wants less leaves it to the other");
+	w.other = 30 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR &&
+	   w.g[1].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR,
+	   "others alone exceed it: the floors");
+}
+
+/* Floors come first, whatever the weights. */
+static void
+test_floors(void)
+{
+	World		w;
+	int			i;
+
+	new_world(&w);
+	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
+	for (i = 0; i < 3; i++)
+	{
+		w.g[i].threshold[DT_CHECKPOINT] = 1;
+		w.use[i][DT_WAL] = 10 * MB;
+	}
+	w.g[0].floor = 2 * MB;
+	w.g[1].weight = w.g[2].weight = 40;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 2 * MB, "a share below the floor: the floor");
+	ok_range(w.g[1].rate[DT_WAL], 3.9 * MB, 4.1 * MB, "the others share the rest");
+	w.use[1][DT_WAL] = 2 * MB;
+	run_world(&w, 10);
+	ok(w.g[0].rate[DT_WAL] == 2 * MB, "it stays there");
+	ok_range(w.g[2].rate[DT_WAL], 5.4 * MB, 5.6 * MB,
+			 "when another one wants less");
+}
+
+/* Free space, a report, and what is out of reach. */
+static void
+test_more_signals(void)
+{
+	World		w;
+
+	new_world(&w);
+	w.g[0].threshold[DT_DISK_FREE] = 600 * MB;
+	w.use[0][DT_WAL] = 30 * MB;
+	w.value[DT_DISK_FREE] = 1200 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 500,
+	   "twice the threshold is free: no limit");
+	w.value[DT_DISK_FREE] = 900 * MB;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].pressure == 666,
+	   "half of that: it lasts for 30 s");
+	w.value[DT_DISK_FREE] = 500 * MB;
+	run_world(&w, 10);
+	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR &&
+	   w.g[0].pressure == 1200, "less than the threshold: the floor");
+
+	new_world(&w);
+	w.g[0].threshold[DT_REPORTED] = w.g[1].threshold[DT_REPORTED] = 1000;
+	w.g[0].reported = 1300;
+	w.g[1].reported = -1;
+	w.use[0][DT_WAL] = w.use[1][DT_WAL] = 10 * MB;
+	w.value[DT_REPORTED] = 1300;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] > 0 && w.g[0].rate[DT_WAL] < 10 * MB &&
+	   w.g[0].pressure == 1300, "a report above 1: slower");
+	ok(w.g[1].rate[DT_WAL] == 0 && w.g[1].signal == -1,
+	   "no report that counts: free");
+
+	new_world(&w);
+	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	w.g[0].out_of_reach = true;
+	w.use[0][DT_WAL] = MB;
+	w.value[DT_CHECKPOINT] = 0;
+	run_world(&w, 5);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == DT_CHECKPOINT &&
+	   w.g[0].others == 0, "out of reach: free, but the pressure is told");
 }
 
 /* Levels: what goes into them is what the groups write that use the signal. */
@@ -719,11 +877,12 @@ test_idle(void)
 	for (i = 0; i < 4; i++)
 	{
 		DtSignal	s = signals[i];
-		DtResource	r = dt_signal_resource(s);
+		DtResource	r = dt_signals[s].resource;
 		World		w;
 
 		new_world(&w);
-		w.g[0].threshold[s] = s == DT_IO_PRESSURE ? 100000 : 100 * MB;
+		w.g[0].threshold[s] = dt_signals[s].unit == DT_UNIT_SHARE ?
+			100000 : 100 * MB;
 		w.value[s] = 9 * w.g[0].threshold[s];
 		w.other = 50 * MB;
 		run_world(&w, 20);
@@ -740,7 +899,7 @@ test_idle(void)
 		run_world(&w, 20);
 		ok(w.g[0].rate[r] > 0, "which stays, also for who pauses");
 		w.value[s] = w.other = 0;
-		w.p.signal[s].stalled = 0;
+		w.p.signal[s].other = 0;
 		run_world(&w, 60);
 		ok(w.g[0].rate[r] == 0, "and ends when nothing presses any more");
 	}
@@ -843,9 +1002,9 @@ test_clock(void)
 
 		new_world(&w);
 		w.g[0].threshold[DT_REPLICA_LAG] = SEC;
-		dt_drain_init(&d);
+		memset(&d, 0, sizeof(DtDrain));
 		dt_drain_sample(&d, GB, 0, w.now + HOUR);
-		dt_pressure_read_drains(&w.p, &d, 1, w.now);
+		read_standby(&w, &d);
 		run_world(&w, 1);
 		ok(w.p.signal[DT_REPLICA_LAG].state == DT_SIGNAL_ABSENT,
 		   "news of the future are none");
@@ -862,47 +1021,47 @@ test_replica(void)
 	new_world(&w);
 	w.g[0].threshold[DT_REPLICA_LAG] = 3 * SEC;
 	w.use[0][DT_WAL] = MB;
-	dt_pressure_read_drains(&w.p, NULL, 0, w.now);
+	read_standby(&w, NULL);
 	run_world(&w, 1);
 	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "no standby");
 
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	d.seen_at = w.now;
 	d.written = 20 * MB;
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 0,
 	   "one of which nothing is known presses nobody");
 	d.seen_at = w.now;
 	d.capacity = d.arrival = d.speed = 10 * MB;
 	d.learned_us = SEC;
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 10 * MB, "at two thirds: its capacity");
 	ok(w.g[0].signal == DT_REPLICA_LAG && w.g[0].pressure == 666 &&
 	   w.p.signal[DT_REPLICA_LAG].value == 2 * SEC, "its pressure");
 	rate = w.g[0].rate[DT_WAL];
 	w.g[1].threshold[DT_REPLICA_LAG] = 4 * SEC;
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == rate && w.g[1].rate[DT_WAL] == 0,
 	   "nothing new: unchanged");
 	w.use[1][DT_WAL] = MB;
 	d.seen_at = w.now;
 	d.written = 21 * MB;
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] < rate, "a new value: slower");
 	ok(w.g[1].rate[DT_WAL] > 10 * MB && w.g[1].pressure == 525,
 	   "another threshold, another rate");
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, 39.6);
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].signal == DT_REPLICA_LAG, "old: counts");
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, 1);
-	dt_pressure_read_drains(&w.p, &d, 1, w.now);
+	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "too old: does not");
 }
@@ -913,7 +1072,7 @@ test_assume(void)
 {
 	DtDrain		d;
 
-	dt_drain_init(&d);
+	memset(&d, 0, sizeof(DtDrain));
 	dt_drain_assume(&d, 5 * SEC);
 	ok(d.seen_at == 0, "nothing is assumed before the first sample");
 	d.seen_at = SEC;
@@ -959,11 +1118,11 @@ test_restart(void)
 	ok_range(w.p.signal[DT_IO_PRESSURE].value, 94000, 96000, "io_pressure");
 	ok(w.g[0].pressure >= 940 && w.g[0].pressure <= 960, "and its pressure");
 	w.value[DT_IO_PRESSURE] += 300000;
-	w.p.signal[DT_IO_PRESSURE].stalled = w.now / 1000 *
+	w.p.signal[DT_IO_PRESSURE].other = w.now / 1000 *
 		w.value[DT_IO_PRESSURE] / 1000;
 	run_world(&w, 1);
 	w.value[DT_IO_PRESSURE] = 0;
-	w.p.signal[DT_IO_PRESSURE].stalled = 0;
+	w.p.signal[DT_IO_PRESSURE].other = 0;
 	run_world(&w, 5);
 	ok(w.g[0].pressure < 500 &&
 	   w.p.signal[DT_IO_PRESSURE].value > 60000,
@@ -989,6 +1148,70 @@ test_restart(void)
 	   "gone, and back: a new beginning");
 }
 
+/* Commits by others, 1000 a second, each of so many us. */
+static void
+run_commits(World *w, double seconds, int64_t us)
+{
+	static int64_t commits = 0;
+	static int64_t sum = 0;
+	int			i;
+
+	for (i = 0; i < seconds * 5; i++)
+	{
+		commits += 200;
+		sum += 200 * us;
+		dt_pressure_read(&w->p, DT_COMMIT_LATENCY, commits, sum,
+						 w->now + CYCLE);
+		run_world(w, 0.2);
+	}
+}
+
+static void
+test_commits(void)
+{
+	World		w;
+	int			cycles = 0;
+
+	new_world(&w);
+	w.g[0].threshold[DT_COMMIT_LATENCY] = 5000;
+	w.use[0][DT_WAL] = 10 * MB;
+	w.other = 30 * MB;
+	run_commits(&w, 10, 1000);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
+	   "commits below the threshold: no limit");
+	ok(w.p.signal[DT_COMMIT_LATENCY].value == 1000, "the value");
+	while (w.g[0].rate[DT_WAL] == 0 && cycles++ < 20)
+		run_commits(&w, 0.2, 20000);
+	ok(cycles <= 10 && w.g[0].rate[DT_WAL] < 6 * MB &&
+	   w.g[0].decides[DT_WAL] == DT_COMMIT_LATENCY,
+	   "above: slower, whatever others write");
+
+	/* two groups rest at the same time */
+	new_world(&w);
+	w.g[0].threshold[DT_COMMIT_LATENCY] = w.g[1].threshold[DT_COMMIT_LATENCY] =
+		200000;
+	w.g[0].by_share[DT_COMMIT_LATENCY] = w.g[1].by_share[DT_COMMIT_LATENCY] =
+		true;
+	w.use[0][DT_WAL] = w.use[1][DT_WAL] = 10 * MB;
+	for (cycles = 0; cycles < 20 && w.g[0].rate[DT_WAL] == 0; cycles++)
+		run_commits(&w, 0.2, 1000);
+	ok(w.g[0].rate[DT_WAL] == w.g[0].floor &&
+	   w.g[1].rate[DT_WAL] == w.g[1].floor, "a share: they rest together");
+	run_commits(&w, 3, 1000);
+	ok(w.g[0].rate[DT_WAL] == 0 && w.g[1].rate[DT_WAL] == 0,
+	   "and are let go at once");
+	ok(w.g[0].pressure > 600 && w.g[0].pressure < 900, "with the base");
+
+	/* what is only observed makes nobody rest */
+	new_world(&w);
+	w.g[0].threshold[DT_COMMIT_LATENCY] = 200000;
+	w.g[0].by_share[DT_COMMIT_LATENCY] = w.g[0].observe = true;
+	w.use[0][DT_WAL] = 10 * MB;
+	run_commits(&w, 20, 1000);
+	ok(w.p.signal[DT_COMMIT_LATENCY].latency.n_samples == 0 &&
+	   w.g[0].rate[DT_WAL] == 0, "mode observe: no probe");
+}
+
 int
 main(void)
 {
@@ -996,12 +1219,16 @@ main(void)
 	test_worst();
 	test_zones();
 	test_budget();
+	test_ramp();
 	test_brake();
 	test_free();
 	test_decision();
 	test_changes();
 	test_redefined();
 	test_others();
+	test_wal_rate();
+	test_floors();
+	test_more_signals();
 	test_levels();
 	test_idle();
 	test_staleness();
@@ -1009,6 +1236,7 @@ main(void)
 	test_replica();
 	test_assume();
 	test_restart();
+	test_commits();
 
 	return done_testing();
 }

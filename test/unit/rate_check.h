@@ -28,9 +28,7 @@ find_member_violation(const DtRateGroup *g, const DtRateMember *m)
 
 	if (!m->debtor)
 		return unpaid <= 0 ? NULL : "a member that owes is no debtor";
-	if (m->weight < 1)
-		return "a debtor without weight";
-	if (unpaid > DEBT_TOKENS / m->weight)
+	if (unpaid > DEBT_TOKENS)
 		return "a debt exceeds the maximum";
 	if (m->slack < 0)
 		return "negative slack";
@@ -47,15 +45,10 @@ find_violation(const DtRateGroup *g)
 	const DtRateMember *m = g->cursor;
 	const char *problem = NULL;
 	int64_t		kept_us = g->burst_us < CREDIT_US ? CREDIT_US : g->burst_us;
-	int64_t		weight = 0;
-	int64_t		let_off = 0;
+	int32_t		debtors = 0;
+	int32_t		let_off = 0;
 	int32_t		n = 0;
 
-	if (g->ghost.debtor)
-	{
-		problem = find_member_violation(g, &g->ghost);
-		weight = g->ghost.weight;
-	}
 	if (m != NULL)
 	{
 		do
@@ -64,30 +57,25 @@ find_violation(const DtRateGroup *g)
 				return "the ring of members is broken";
 			if (problem == NULL)
 				problem = find_member_violation(g, m);
-			if (m->debtor)
-				weight += m->weight;
-			if (m->let_off && !m->debtor)
-				let_off += m->weight;
+			debtors += m->debtor;
+			let_off += m->let_off && !m->debtor;
 			n++;
 			m = m->next;
 		} while (m != g->cursor);
 	}
 	if (problem != NULL)
 		return problem;
-	if (g->ghost.debtor && g->ghost.weight > 1 &&
-		g->ghost.weight > weight - g->ghost.weight)
-		return "the ghost outweighs the members in debt";
 	if (n != g->n_members)
 		return "the number of members is wrong";
-	if (weight != g->debtor_weight)
-		return "the debtors' weights do not add up";
-	if (let_off != g->let_off_weight)
-		return "the weights of those that were let off do not add up";
+	if (debtors != g->n_debtors)
+		return "the number of debtors is wrong";
+	if (let_off != g->n_let_off)
+		return "the number of those that were let off is wrong";
 	if (g->burst_us < 0 || g->burst_us > DT_RATE_MAX_BURST_US)
 		return "the burst is out of range";
 	if (g->rate < 0 || g->rate > DT_RATE_MAX)
 		return "the rate is out of range";
-	if (g->rate == 0 && (weight != 0 || g->pool != 0))
+	if (g->rate == 0 && (debtors != 0 || g->pool != 0))
 		return "debt or credit without a limit";
 	if (g->pool < -g->rate * LAG_US)
 		return "the pool is overdrawn";
@@ -96,9 +84,9 @@ find_violation(const DtRateGroup *g)
 		return "the time when all was settled is out of range";
 	if (g->rate > 0 && kept_us > POOL_TOKENS / g->rate)
 		kept_us = POOL_TOKENS / g->rate;
-	if (weight == 0 && g->pool > g->rate * kept_us)
+	if (debtors == 0 && g->pool > g->rate * kept_us)
 		return "the pool keeps too much";
-	if (weight > 0 && g->pool >= weight)
+	if (debtors > 0 && g->pool >= debtors)
 		return "the pool keeps what debtors need";
 	return NULL;
 }
@@ -118,15 +106,12 @@ books(const DtRateGroup *g)
 	int128		sum = g->pool;
 	const DtRateMember *m = g->cursor;
 
-	if (g->ghost.debtor)
-		sum -= (int128) (int64_t) (g->ghost.finish - g->vtime) *
-			g->ghost.weight;
 	if (m != NULL)
 	{
 		do
 		{
 			if (m->debtor)
-				sum -= (int128) (int64_t) (m->finish - g->vtime) * m->weight;
+				sum -= (int64_t) (m->finish - g->vtime);
 			m = m->next;
 		} while (m != g->cursor);
 	}
@@ -160,7 +145,7 @@ pass_time(DtRateGroup *g, int64_t now)
 		dt = DT_RATE_MAX * INT64_C(500000000) / g->rate;
 	expected += dt * g->rate;
 	dt_rate_group_debt(g, now);
-	if (g->debtor_weight == 0)
+	if (g->n_debtors == 0)
 		expected = least(expected, pool_cap(g, g->rate));
 	if (books(g) != expected)
 		return "the books do not show the income";
@@ -168,17 +153,15 @@ pass_time(DtRateGroup *g, int64_t now)
 }
 
 /*
- * The books were "before" until that many bytes were charged.  Rounding is
- * against the member.  NULL or what is wrong.
+ * The books were "before" until that many bytes were charged.  NULL or what is
+ * wrong.
  */
 static inline const char *
-find_wrong_charge(int128 before, int128 after, int64_t cap, int64_t bytes,
-				  int64_t rounding)
+find_wrong_charge(int128 before, int128 after, int64_t cap, int64_t bytes)
 {
 	int128		tokens = (int128) bytes * TOKENS;
 
-	if (after > before - tokens ||
-		after < least(before, cap) - tokens - rounding)
+	if (after > before - tokens || after < least(before, cap) - tokens)
 		return "the books do not show the charge";
 	return NULL;
 }

@@ -6,7 +6,7 @@
 #
 # That is a theorem: $seconds from before the first to after the last reading,
 # $used between the two, the limit not changed meanwhile.  So nobody needs a
-# margin.  Nothing here is measured; the names are those of rate.c and live.c.
+# margin.  Nothing here is measured; the names are those of rate.c and tick.c.
 
 package DirtyThrottle::Books;
 
@@ -29,7 +29,7 @@ use constant PAUSE_CROWD => 0.08;
 use constant THRESHOLD_MAX => 1024;    # blocks
 use constant DEFAULT_BURST => 0.02;
 
-# Of src/backend: the longest pause at one check.
+# Of src/session: the longest pause at one check.
 use constant AT_CHECK => 0.2;
 
 # The shortest pause that is worth making when so many owe, in us.

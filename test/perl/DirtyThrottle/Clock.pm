@@ -60,8 +60,11 @@ sub create
 {
 	my ($self) = @_;
 
+	# CREATE EXTENSION loads the library without that clock, and would warn that
+	# this was not preloaded, if it were not there yet
 	$self->sql(
-		q{CREATE EXTENSION dirty_throttle;
+		q{LOAD '$libdir/dirty_throttle';
+		CREATE EXTENSION dirty_throttle;
 		UPDATE pg_proc SET probin = 'dirty_throttle'
 			WHERE probin = '$libdir/dirty_throttle';
 		CREATE FUNCTION dt_test_now() RETURNS bigint
@@ -80,11 +83,13 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_read_at(text) RETURNS bigint
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_commits() RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_worker(text, text) RETURNS int
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_reading(text, text, bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle'});
-	# what CREATE EXTENSION has loaded is the library without that clock
+	# which a new session does not have
 	$self->disconnect;
 }
 
@@ -169,8 +174,8 @@ sub used
 	my $row = $self->group_row($group);
 
 	return $what eq 'wal'
-	  ? ($row->{wal_bytes}, sprintf('%.0f', 1000 * $row->{wal_debt_kb}))
-	  : ($row->{blocks_dirtied} * $BLOCK, sprintf('%.0f', 1000 * $row->{debt_kb}));
+	  ? ($row->{wal_bytes}, sprintf('%.0f', 1000 * $row->{wal_debt}))
+	  : ($row->{blocks_dirtied} * $BLOCK, sprintf('%.0f', 1000 * $row->{dirty_debt}));
 }
 
 # A test: the books of a group whose limits are fresh, and which has paused since

@@ -26,7 +26,7 @@ sub definitions
 {
 	my ($self) = @_;
 	return $self->sql(
-		q{SELECT coalesce(string_agg(group_name || '=' || dirty_rate_limit, ' '
+		q{SELECT coalesce(string_agg(group_name || '=' || dirty_limit, ' '
 		         ORDER BY group_name COLLATE "C"), '')
 		  FROM dirty_throttle_groups});
 }
@@ -133,7 +133,7 @@ sub left_over
 	my $query =
 		q{SELECT coalesce(string_agg(g::text, ' '), '')
 		  FROM dirty_throttle_groups g
-		  WHERE active_processes <> 0 OR paused_processes <> 0 OR debt_kb <> 0};
+		  WHERE members <> 0 OR paused <> 0 OR dirty_debt <> 0};
 
 	poll_until(sub { $self->sql($query) eq '' });
 	return $self->sql($query);

@@ -68,8 +68,6 @@ my @KINDS = (
 	[ 'after a transaction', 'after', 'nothing', 'limit', $SMALL ],
 	[ 'after a block', 'after', 'nothing', 'limit',
 		"BEGIN;\nINSERT INTO %t VALUES (0);\n$SMALL;\nCOMMIT" ],
-	[ 'after a rollback', 'after', 'nothing', 'limit',
-		"BEGIN;\n$SMALL;\nROLLBACK" ],
 	[ 'after COPY', 'after', 'nothing', 'limit',
 		"COPY %t (id, filler) FROM PROGRAM " .
 		q{'awk "BEGIN { for (i = 1; i <= 10; i++) printf \"%%d\\\\t%%0800d\\\\n\", i + 1000, 0 }"'} ],

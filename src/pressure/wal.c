@@ -1,0 +1,90 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal.c
+ *		Signals archive_lag, wal_rate and disk_free.
+ *
+ * The archiver tells the statistics which file it has archived last.  Only
+ * whole segments can be archived, so what counts is the WAL from the end of
+ * that one to the beginning of the segment that is being written.  What waits
+ * to be archived is not removed; so if the next segment is not there, nothing
+ * waits.  As long as nothing has been archived since the statistics were reset,
+ * the WAL since the first look counts.
+ *
+ * Free space is that of the file system of pg_wal for those who are not root,
+ * as the server is not.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "pressure/signals.h"
+
+/* Bytes of WAL that wait to be archived. */
+DtLook
+dt_look_archive_lag(DtFound *found)
+{
+	static DtDrain drain;
+	static const DtDrain *const one = &drain;
+	static XLogRecPtr archived = InvalidXLogRecPtr;
+	XLogRecPtr	wal = GetXLogInsertRecPtr();
+	PgStat_ArchiverStats *stats;
+
+	if (!XLogArchivingActive())
+		return dt_no_look(found, DT_LOOK_FAILED,
+						  _("WAL is not archived, since archive_mode is off."));
+	wal -= XLogSegmentOffset(wal, wal_segment_size);
+	if (archived == InvalidXLogRecPtr)
+		archived = wal;
+	if (MyBackendType == B_BG_WORKER)
+		pgstat_clear_snapshot();	/* a session sees that of its transaction */
+	stats = pgstat_fetch_stat_archiver();
+	if (IsXLogFileName(stats->last_archived_wal))
+	{
+		TimeLineID	timeline;
+		XLogSegNo	segment;
+		char		path[MAXPGPATH];
+
+		XLogFromFileName(stats->last_archived_wal, &timeline, &segment,
+						 wal_segment_size);
+		XLogFilePath(path, timeline, segment + 1, wal_segment_size);
+		XLogSegNoOffsetToRecPtr(segment + 1, 0, wal_segment_size, archived);
+		if (access(path, F_OK) != 0)
+			archived = wal;
+	}
+	dt_drain_sample(&drain, wal, Min(archived, wal), found->at);
+	found->drains = &one;
+	found->n = 1;
+	found->value = dt_drain_backlog(&drain);
+	return DT_LOOK_MEASURED;
+}
+
+/* What the laws know anyway. */
+DtLook
+dt_look_wal_rate(DtFound *found)
+{
+	return DT_LOOK_MEASURED;
+}
+
+/* Bytes, with the size of the file system. */
+DtLook
+dt_look_disk_free(DtFound *found)
+{
+	struct statvfs fs;
+
+	if (statvfs(XLOGDIR, &fs) != 0)
+	{
+		snprintf(found->reason, DT_REASON_SIZE,
+				 _("The free space of \"%s\" cannot be read: %m."), XLOGDIR);
+		return DT_LOOK_FAILED;
+	}
+	found->value = (int64) fs.f_bavail * fs.f_frsize;
+	found->other = (int64) fs.f_blocks * fs.f_frsize;
+	return DT_LOOK_MEASURED;
+}

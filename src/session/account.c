@@ -1,0 +1,780 @@
+/*-------------------------------------------------------------------------
+ *
+ * account.c
+ *		What this process uses, charged to its group.
+ *
+ * The core counts in pgBufferUsage.shared_blks_dirtied each shared buffer that
+ * this process turns dirty, and in pgWalUsage.wal_bytes the WAL that it
+ * writes.  The difference to "charged_up_to" is what has not been charged yet.
+ * A charge passes it to the group's rate engines, one for each resource, which
+ * tell what is owed and how long to pause; pay.c decides whether and
+ * where.
+ *
+ * What is shared is in the DtMember slot and the DtGroup, under the group's
+ * spinlock; the rest is local, in dt_account.  Others may move this session
+ * out of its group or into another at any time.  dt_account_lock() notices
+ * that and follows; what was not charged by then is charged to the new group.
+ *
+ * The timers of tick.c only read a few of these variables, to find out whether
+ * a charge is worth a check for interrupts; it is made there.
+ *
+ * Functions whose names end in "_locked" expect the group to be locked.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "session/account.h"
+#include "shared/group.h"
+#include "shared/role_debt.h"
+#include "utils/timestamp.h"
+
+/* With no limit in force, charge after so many bytes. */
+#define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
+
+/* What is used between two pauses at checks, in thresholds. */
+#define QUANTUM				4
+
+/* The length of a slice in a suspended group. */
+#define SUSPEND_SLICE_US		INT64CONST(1000000)
+
+DtAccount	dt_account = {.next_dirty = PG_INT64_MAX,.next_wal = PG_INT64_MAX};
+
+static DtAccount *const my = &dt_account;
+
+/* This process is in no group any more. */
+static void
+forget_account(void)
+{
+	my->group = NULL;
+	my->pause_is_due = false;
+	my->asleep = false;
+	my->next_dirty = my->next_wal = PG_INT64_MAX;
+}
+
+/* Is the membership the one that this process has followed? */
+static inline bool
+is_followed(void)
+{
+	return my->slot->group == my->group &&
+		my->slot->times_joined == my->times_joined;
+}
+
+/*
+ * Take note of a new membership.  What was used since the last charge is
+ * charged to the new group, unless the session was in no group in between.
+ */
+static void
+follow_locked(DtGroup *g)
+{
+	bool		is_new = my->group == NULL ||
+		my->slot->times_left != my->times_left;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (is_new)
+		{
+			/* not charged, but the leader's counter will include it */
+			if (my->worker_runs)
+				my->usage[r].worker_used += dt_account_counter(r) -
+					my->usage[r].charged_up_to;
+			my->usage[r].charged_up_to = dt_account_counter(r);
+		}
+		my->usage[r].was_throttled = true;
+		my->usage[r].pause_is_due = false;
+	}
+	my->group = g;
+	my->times_joined = my->slot->times_joined;
+	my->times_left = my->slot->times_left;
+	my->pause_is_due = false;
+	my->asleep = false;
+	my->generation = pg_atomic_read_u32(&g->generation) - 1;
+	dt_account_charge_at_next_safe_point();
+}
+
+/*
+ * Lock the group, to change the account.  *now is the time just before that.
+ * Returns the group that is locked, or NULL when the session is in none (any
+ * more).
+ */
+DtGroup *
+dt_account_lock(int64 *now)
+{
+	DtGroup    *g;
+
+	*now = dt_now_us();
+	if (my->slot == NULL)
+		return NULL;
+	while ((g = ((volatile DtMember *) my->slot)->group) != NULL)
+	{
+		dt_group_lock(g);
+		if (my->slot->group == g)
+		{
+			dt_group_check_pressure(g, *now);
+			if (!is_followed())
+				follow_locked(g);
+			return g;
+		}
+		dt_group_unlock(g);
+	}
+	/* while a session is moved, it is in no group for a moment */
+	if (my->group == NULL)
+		my->next_dirty = my->next_wal = PG_INT64_MAX;
+	else if (my->slot->times_left != my->times_left)
+		forget_account();
+	else
+		dt_account_charge_at_next_safe_point();
+	return NULL;
+}
+
+static pg_noinline void
+look_again(void)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g != NULL)
+		dt_group_unlock(g);
+}
+
+/*
+ * Is the slot in a group?  Others can change that at any time; this finds out,
+ * and so does every charge.
+ */
+bool
+dt_account_follow(void)
+{
+	if (my->slot != NULL && !is_followed())
+		look_again();
+	return my->group != NULL;
+}
+
+static inline bool
+is_suspended(DtGroup *g, bool in_flight)
+{
+	return dt_group_is_suspended(g, in_flight) &&
+		my->slot->exempt_from != g->suspended_since;
+}
+
+/* Does suspend_group() make us pause, in a transaction or outside of one? */
+bool
+dt_account_is_suspended(bool in_flight)
+{
+	return my->group != NULL && is_suspended(my->group, in_flight) &&
+		is_followed();
+}
+
+/*
+ * This session has suspended the group with that ID: if it is a member, the
+ * suspension does not make it pause, however long it lasts.  Returns whether it
+ * is one.
+ */
+bool
+dt_account_exempt(uint64 group_id)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+	bool		result;
+
+	if (g == NULL)
+		return false;
+	result = g->id == group_id && g->suspended_since != 0;
+	if (result)
+		my->slot->exempt_from = g->suspended_since;
+	dt_group_unlock(g);
+	return result;
+}
+
+/* How many bytes are worth a check for interrupts, as of the last charge? */
+int64
+dt_account_quantum(DtResource resource)
+{
+	return QUANTUM * my->usage[resource].threshold;
+}
+
+/*
+ * Did the last charge or slice find no pause to make, is nothing left to be
+ * charged, and is there no debt to another group?  (A member may owe a little.)
+ */
+bool
+dt_account_is_settled(void)
+{
+	if (my->slot == NULL)
+		return true;
+	if (my->slot->creditor != NULL)
+		return false;
+	return my->slot->group == NULL ||
+		(!my->pause_is_due && !dt_account_has_uncharged() &&
+		 dt_account_is_known());
+}
+
+/* Is this process in a group, as far as it or others know? */
+bool
+dt_account_is_member(void)
+{
+	return my->slot != NULL && (my->slot->group != NULL || my->group != NULL);
+}
+
+/*
+ * Is there reason for a check for interrupts?  Have more than a quantum of bytes
+ * been used, and enough for the group to earn them in worth_us at least; or has
+ * something changed, or is the group suspended with "hard"?
+ */
+bool
+dt_account_check_is_due(int64 worth_us)
+{
+	int			r;
+
+	if (!dt_account_is_current() || is_suspended(my->group, true))
+		return true;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		bytes = dt_account_counter(r) - my->usage[r].charged_up_to;
+
+		if (bytes >= dt_account_quantum(r) &&
+			bytes * USECS_PER_SEC >= (double) worth_us * my->group->usage[r].rate.rate)
+			return true;
+	}
+	return false;
+}
+
+static void
+count_pause_locked(DtPauseStats *stats)
+{
+	stats->pauses++;
+	if (dt_pause_is_by_wal(my->cause))
+		stats->wal_pauses++;
+}
+
+/*
+ * Set or clear the mark by which others see that this process sleeps, for its
+ * own group or its creditor.  is_new: this is not a part of the last pause.
+ */
+static void
+mark_paused_locked(DtGroup *g, bool is_new, int64 now, TimestampTz wall_clock)
+{
+	dt_member_note_cause(my->slot, my->cause, now);
+	if (is_new)
+	{
+		my->paused_since = wall_clock;
+		count_pause_locked(&my->slot->stats);
+		count_pause_locked(&g->stats);
+		my->slot->xact.pauses++;
+	}
+	if (my->asleep && my->slot->paused_in != NULL)
+		return;
+	my->asleep = true;
+	dt_member_falls_asleep(my->slot, g, now, my->paused_since);
+}
+
+static void
+mark_running_locked(DtGroup *g, int64 now)
+{
+	if (!my->asleep)
+		return;
+	my->asleep = false;
+	dt_member_wakes_up(my->slot, g, now);
+}
+
+/*
+ * What was used since the last charge, in bytes, without what parallel workers
+ * have charged.  Counts it for the views.
+ */
+static int64
+take_uncharged_locked(int resource, int64 now)
+{
+	DtGroupUsage *group_usage = &my->group->usage[resource];
+	DtMemberUsage *my_usage = &my->slot->usage[resource];
+	DtUsage    *usage = &my->usage[resource];
+	int64		used = dt_account_counter(resource);
+	int64		bytes = used - usage->charged_up_to;
+
+	usage->charged_up_to = used;
+	if (my_usage->charged_by_workers > 0 && !IsParallelWorker())
+		bytes -= dt_member_take_workers_part(my->slot, resource, bytes);
+	if (bytes == 0)
+		return 0;
+	my_usage->used += bytes;
+	group_usage->used += bytes;
+	dt_meter_add(&group_usage->meter, bytes, now);
+	if (my->worker_runs)
+		usage->worker_used += bytes;
+	return bytes;
+}
+
+/*
+ * In mode observe: forgive what is owed, and count the pause that would have
+ * paid for it.
+ */
+static void
+forgive_locked(int64 now)
+{
+	int64		pause = 0;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		due = dt_rate_forgive(&my->group->usage[r].rate,
+										  &my->slot->account[r], now);
+
+		pause = Max(pause, due);
+	}
+	if (pause == 0)
+		return;
+	my->slot->stats.observed_pauses++;
+	my->slot->stats.observed_pause_us += pause;
+	my->group->stats.observed_pauses++;
+	my->group->stats.observed_pause_us += pause;
+}
+
+/*
+ * While a member is to wait for its role, what the group repays is as good as
+ * paid for the member: it does not fall behind with a share of its own, to use
+ * that in advance afterwards.
+ */
+static void
+forget_lag_locked(DtGroup *g, int64 now)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_forget_lag(&g->usage[r].rate, &my->slot->account[r], now);
+}
+
+/*
+ * Is a pause due for what the session owes to a group that it has left, or if
+ * it is asleep, how much longer?  Then sets "cause", and *owed_us to what is
+ * owed there in time at that group's rate; otherwise to 0.  When that is not
+ * worth a pause (any more), the session is done with it.  Parallel workers know
+ * nothing of it.
+ */
+static int64
+look_at_creditor(bool asleep, int64 *owed_us)
+{
+	int64		now = dt_now_us();
+	int64		pause = 0;
+	DtResource	resource;
+	DtGroup    *g;
+
+	*owed_us = 0;
+	if (my->slot == NULL || IsParallelWorker() || !dt_throttling_is_enabled() ||
+		(g = dt_member_lock_creditor(my->slot)) == NULL)
+		return 0;
+	dt_group_check_pressure(g, now);
+	pause = dt_role_debt_pause(g, my->slot->role, asleep, now, &resource);
+	if (pause > 0)
+	{
+		my->cause = dt_group_pause_cause(g, resource);
+		*owed_us = dt_role_debt_time(g, my->slot->role, now);
+	}
+	else
+	{
+		if (my->slot->group == g)
+			forget_lag_locked(g, now);
+		my->slot->creditor = NULL;
+	}
+	dt_group_unlock(g);
+	return pause;
+}
+
+/*
+ * Leave the group.  by_choice: what is left unpaid there, the session goes on
+ * pausing for, unless it has to for longer elsewhere, where it owes owed_us.
+ */
+static void
+leave(bool by_choice, int64 owed_us)
+{
+	int64		uncharged[DT_RESOURCES];
+	int64		left_us;
+	DtGroup    *g;
+	int64		now;
+	int			r;
+
+	if ((g = dt_account_lock(&now)) == NULL)
+		return;
+	mark_running_locked(g, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		uncharged[r] = take_uncharged_locked(r, now);
+		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
+			g->observe)
+			uncharged[r] = 0;
+	}
+	if (g->observe)
+		forgive_locked(now);
+	left_us = dt_member_leave(my->slot, uncharged, now);
+	if (by_choice)				/* the caller holds the registry lock */
+	{
+		my->slot->times_left++;
+		if (left_us > owed_us)
+		{
+			my->slot->creditor = g;
+			my->slot->creditor_id = g->id;
+		}
+	}
+	dt_group_unlock(g);
+	forget_account();
+}
+
+/*
+ * Leave the group, if any, by the session's own choice: charge the rest, and
+ * pause for what is owed there from now on.  Of several groups that were left
+ * in debt only the one that takes longest counts, as they are repaid at the
+ * same time.  The caller holds the registry lock in shared mode.
+ */
+void
+dt_account_leave(void)
+{
+	bool		was_member = dt_account_follow();
+	int64		owed_us;
+
+	(void) look_at_creditor(false, &owed_us);
+	leave(true, owed_us);
+	if (was_member)
+		dt_account_charge_at_next_safe_point();
+}
+
+/* The process ends: leave the group, and pause for nothing any more. */
+void
+dt_account_close(void)
+{
+	leave(false, 0);
+	if (my->slot != NULL)
+		dt_member_forget_creditor(my->slot);
+}
+
+static void
+end_wait_for_role_locked(int64 now)
+{
+	forget_lag_locked(my->group, now);
+	my->slot->pays_for_role = false;
+}
+
+/*
+ * Before its first statement in a group a session waits for what others of its
+ * role have left there unpaid.  For how long, in us?  Returns "pause" if that
+ * is longer, otherwise sets "cause".  asleep: this goes on with a pause, which
+ * is the last one for that reason when nothing is left.
+ */
+static int64
+left_to_role_locked(int64 pause, bool asleep, int64 now)
+{
+	DtResource	resource;
+	int64		left = 0;
+
+	if (my->slot->pays_for_role && !my->group->observe &&
+		dt_throttling_is_enabled())
+		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now,
+								  &resource);
+	if (asleep && left == 0 && my->slot->pays_for_role)
+		end_wait_for_role_locked(now);
+	if (left <= pause)
+		return pause;
+	my->cause = DT_BY_ROLE;
+	return left;
+}
+
+static pg_noinline bool
+look_at_role(void)
+{
+	int64		pause;
+	DtGroup    *g;
+	int64		now;
+
+	if ((g = dt_account_lock(&now)) == NULL)
+		return false;
+	pause = left_to_role_locked(0, false, now);
+	if (pause == 0)
+		end_wait_for_role_locked(now);
+	dt_group_unlock(g);
+	return pause > 0;
+}
+
+/*
+ * Before a transaction: has this session to wait for what others of its role
+ * have left unpaid in the group?  When it has not, it never has to as long as
+ * it is in this group.
+ */
+bool
+dt_account_pays_for_role(void)
+{
+	return my->slot != NULL && my->slot->pays_for_role && look_at_role();
+}
+
+/*
+ * The longer one of a pause and another that is due for a resource; sets "cause"
+ * if that takes longer to pay.  Pauses are cut to a second, so the time that it
+ * takes decides between resources; *longest is the longest one until now.
+ */
+static int64
+longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
+{
+	int64		left;
+
+	if (due <= 0 || due < pause)
+		return pause;
+	left = dt_rate_left(&my->group->usage[resource].rate,
+						&my->slot->account[resource]);
+	if (due > pause || (*longest > 0 && left > *longest))
+	{
+		*longest = left;
+		my->cause = dt_group_pause_cause(my->group, resource);
+	}
+	return due;
+}
+
+/*
+ * Charge the group with what was used since the last charge, and set when the
+ * next charge is due.  Returns for how long to pause, in us, and sets "cause".
+ */
+static int64
+charge_locked(int64 now, double jitter, bool in_flight)
+{
+	int64		next_charge[DT_RESOURCES];
+	int64		pause = 0;
+	int64		longest = 0;
+	int			r;
+
+	my->generation = pg_atomic_read_u32(&my->group->generation);
+	if (my->slot->pays_for_role || my->slot->creditor == my->group)
+		forget_lag_locked(my->group, now);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &my->group->usage[r].rate;
+		DtRateMember *account = &my->slot->account[r];
+		DtUsage    *usage = &my->usage[r];
+		int64		bytes = take_uncharged_locked(r, now);
+		int64		threshold = UNLIMITED_CHARGE;
+		int64		due = 0;
+		bool		throttled = rate->rate > 0 &&
+			dt_throttling_is_enabled();
+
+		if (throttled)
+		{
+			/* what was used while there was no limit is not owed */
+			due = dt_rate_charge(rate, account,
+								 usage->was_throttled ? bytes : 0, now,
+								 jitter);
+			threshold = dt_rate_threshold(rate, account);
+		}
+		usage->was_throttled = throttled;
+		usage->pause_is_due = due > 0;
+		usage->threshold = threshold;
+		next_charge[r] = usage->charged_up_to + threshold;
+		pause = longer_pause_locked(pause, due, r, &longest);
+	}
+	pause = left_to_role_locked(pause, false, now);
+	if (is_suspended(my->group, in_flight))
+	{
+		pause = SUSPEND_SLICE_US;
+		my->cause = DT_BY_SUSPEND;
+	}
+	my->pause_is_due = pause > 0;
+	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
+	my->next_wal = next_charge[DT_WAL];
+	return pause;
+}
+
+/* What is owed to the group, in us at its rate. */
+static int64
+owed_time_locked(int64 now)
+{
+	int64		owed_us = my->slot->pays_for_role ?
+		dt_role_debt_time(my->group, my->slot->role, now) : 0;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &my->group->usage[r].rate;
+
+		if (my->usage[r].pause_is_due)
+		{
+			int64		bytes = dt_rate_debt(rate, &my->slot->account[r],
+											 now);
+
+			owed_us = Max(owed_us, dt_rate_time(rate, bytes));
+		}
+	}
+	return owed_us;
+}
+
+/*
+ * Charge what was used since the last charge.  Returns the pause that is due,
+ * us, also for the debt to a group that the session has left, and for what
+ * others of its role have left unpaid.  in_flight: in a transaction, where
+ * suspend_group() makes it pause only with "hard".  Sets *owed_us to the
+ * largest debt for which a pause is due, in time at its group's rate.
+ *
+ * If a pause is due, and that debt is pause_from_us or more or the group is
+ * suspended, the pause begins: this process is marked as asleep.  is_new: it is
+ * counted, as it is not a part of the last one.  Not for DT_NO_PAUSE, nor in
+ * mode observe.
+ */
+int64
+dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
+				  int64 *owed_us)
+{
+	double		jitter = dt_clock_jitter();
+	TimestampTz wall_clock = GetCurrentTimestamp();
+	int64		elsewhere = look_at_creditor(false, owed_us);
+	DtPauseCause cause = my->cause;
+	DtGroup    *g;
+	int64		pause;
+	int64		now;
+
+	if ((g = dt_account_lock(&now)) == NULL)
+	{
+		my->pause_is_due = elsewhere > 0;
+		return elsewhere;
+	}
+	mark_running_locked(g, now);	/* an error has ended the last pause */
+	pause = charge_locked(now, jitter, in_flight);
+	*owed_us = Max(*owed_us, owed_time_locked(now));
+	if (elsewhere > pause)
+	{
+		pause = elsewhere;
+		my->cause = cause;
+	}
+	my->pause_is_due = pause > 0;
+	if (pause > 0 && pause_from_us != DT_NO_PAUSE && !g->observe &&
+		(*owed_us >= pause_from_us || is_suspended(g, in_flight)))
+		mark_paused_locked(g, is_new, now, wall_clock);
+	dt_group_unlock(g);
+	return pause;
+}
+
+/* Charge, and make a pause that is due at the next safe point. */
+void
+dt_account_catch_up(void)
+{
+	int64		owed_us;
+
+	if (dt_account_charge(true, DT_NO_PAUSE, false, &owed_us) > 0)
+		dt_account_charge_at_next_safe_point();
+}
+
+/*
+ * How much longer to pause for the limits.  Returns "pause" if that is longer,
+ * otherwise sets "cause".
+ */
+static int64
+left_to_pay_locked(int64 pause, int64 now)
+{
+	int64		longest = 0;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &my->group->usage[r].rate;
+		DtRateMember *account = &my->slot->account[r];
+
+		pause = longer_pause_locked(pause, dt_rate_wake(rate, account, now),
+									r, &longest);
+	}
+	return pause;
+}
+
+/*
+ * Before a slice of a pause: returns for how much longer to sleep, us, but at
+ * most "longest", unless the group is suspended.  If the result is more than 0,
+ * this process is marked as asleep, and the pause is counted if it is new;
+ * otherwise it is marked as running.  In mode observe the limits of the group
+ * cause no sleep: what is owed is forgiven, and counted as an observed pause.
+ */
+int64
+dt_account_pause(bool is_new, bool in_flight, int64 longest)
+{
+	TimestampTz wall_clock = is_new ? GetCurrentTimestamp() : 0;
+	int64		owed_us;
+	int64		pause = look_at_creditor(true, &owed_us);
+	bool		suspended = false;
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		g = dt_member_lock_creditor(my->slot);
+	else if (dt_throttling_is_enabled())
+	{
+		if (g->observe)
+			forgive_locked(now);
+		else
+			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,
+										now);
+		if (is_suspended(g, in_flight))
+		{
+			suspended = true;
+			pause = SUSPEND_SLICE_US;
+			my->cause = DT_BY_SUSPEND;
+		}
+	}
+	my->pause_is_due = (g != NULL && pause > 0);
+	if (!my->pause_is_due)
+		pause = 0;
+	else if (!suspended)
+		pause = Min(pause, longest);
+	if (g != NULL)
+	{
+		if (pause > 0)
+			mark_paused_locked(g, is_new, now, wall_clock);
+		else if (my->slot->paused_in == g)
+			mark_running_locked(g, now);
+		dt_group_unlock(g);
+	}
+	if (pause <= 0)
+		dt_account_end_pause();
+	return pause;
+}
+
+/* End a pause before all is paid. */
+void
+dt_account_end_pause(void)
+{
+	DtGroup    *g;
+	int64		now;
+
+	if (!my->asleep)
+		return;
+	if ((g = dt_account_lock(&now)) != NULL)
+	{
+		mark_running_locked(g, now);
+		dt_group_unlock(g);
+	}
+	else if ((g = my->slot->paused_in) != NULL)
+	{
+		/* for its creditor */
+		dt_group_lock(g);
+		mark_running_locked(g, now);
+		dt_group_unlock(g);
+	}
+	my->asleep = false;
+}
+
+/*
+ * The process goes on without pausing because others wait, among them the one
+ * with this ID; see dt_member_note_release().
+ */
+void
+dt_account_note_release(int pid)
+{
+	TimestampTz wall_clock = GetCurrentTimestamp();
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return;
+	dt_member_note_release(my->slot, g, pid, now, wall_clock);
+	dt_group_unlock(g);
+}
+
+void
+dt_account_end_release(void)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return;
+	dt_member_end_release(my->slot, g, now);
+	dt_group_unlock(g);
+}

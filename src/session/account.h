@@ -1,0 +1,167 @@
+/*-------------------------------------------------------------------------
+ *
+ * account.h
+ *		What this process uses, charged to its group.
+ *
+ * Three words describe where a member pays: a safe point is a place in the
+ * code where it may sleep; a pause there is "in flight" if it is within a
+ * transaction; and a pause consists of slices, sleeps of at most a second.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_ACCOUNT_H
+#define DT_ACCOUNT_H
+
+#include "access/parallel.h"
+#include "executor/instrument.h"
+#include "shared/member.h"
+
+/* What this process knows of its use of one resource; bytes. */
+typedef struct DtUsage
+{
+	int64		charged_up_to;	/* counter value at the last charge */
+	bool		was_throttled;	/* at the last charge, if there was any */
+	bool		pause_is_due;	/* a pause was due at the last charge */
+	int64		threshold;		/* bytes, as of the last charge */
+	int64		worker_used;	/* by this parallel worker: what the leader
+								 * must not charge again */
+} DtUsage;
+
+/*
+ * What this process knows of its membership, and how much of what it has used
+ * was charged.  What it owes is in shared memory, in the accounts of the rate
+ * engine.  Only account.c writes it, and workers.c what is about workers.
+ */
+typedef struct DtAccount
+{
+	/*
+	 * The values of the core's counters at which the next charge is due: of
+	 * pgBufferUsage.shared_blks_dirtied, and of pgWalUsage.wal_bytes.
+	 */
+	int64		next_dirty;
+	int64		next_wal;
+
+	DtMember   *slot;			/* ours or our leader's; NULL: not attached */
+	DtGroup    *group;			/* NULL: no account, as far as we know */
+	DtUsage		usage[DT_RESOURCES];
+	uint32		generation;		/* group->generation at the last charge */
+	uint32		times_joined;	/* slot->times_joined at the last look */
+	uint32		times_left;		/* the same of slot->times_left */
+	bool		pause_is_due;	/* the last charge or slice found a pause to
+								 * make */
+	DtPauseCause cause;			/* of that pause */
+	TimestampTz paused_since;
+	bool		asleep;			/* counted in slot->sleepers */
+	bool		worker_runs;	/* this is a parallel worker, at work */
+} DtAccount;
+
+extern DtAccount dt_account;
+
+/* Is a charge due?  This runs for each row, so one comparison does both. */
+static inline bool
+dt_account_charge_is_due(void)
+{
+	return ((pgBufferUsage.shared_blks_dirtied - dt_account.next_dirty) &
+			((int64) pgWalUsage.wal_bytes - dt_account.next_wal)) >= 0;
+}
+
+/* At the next safe point a charge is due, even if nothing was used. */
+static inline void
+dt_account_charge_at_next_safe_point(void)
+{
+	dt_account.next_dirty = dt_account.next_wal = 0;
+}
+
+/* This process's counter of a resource, in bytes. */
+static inline int64
+dt_account_counter(DtResource resource)
+{
+	return resource == DT_DIRTY ?
+		pgBufferUsage.shared_blks_dirtied * BLCKSZ :
+		(int64) pgWalUsage.wal_bytes;
+}
+
+/* Has this process used something since its last charge? */
+static inline bool
+dt_account_has_uncharged(void)
+{
+	return dt_account_counter(DT_DIRTY) != dt_account.usage[DT_DIRTY].charged_up_to ||
+		dt_account_counter(DT_WAL) != dt_account.usage[DT_WAL].charged_up_to;
+}
+
+/* Is what this process knows of its membership up to date? */
+static inline bool
+dt_account_is_known(void)
+{
+	return dt_account.group != NULL &&
+		dt_account.slot->group == dt_account.group &&
+		dt_account.slot->times_joined == dt_account.times_joined;
+}
+
+/*
+ * Has it charged since the last change of the membership, the limits and the
+ * suspension?
+ */
+static inline bool
+dt_account_is_current(void)
+{
+	return dt_account_is_known() &&
+		pg_atomic_read_u32(&dt_account.group->generation) == dt_account.generation;
+}
+
+/* Is there anything that workers have charged and the leader has not seen? */
+static inline bool
+dt_account_workers_have_charged(void)
+{
+	return dt_account.group != NULL && !IsParallelWorker() &&
+		(dt_account.slot->usage[DT_DIRTY].charged_by_workers > 0 ||
+		 dt_account.slot->usage[DT_WAL].charged_by_workers > 0);
+}
+
+/*
+ * Does the end of a transaction have nothing to do?  So it is when the process
+ * is current, nothing is left to be charged, no pause is due, nothing is owed
+ * elsewhere, and the group is not suspended.
+ */
+static inline bool
+dt_account_is_quiet(void)
+{
+	return dt_account_is_current() && !dt_account.pause_is_due &&
+		!dt_account_has_uncharged() && dt_account.group->suspended_since == 0 &&
+		dt_account.slot->creditor == NULL && !dt_account_workers_have_charged();
+}
+
+/* Does it go on without pauses, since others wait for it? */
+static inline bool
+dt_account_is_released(void)
+{
+	return dt_now_us() < dt_account.slot->released_until;
+}
+
+/* These only read, also in the handlers of timers. */
+extern bool dt_account_is_member(void);
+extern bool dt_account_is_suspended(bool in_flight);
+extern bool dt_account_is_settled(void);
+extern int64 dt_account_quantum(DtResource resource);
+extern bool dt_account_check_is_due(int64 worth_us);
+
+/* These lock the group. */
+extern DtGroup *dt_account_lock(int64 *now);
+extern bool dt_account_follow(void);
+extern void dt_account_leave(void);
+extern void dt_account_close(void);
+extern bool dt_account_exempt(uint64 group_id);
+extern bool dt_account_pays_for_role(void);
+
+/* What charges are to be paused for at once; see dt_account_charge(). */
+#define DT_NO_PAUSE		PG_INT64_MAX
+
+extern int64 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
+							   int64 *owed_us);
+extern void dt_account_catch_up(void);
+extern int64 dt_account_pause(bool is_new, bool in_flight, int64 longest);
+extern void dt_account_end_pause(void);
+extern void dt_account_note_release(int pid);
+extern void dt_account_end_release(void);
+
+#endif							/* DT_ACCOUNT_H */

@@ -1,0 +1,166 @@
+/*-------------------------------------------------------------------------
+ *
+ * activity.c
+ *		What kind of process this is, and what it does.
+ *
+ * The core keeps that to itself: pg_stat_activity shows it, but only when
+ * track_activities is on.  What can be seen of a session:
+ *
+ *	it runs a portal				ActivePortal
+ *	it analyzes or plans, or ends	debug_query_string, which Sync and the
+ *	  its transaction				function-call protocol do not set
+ *	triggers run at a Sync			error_context_stack: functions in most
+ *									languages, and SPI, have a callback there
+ *	a function is called by the		the hook that sees all functions (a C
+ *	  protocol for that				function may have no callback)
+ *	it waits for the next command	none of these; and the core holds back
+ *									cancels while it reads one
+ *
+ * The start time of a statement is that of the client's message, and so tells
+ * messages apart; autovacuum sets it for each table.
+ *
+ * All state is local to this process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "commands/vacuum.h"
+#include "replication/logicalworker.h"
+#include "session/activity.h"
+#include "session/apply.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+
+#include "compat.h"
+
+/* The start times of the message that calls a function, and of a VACUUM. */
+static TimestampTz call_started = 0;
+static TimestampTz urgent_started = 0;
+
+DtProcess
+dt_process_slow(void)
+{
+	if (MyBackendType == B_AUTOVAC_WORKER)
+		return DT_AUTOVACUUM;
+	if (IsParallelWorker())
+		return DT_PARALLEL_WORKER;
+	if (IsLogicalWorker())
+		return DT_APPLY;
+	return MyBackendType == B_BG_WORKER && OidIsValid(MyDatabaseId) ?
+		DT_JOB : DT_NO_MEMBER;
+}
+
+/*
+ * When a transaction ends while a command runs: is it one of several of this
+ * command, which may hold session locks in between?  CALL and DO keep none.
+ * When the process exits the portal is still there.
+ */
+bool
+dt_activity_command_goes_on(void)
+{
+	return ActivePortal != NULL && !proc_exit_inprogress &&
+		ActivePortal->commandTag != CMDTAG_CALL &&
+		ActivePortal->commandTag != CMDTAG_DO;
+}
+
+/*
+ * Is this the text of what the client has sent, or a parallel worker's leader,
+ * and not of a query of some function?
+ */
+bool
+dt_activity_is_clients_query(const char *source)
+{
+	return source != NULL && source == debug_query_string &&
+		ActivePortal == NULL;
+}
+
+/*
+ * A function is going to be called, and the session may be doing nothing else:
+ * is that so?  Then it works until the client sends something else.
+ */
+bool
+dt_activity_note_call(void)
+{
+	if (ActivePortal != NULL || debug_query_string != NULL)
+		return false;
+	call_started = GetCurrentStatementStartTimestamp();
+	return true;
+}
+
+/*
+ * Does the session wait for the client's next command?  May be called in a
+ * signal handler.
+ */
+bool
+dt_activity_is_idle(void)
+{
+	return ActivePortal == NULL &&
+		*my_wait_event_info == WAIT_EVENT_CLIENT_READ;
+}
+
+static bool
+session_is_working(void)
+{
+	/* the prepared transaction holds locks until these have ended */
+	if (ActivePortal != NULL)
+		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
+			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
+	return debug_query_string != NULL || error_context_stack != NULL ||
+		call_started == GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * Is this process in the middle of a transaction's work, and not waiting for a
+ * lock?  Not when the session waits for the client's next command.  Only at a
+ * check for interrupts.
+ */
+bool
+dt_activity_is_working(void)
+{
+	if (!IsTransactionState() || IsAbortedTransactionBlockState() ||
+		MyProc->waitStatus == PROC_WAIT_STATUS_WAITING)
+		return false;
+	switch (dt_process())
+	{
+		case DT_SESSION:
+			return session_is_working();
+		case DT_APPLY:
+			return dt_apply_copies_table();
+		default:
+			return true;
+	}
+}
+
+/*
+ * To be called for each WARNING: in 15 the failsafe of VACUUM reports one.
+ * Where log_min_messages is higher than that, and there is no cost-based
+ * delay, which the failsafe ends, it cannot be seen.
+ */
+void
+dt_activity_note_warning(const ErrorData *warning)
+{
+	if (DT_FAILSAFE_WARNS && warning->funcname != NULL &&
+		strcmp(warning->funcname, "lazy_check_wraparound_failsafe") == 0)
+		urgent_started = GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * Does this process run a VACUUM that must not be slowed down, because it
+ * prevents wraparound or has triggered its failsafe?  Other VACUUMs pause at
+ * their checks for interrupts, as all commands do, in addition to the delays
+ * of vacuum_cost_delay.  May be called in a signal handler.
+ */
+bool
+dt_activity_is_urgent(void)
+{
+	/* in a parallel worker the variable is the leader's, and ends with it */
+	if (VacuumFailsafeActive && dt_process() != DT_PARALLEL_WORKER)
+		urgent_started = GetCurrentStatementStartTimestamp();
+	return VacuumFailsafeActive ||
+		urgent_started == GetCurrentStatementStartTimestamp() ||
+		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) != 0;
+}

@@ -1,0 +1,61 @@
+/*-------------------------------------------------------------------------
+ *
+ * activity.h
+ *		What kind of process this is, and what it does.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_ACTIVITY_H
+#define DT_ACTIVITY_H
+
+#include "miscadmin.h"
+#include "tcop/pquery.h"
+
+typedef enum DtProcess
+{
+	DT_SESSION,					/* of a client */
+	DT_JOB,						/* a background worker of an extension, with a
+								 * database */
+	DT_PARALLEL_WORKER,
+	DT_AUTOVACUUM,				/* a worker of it */
+	DT_APPLY,					/* a logical replication worker */
+	DT_NO_MEMBER				/* one that is never in a group */
+} DtProcess;
+
+extern DtProcess dt_process_slow(void);
+
+static inline DtProcess
+dt_process(void)
+{
+	return likely(MyBackendType == B_BACKEND) ? DT_SESSION : dt_process_slow();
+}
+
+/* Is it one of the server's own workers, whose group a parameter names? */
+static inline bool
+dt_process_is_background(void)
+{
+	DtProcess	process = dt_process();
+
+	return process == DT_AUTOVACUUM || process == DT_APPLY;
+}
+
+/*
+ * Does no command run?  Then the client waits for the end of what is done for
+ * its message, such as the end of a transaction.
+ */
+static inline bool
+dt_activity_client_waits(void)
+{
+	return ActivePortal == NULL;
+}
+
+extern bool dt_activity_command_goes_on(void);
+extern bool dt_activity_is_clients_query(const char *source);
+extern bool dt_activity_note_call(void);
+extern bool dt_activity_is_idle(void);
+extern bool dt_activity_is_working(void);
+
+extern void dt_activity_note_warning(const ErrorData *warning);
+extern bool dt_activity_is_urgent(void);
+
+#endif							/* DT_ACTIVITY_H */

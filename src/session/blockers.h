@@ -1,0 +1,66 @@
+/*-------------------------------------------------------------------------
+ *
+ * blockers.h
+ *		Has somebody outside the group waited too long for this session?
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_BLOCKERS_H
+#define DT_BLOCKERS_H
+
+#include "access/parallel.h"
+#include "nodes/pg_list.h"
+#include "session/session.h"
+
+/* Parameter; -1 = no bound. */
+extern int	dt_max_blocking_time_ms;
+
+/* Instead of a process ID: WAL replay waits for a page or a snapshot. */
+#define DT_REPLAY	(-1)
+
+/*
+ * How long to pause before dt_blockers_check_release() looks again, us;
+ * PG_INT64_MAX: it does not.
+ */
+extern int64 dt_blockers_interval(void);
+
+/*
+ * Must this session go on without a pause?  Yes, when a process outside its
+ * group has waited for dirty_throttle.max_blocking_time for a heavyweight lock
+ * that this session, its parallel leader or one of its parallel workers holds,
+ * or for a member of the group that waits for such a lock, and so on; or when
+ * replay of WAL waits for this process.  From then on the answer is yes for as
+ * long as any process outside the group waits for it, but not beyond the end of
+ * the transaction.  The column "releases" of the views counts how often this
+ * has begun, and "released_time" how long it has lasted.
+ *
+ * False in a group that is suspended hard: its members keep their locks.
+ *
+ * begun: false before the first statement of a transaction.  Then the session
+ * holds the locks on the tables that its first query names, and maybe advisory
+ * locks from earlier.  The latter do not count, as they do not prevent the
+ * pause after a transaction either.
+ */
+extern bool dt_blockers_check_release(bool begun);
+
+/* Nobody waits any more: pauses are possible again. */
+extern void dt_blockers_end_release(void);
+
+/* The transaction is over, and its locks are free. */
+static inline void
+dt_blockers_end_transaction(void)
+{
+	if (unlikely(dt_session_slot->released_until != 0) && !IsParallelWorker())
+		dt_blockers_end_release();
+}
+
+extern bool dt_blockers_extends_relation(void);
+
+/*
+ * The process IDs of all that wait for the member with that proc number,
+ * directly or behind members of its group; DT_REPLAY among them if it goes on
+ * without pausing for that.
+ */
+extern List *dt_blockers_list(int number);
+
+#endif							/* DT_BLOCKERS_H */

@@ -1,0 +1,342 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.c
+ *		A function that is called at the next CHECK_FOR_INTERRUPTS.
+ *
+ * The core has no hook there.  But a check serves requests of
+ * pg_log_backend_memory_contexts(), and the first thing that this does is to
+ * report a message to the server log, which calls emit_log_hook.  So this file
+ * makes such a request, tells when that message comes, and keeps it and the
+ * following list of memory contexts out of the log.  The messages are
+ * recognized by the names of the core's functions, which are the same from 15
+ * to 19.  If the core gets a hook, only this file changes.
+ *
+ * That is safe, since a check serves requests only where it could also throw
+ * an error: no LWLock is held, there is no critical section, and interrupts
+ * are not held.  What is done there runs in the middle of errfinish(), so it
+ * must not fail and must not serve interrupts.
+ *
+ * What the core then does is made as short as possible, since interrupts are
+ * held meanwhile.  Of the list nothing is left: from the first message to the
+ * last one TopMemoryContext, whose tree the core lists, is a small context of
+ * this file, and error_context_stack is empty.  What is allocated in that
+ * context by mistake stays there for good, as it would in the real one.
+ *
+ * Only for the first message the core has called the error-context callbacks
+ * before it calls the hook.  That of SPI copies the text of its statement,
+ * which can be megabytes.  So a member's statements have a callback here that
+ * ends the list of them, for this message only.  What is left, as in a
+ * function that calls itself a thousand times, the caller can measure, and
+ * request less.
+ *
+ * A genuine request is answered as without this library.  The core drops one
+ * that arrives while it serves another one; this file notes it and makes it
+ * again.  One that arrives between our request and the check is lost.
+ *
+ * When log_min_messages is fatal or panic there is no message, and no call.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "miscadmin.h"
+#include "session/check.h"
+#include "storage/procsignal.h"
+#include "utils/elog.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+
+static struct
+{
+	/* dt_interrupt_test(): what it has tested, and with which result */
+	emit_log_hook_type tested_hook;
+	int			tested_level;	/* log_min_messages */
+	bool		testing;		/* a message of the test is under way */
+	bool		works;
+	bool		untold;
+	bool	   *told;			/* whether checks can be requested */
+
+	volatile sig_atomic_t requested;	/* by this file, not served yet */
+	volatile sig_atomic_t others_wait;	/* for a genuine request */
+	volatile sig_atomic_t unasked;
+	volatile sig_atomic_t *asked_by_other;
+
+	/*
+	 * The core serves a request: ours, or a genuine one.  From the first
+	 * message for ours on, interrupts are held until the end.
+	 */
+	volatile sig_atomic_t listing;
+	volatile sig_atomic_t others_listing;
+
+	MemoryContext real_top;		/* what it would list and call */
+	ErrorContextCallback *real_callbacks;
+	MemoryContext nothing;		/* what it lists instead */
+
+	/*
+	 * CPU time of this process, us: when the request was made for the last
+	 * time before it is served.  It is not set any more when the request is
+	 * found to be served.
+	 */
+	int64		cost_since;
+	volatile sig_atomic_t repeated;
+}			my = {
+
+	.tested_level = -1,.told = &my.untold,.asked_by_other = &my.unasked
+};
+
+/* 0 where that cannot be told.  May be called in a signal handler. */
+static int64
+cpu_time(void)
+{
+#ifdef CLOCK_THREAD_CPUTIME_ID
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0)
+		return now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+#endif
+	return 0;
+}
+
+int64
+dt_interrupt_take_cost(void)
+{
+	int64		before = my.cost_since;
+
+	my.cost_since = cpu_time();
+	return my.cost_since - before;
+}
+
+/* What DT_CHECK_BEGINS was for is done. */
+void
+dt_interrupt_begin_listing(void)
+{
+	TopMemoryContext = my.nothing;
+	error_context_stack = NULL;
+	HOLD_INTERRUPTS();
+}
+
+static void
+end_listing(void)
+{
+	error_context_stack = my.real_callbacks;
+	TopMemoryContext = my.real_top;
+	my.listing = 0;
+	if (LogMemoryContextPending)
+		my.others_wait = 1;		/* now the core would drop it */
+	LogMemoryContextPending = false;
+	RESUME_INTERRUPTS();
+}
+
+void
+dt_interrupt_forget_listing(void)
+{
+	if (my.listing)
+		TopMemoryContext = my.real_top;
+	my.listing = my.others_listing = 0;
+	if (!LogMemoryContextPending)
+		my.requested = 0;		/* the error came before the hook */
+}
+
+/*
+ * Is this the first message for our request?  Called by errfinish(), which
+ * calls the callbacks of any message.
+ */
+static bool
+serves_request(void)
+{
+	MemoryContext context;
+	MemoryContext copy;
+	ErrorData  *message;
+	bool		result;
+
+	if (!my.requested || (LogMemoryContextPending && !my.repeated) || my.listing)
+		return false;
+	copy = AllocSetContextCreate(TopMemoryContext, "dirty_throttle message",
+								 ALLOCSET_SMALL_SIZES);
+	context = MemoryContextSwitchTo(copy);
+	message = CopyErrorData();
+	result = message->elevel == LOG_SERVER_ONLY && message->funcname != NULL &&
+		strcmp(message->funcname, "ProcessLogMemoryContextInterrupt") == 0;
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(copy);	/* FreeErrorData() leaves something */
+	return result;
+}
+
+void
+dt_interrupt_cut_callbacks(void *arg)
+{
+	DtCallbackCut *cut = arg;
+
+	cut->callback.previous = serves_request() ? NULL : cut->rest;
+}
+
+void
+dt_interrupt_serve_others(void)
+{
+	if (my.others_wait && !my.requested && !my.listing)
+	{
+		LogMemoryContextPending = true;
+		InterruptPending = true;
+	}
+}
+
+/*
+ * To be called for each message by emit_log_hook: is it the core's answer to a
+ * request, which must not be logged?
+ */
+DtCheck
+dt_interrupt_takes_message(ErrorData *message)
+{
+	const char *function = message->funcname;
+	bool		is_last;
+
+	if (message->elevel >= ERROR)
+		dt_interrupt_forget_listing();
+	if (message->elevel != LOG_SERVER_ONLY || function == NULL)
+		return DT_NO_CHECK;
+	if (my.testing)
+	{
+		my.testing = false;
+		return DT_CHECK;
+	}
+	if (strcmp(function, "ProcessLogMemoryContextInterrupt") == 0)
+	{
+		if (!my.requested && !*my.asked_by_other)
+		{
+			my.others_wait = 0;
+			my.others_listing = 1;
+			return DT_NO_CHECK;
+		}
+		if (!my.requested)
+			(void) dt_interrupt_take_cost();
+		my.requested = 0;
+		*my.asked_by_other = 0;
+		LogMemoryContextPending = false;
+		message->output_to_server = false;
+		/* from here on there is no request */
+		my.real_top = TopMemoryContext;
+		my.real_callbacks = error_context_stack;
+		my.listing = 1;
+		return DT_CHECK_BEGINS;
+	}
+	if (strncmp(function, "MemoryContextStats", 18) != 0)
+		return DT_NO_CHECK;
+	is_last = strncmp(message->message, "Grand total", 11) == 0;
+	if (is_last)
+		my.others_listing = 0;
+	if (!my.listing)
+		return DT_NO_CHECK;
+	message->output_to_server = false;
+	if (!is_last)
+		return DT_CHECK;
+	end_listing();
+	return DT_CHECK_ENDS;
+}
+
+/*
+ * Does emit_log_hook still lead here?  A library that was loaded later may
+ * have a hook that does not call ours for these messages.  The hook is called
+ * as errfinish() does, but nothing is logged.
+ */
+static pg_noinline void
+test_hooks(void)
+{
+	static const char *const wanted[][2] = {
+		{"ProcessLogMemoryContextInterrupt", "logging memory contexts"},
+		{"MemoryContextStatsPrint", "level: 0"},
+		{"MemoryContextStatsDetail", "Grand total: 0 bytes"}
+	};
+	ErrorData	message = {
+		.elevel = LOG_SERVER_ONLY,
+		.output_to_server = true,
+		.filename = __FILE__,
+		.lineno = __LINE__,
+		.assoc_context = CurrentMemoryContext
+	};
+	int			i;
+
+	my.tested_hook = emit_log_hook;
+	my.works = true;
+	for (i = 0; i < lengthof(wanted); i++)
+	{
+		message.funcname = wanted[i][0];
+		message.message = unconstify(char *, wanted[i][1]);
+		my.testing = true;
+		emit_log_hook(&message);
+		my.works &= !my.testing;
+	}
+	my.testing = false;
+}
+
+static pg_noinline void
+test_again(void)
+{
+	bool		possible;
+
+	if (emit_log_hook != my.tested_hook)
+		test_hooks();
+	my.tested_level = DT_LOG_MIN_MESSAGES;
+	possible = my.works && message_level_is_interesting(LOG_SERVER_ONLY);
+	if (!possible || !*my.told)
+		my.requested = *my.asked_by_other = 0;	/* no message comes for them */
+	*my.told = possible;
+}
+
+void
+dt_interrupt_test(void)
+{
+	if (emit_log_hook != my.tested_hook || DT_LOG_MIN_MESSAGES != my.tested_level)
+		test_again();
+}
+
+void
+dt_interrupt_request(void)
+{
+	/* a genuine one comes first */
+	if (!my.works || !message_level_is_interesting(LOG_SERVER_ONLY) ||
+		my.listing || my.others_listing || my.others_wait ||
+		(LogMemoryContextPending && !my.requested))
+		return;
+	my.repeated = my.requested && (my.repeated || !LogMemoryContextPending);
+	if (!my.repeated)
+		my.cost_since = cpu_time();
+	my.requested = 1;
+	LogMemoryContextPending = true;
+	InterruptPending = true;
+}
+
+void
+dt_interrupt_withdraw(void)
+{
+	if (my.requested)
+		LogMemoryContextPending = false;
+	my.requested = 0;
+}
+
+void
+dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
+{
+	*asked = 0;
+	my.asked_by_other = asked;
+	my.told = possible;
+	test_again();
+}
+
+void
+dt_interrupt_send(int pid, volatile sig_atomic_t *asked)
+{
+	*asked = 1;
+	pg_write_barrier();
+	(void) SendProcSignal(pid, PROCSIG_LOG_MEMORY_CONTEXT, INVALID_PROC_NUMBER);
+}
+
+void
+dt_interrupt_init(void)
+{
+	my.nothing = AllocSetContextCreate(TopMemoryContext, "dirty_throttle",
+									   ALLOCSET_SMALL_SIZES);
+}

@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.h
+ *		A function that is called at the next CHECK_FOR_INTERRUPTS.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_CHECK_H
+#define DT_CHECK_H
+
+#include <signal.h>
+
+/* At server start. */
+extern void dt_interrupt_init(void);
+
+/* What a message is. */
+typedef enum DtCheck
+{
+	DT_NO_CHECK,				/* it has nothing to do with this file */
+	DT_CHECK,					/* a part of the core's answer to a request */
+	DT_CHECK_BEGINS,			/* the first one: here is the check, ordinary
+								 * code with no LWLock and in no critical
+								 * section, that must not fail and must not
+								 * serve interrupts itself */
+	DT_CHECK_ENDS				/* the last one: the next request can be made;
+								 * it does not come after an error */
+} DtCheck;
+
+extern DtCheck dt_interrupt_takes_message(ErrorData *message);
+extern void dt_interrupt_begin_listing(void);
+
+/*
+ * What the check that is being served has cost, in us of CPU time: since the
+ * request, or since the last call of this function.
+ */
+extern int64 dt_interrupt_take_cost(void);
+
+/*
+ * An error has ended what was going on, if anything.  To be called when a
+ * subtransaction has failed.
+ */
+extern void dt_interrupt_forget_listing(void);
+
+/*
+ * To be called before and after something runs that may contain checks: what
+ * was called before it does not make them dearer.  "cut" must live until then;
+ * after an error there is nothing to be done.
+ */
+typedef struct DtCallbackCut
+{
+	ErrorContextCallback callback;
+	ErrorContextCallback *rest;
+} DtCallbackCut;
+
+extern void dt_interrupt_cut_callbacks(void *arg);
+
+static inline void
+dt_interrupt_begin_cut(DtCallbackCut *cut)
+{
+	cut->rest = error_context_stack;
+	cut->callback.previous = error_context_stack;
+	cut->callback.callback = dt_interrupt_cut_callbacks;
+	cut->callback.arg = cut;
+	error_context_stack = &cut->callback;
+}
+
+static inline void
+dt_interrupt_end_cut(DtCallbackCut *cut)
+{
+	error_context_stack = cut->rest;
+}
+
+/*
+ * To be called now and then, and not in a signal handler: find out whether
+ * checks can be requested in this process.  A change of log_min_messages, or a
+ * library that is loaded later, may change that.
+ */
+extern void dt_interrupt_test(void);
+
+/*
+ * Request a check in this process, and withdraw the request.
+ * Both may be called in a signal handler.  A request may be refused without
+ * notice, so the caller repeats it.
+ */
+extern void dt_interrupt_request(void);
+extern void dt_interrupt_withdraw(void);
+
+/*
+ * To be called now and then: a genuine call of
+ * pg_log_backend_memory_contexts() that came while a request was served is
+ * answered at the next check.  May be called in a signal handler.
+ */
+extern void dt_interrupt_serve_others(void);
+
+/*
+ * Request a check in another process.  *asked is a variable in
+ * shared memory that the other process has passed to dt_interrupt_listen().
+ * In *possible that process tells whether that can be done.
+ */
+extern void dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible);
+extern void dt_interrupt_send(int pid, volatile sig_atomic_t *asked);
+
+#endif							/* DT_CHECK_H */

@@ -1,0 +1,121 @@
+/*-------------------------------------------------------------------------
+ *
+ * commit.c
+ *		The safe point after a transaction.
+ *
+ * A session that sleeps after its transaction keeps nobody waiting, if it
+ * sleeps late enough.  When its locks have been released (the resource owner's
+ * AFTER_LOCKS phase), files are still to be deleted, listeners to be notified
+ * and a prepared transaction to be finished.  So that phase only decides that
+ * a pause is due, and registers a callback for the reset of
+ * TopTransactionContext, which is the last thing that the core does for a
+ * transaction.  There the transaction is over but interrupts are held, and an
+ * ERROR would be a PANIC; see dt_pause_after_transaction().
+ *
+ * Commands that commit in between and keep session locks (VACUUM, CREATE INDEX
+ * CONCURRENTLY, ...) do not pause at those commits.  They pay at the commit
+ * that follows the command.  CALL and DO keep none, and pause at each commit.
+ *
+ * All state is local to this process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "session/account.h"
+#include "session/activity.h"
+#include "session/apply.h"
+#include "session/commit.h"
+#include "session/pay.h"
+#include "session/session.h"
+#include "session/tick.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+static void after_transaction(void *arg);
+
+static MemoryContextCallback callback = {.func = after_transaction};
+static bool callback_registered = false;
+
+bool		dt_pace_commit_needed = true;
+
+static void
+after_transaction(void *arg)
+{
+	callback_registered = false;
+	dt_transaction_finish(dt_activity_client_waits());
+}
+
+/*
+ * Processes that run no statements are in the group of a parameter.  An apply
+ * worker gets no timer, since it would end the worker's pauses.
+ */
+static pg_noinline void
+background_transaction_ends(void)
+{
+	dt_session_follow_background_group();
+	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
+		dt_account_follow())
+		dt_tick_start(false);
+}
+
+static pg_noinline void
+locks_released(bool isCommit)
+{
+	bool		client_waits = dt_activity_client_waits();
+
+	if (CurrentResourceOwner != TopTransactionResourceOwner ||
+		IsParallelWorker() || callback_registered)
+		return;
+
+	if (unlikely(dt_session_state & DT_UNATTACHED))
+		dt_session_attach();
+	if (client_waits)
+		dt_tick_stop();
+	if (unlikely(dt_process_is_background()))
+		background_transaction_ends();
+
+	if (dt_transaction_end(isCommit, dt_activity_command_goes_on(),
+						   client_waits))
+	{
+		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
+		callback_registered = true;
+	}
+}
+
+/*
+ * This is called in each phase for each resource owner, also for owners that
+ * are not those of a transaction.
+ */
+static void
+resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+				   void *arg)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel &&
+		(dt_session_active() || dt_transaction_begun ||
+		 dt_process() != DT_SESSION))
+		locks_released(isCommit);
+}
+
+void
+dt_pace_commit_toggle(void)
+{
+	/* the end of a transaction that has begun is needed in any case */
+	if (dt_process() != DT_SESSION || dt_transaction_begun)
+		return;
+	dt_pace_commit_needed = !dt_pace_commit_needed;
+	if (dt_pace_commit_needed)
+		RegisterResourceReleaseCallback(resources_released, NULL);
+	else
+		UnregisterResourceReleaseCallback(resources_released, NULL);
+}
+
+/*
+ * At server start: each process attaches at the end of its first transaction.
+ */
+void
+dt_pace_commit_init(void)
+{
+	RegisterResourceReleaseCallback(resources_released, NULL);
+}

@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * commit.h
+ *		The safe point after a transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_COMMIT_H
+#define DT_COMMIT_H
+
+extern void dt_pace_commit_init(void);
+extern bool dt_pace_commit_needed;
+extern void dt_pace_commit_toggle(void);
+
+/*
+ * A session that is in no group unregisters the callback, as the server calls
+ * it several times for each transaction.
+ */
+static inline void
+dt_pace_commit_need(bool needed)
+{
+	if (unlikely(needed != dt_pace_commit_needed))
+		dt_pace_commit_toggle();
+}
+
+#endif							/* DT_COMMIT_H */

@@ -1,0 +1,439 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *		All hooks of the server that this library uses, except those of its
+ *		parameters.
+ *
+ * In the order in which they are called: at server start, those for shared
+ * memory; when a statement begins, post_parse_analyze, object_access,
+ * ExecutorRun and ProcessUtility; when something is logged, emit_log, by which
+ * checks for interrupts are found; when a subtransaction ends, its callback.
+ * The rest of the library knows of no hook, except that check.c tests
+ * whether emit_log still leads here, and sql/explain.c installs those of
+ * EXPLAIN.  Other callbacks are registered where they are needed, as some of
+ * them cost every transaction something: those for the end of a transaction in
+ * commit.c, session.c, load.c and commits.c, for the exit of a process in
+ * session.c, and for a timeout in tick.c.
+ *
+ * For a session in no group a hook that is called for each statement looks at
+ * a few variables and calls the next one; what members need is in functions
+ * of its own.
+ *
+ * What has to be paid before a transaction is paid in the first of these hooks
+ * that is called, so that the session holds as little as possible meanwhile:
+ *
+ *	post_parse_analyze (a query)			locks on the tables that it names
+ *	the same (a command)					nothing; EXPLAIN is a query here
+ *	ProcessUtility (one parsed earlier)		nothing; a snapshot if it has rows
+ *	object_access (function-call protocol)	a snapshot
+ *	ExecutorRun (a query parsed earlier)	a snapshot, and what planning it
+ *											and starting its execution take
+ *
+ * A library that was loaded later may run a command itself, without calling
+ * dt_ProcessUtility: TimescaleDB does that with every VACUUM, and with COPY,
+ * CREATE INDEX and others on hypertables.  Such a command is known from its
+ * parse analysis only, so that is where commands begin, too.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "executor/executor.h"
+#include "nodes/parsenodes.h"
+#include "parser/analyze.h"
+#include "session/activity.h"
+#include "session/blockers.h"
+#include "session/check.h"
+#include "session/commit.h"
+#include "session/hooks.h"
+#include "session/pay.h"
+#include "session/rows.h"
+#include "session/session.h"
+#include "session/sleep.h"
+#include "session/tick.h"
+#include "session/workers.h"
+#include "shared/load.h"
+#include "storage/ipc.h"
+#include "tcop/pquery.h"
+#include "tcop/utility.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+
+/* Those that were there before. */
+static struct
+{
+	shmem_request_hook_type shmem_request;
+	shmem_startup_hook_type shmem_startup;
+	post_parse_analyze_hook_type post_parse_analyze;
+	object_access_hook_type object_access;
+	ExecutorRun_hook_type ExecutorRun;
+	ProcessUtility_hook_type ProcessUtility;
+	emit_log_hook_type emit_log;
+}			prev;
+
+/*
+ * The start time of the client's message whose statement has called
+ * begin_statement() when it was analyzed; 0 when that statement has run.
+ */
+static TimestampTz analyzed_at = 0;
+
+static void
+dt_shmem_request_hook(void)
+{
+	if (prev.shmem_request)
+		prev.shmem_request();
+	dt_shmem_request();
+}
+
+static void
+dt_shmem_startup_hook(void)
+{
+	if (prev.shmem_startup)
+		prev.shmem_startup();
+	dt_shmem_startup();
+	dt_pause_init();
+}
+
+/*
+ * A statement begins that must not wait.  Is the session in a group?
+ */
+static pg_attribute_always_inline bool
+note_statement(void)
+{
+	bool		is_member;
+
+	dt_load();
+	dt_pace_commit_need(true);
+	is_member = dt_session_begin_statement();
+	if (is_member && !dt_process_is_background())
+		dt_tick_start(false);
+	return is_member;
+}
+
+/*
+ * A statement begins that waits until what was used before the transaction is
+ * paid for.  For what was used in it, a query waits at its first row.
+ */
+static void
+begin_statement(bool snapshot_is_new, bool is_command)
+{
+	bool		is_member = note_statement();
+
+	/* also after a commit within a procedure, and between its commands */
+	if (is_member || dt_session_slot->creditor != NULL)
+		dt_transaction_pay_before(snapshot_is_new);
+	/* after the pause, which stops the timer that this sets */
+	if (is_command && is_member && !dt_process_is_background())
+		dt_tick_start(true);
+}
+
+/*
+ * May this command wait until what was used before it is paid for?  Not one by
+ * which a session can leave a suspended group, nor one that ends a
+ * transaction, also a prepared one: that releases locks, and pays afterwards.
+ */
+static bool
+may_pause_before(Node *command)
+{
+	if (IsA(command, TransactionStmt))
+	{
+		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
+
+		return kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START;
+	}
+	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
+}
+
+static inline bool
+is_prepare(Node *command)
+{
+	return IsA(command, TransactionStmt) &&
+		((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE;
+}
+
+/* A command begins, or is going to. */
+static void
+begin_command(Node *command, bool snapshot_is_new)
+{
+	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
+	dt_pace();
+}
+
+/*
+ * The statement that the client has just sent, and not one that something
+ * within it has analyzed.
+ */
+static pg_noinline void
+member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
+{
+	if (prev.post_parse_analyze)
+		prev.post_parse_analyze(pstate, query, jstate);
+	if (!dt_activity_is_clients_query(pstate->p_sourcetext))
+		return;
+	if (query->commandType == CMD_UTILITY)
+	{
+		if (!may_pause_before(query->utilityStmt))
+			return;
+		begin_command(query->utilityStmt, true);
+	}
+	else
+		begin_statement(true, false);
+	analyzed_at = GetCurrentStatementStartTimestamp();
+}
+
+static void
+dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
+{
+	if (dt_session_active())
+		member_analyzes(pstate, query, jstate);
+	else if (prev.post_parse_analyze)
+		prev.post_parse_analyze(pstate, query, jstate);
+}
+
+/*
+ * Does something begin here that is not a statement?
+ *
+ * The function-call protocol calls the hook before it calls a function, and so
+ * does everything that evaluates an expression.  Bind does that without a
+ * statement, to check its parameters and to plan.  The function-call protocol
+ * is recognized by having no query string.
+ *
+ * A background worker may do all of its work in a C function, which it
+ * evaluates in an expression, perhaps with a portal of its own, as the jobs of
+ * TimescaleDB do.
+ */
+static bool
+function_begins(void)
+{
+	if (!IsTransactionState())
+		return false;
+	if (dt_process() == DT_SESSION && dt_activity_note_call())
+		return true;
+	return !dt_transaction_begun &&
+		(dt_process() == DT_JOB ||
+		 (dt_process() == DT_SESSION && dt_activity_client_waits()));
+}
+
+static pg_noinline void
+handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
+					 int subId, void *arg)
+{
+	if (prev.object_access)
+		prev.object_access(access, classId, objectId, subId, arg);
+	if (access != OAT_FUNCTION_EXECUTE)
+		dt_load_object_accessed(access, classId, objectId, arg);
+	else if (function_begins())
+	{
+		begin_statement(false, false);
+		dt_pace();
+	}
+	else if (dt_process() == DT_SESSION && IsTransactionState())
+		(void) note_statement();	/* Bind plans a query */
+}
+
+/*
+ * Of a client's statement that was analyzed and does not run yet, the planner
+ * may evaluate expressions.  That it has begun is known already.
+ */
+static void
+dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+				 void *arg)
+{
+	if (access != OAT_FUNCTION_EXECUTE ||
+		(dt_session_active() &&
+		 (dt_process() == DT_JOB ||
+		  (dt_activity_client_waits() &&
+		   analyzed_at != GetCurrentStatementStartTimestamp()))))
+		handle_object_access(access, classId, objectId, subId, arg);
+	else if (prev.object_access)
+		prev.object_access(access, classId, objectId, subId, arg);
+}
+
+static inline void
+call_ExecutorRun(EXECUTOR_RUN_PARAMS)
+{
+	if (prev.ExecutorRun)
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	else
+		standard_ExecutorRun(EXECUTOR_RUN_ARGS);
+}
+
+static pg_noinline void
+member_runs(EXECUTOR_RUN_PARAMS)
+{
+	DtCallbackCut cut;
+
+	/* the time is that of a client's message, not of a transaction */
+	if (!dt_transaction_begun ||
+		analyzed_at != GetCurrentStatementStartTimestamp())
+		begin_statement(false, false);
+	analyzed_at = 0;
+	dt_pace_rows_of(queryDesc);
+	dt_interrupt_begin_cut(&cut);
+	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_interrupt_end_cut(&cut);
+	if (queryDesc->plannedstmt->parallelModeNeeded)
+		dt_workers_skip();
+}
+
+static pg_noinline void
+worker_runs(EXECUTOR_RUN_PARAMS)
+{
+	bool		is_its_part = dt_activity_is_clients_query(queryDesc->sourceText);
+
+	if (is_its_part)
+		dt_worker_begins_part();
+	if (dt_session_active())
+		member_runs(EXECUTOR_RUN_ARGS);
+	else
+		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	if (is_its_part)
+	{
+		dt_tick_stop();
+		dt_worker_ends_part();
+	}
+}
+
+static void
+dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
+{
+	if (unlikely(IsParallelWorker()))
+		worker_runs(EXECUTOR_RUN_ARGS);
+	else if (dt_session_active())
+		member_runs(EXECUTOR_RUN_ARGS);
+	else
+	{
+		dt_pace_commit_need(false);
+		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	}
+}
+
+static void
+dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+				  bool readOnlyTree, ProcessUtilityContext context,
+				  ParamListInfo params, QueryEnvironment *queryEnv,
+				  DestReceiver *dest, QueryCompletion *qc)
+{
+	bool		is_active = dt_session_active();
+	DtCallbackCut cut;
+
+	if (is_active)
+	{
+		if (!may_pause_before(pstmt->utilityStmt))
+			(void) note_statement();
+		else if (context != PROCESS_UTILITY_TOPLEVEL ||
+				 analyzed_at != GetCurrentStatementStartTimestamp())
+			begin_command(pstmt->utilityStmt,
+						  context == PROCESS_UTILITY_TOPLEVEL &&
+						  GetCurrentTransactionNestLevel() == 1 &&
+						  ActivePortal != NULL && ActiveSnapshotSet() &&
+						  ActivePortal->portalSnapshot == GetActiveSnapshot());
+		analyzed_at = 0;
+		if (is_prepare(pstmt->utilityStmt))
+			dt_transaction_note_prepare();
+		dt_interrupt_begin_cut(&cut);
+	}
+	else
+		dt_pace_commit_need(false);
+	if (prev.ProcessUtility)
+		prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
+	if (is_active)
+		dt_interrupt_end_cut(&cut);
+}
+
+/*
+ * A check for interrupts, anywhere.  Nearly everything that runs long calls
+ * CHECK_FOR_INTERRUPTS again and again, in sessions, autovacuum workers and
+ * parallel workers.  The timers of tick.c request a pause there.  When a running
+ * session is put into a group, the process that does so requests one.
+ */
+static void
+at_check(void)
+{
+	/* others wait for reads that this process has prepared and not begun */
+	if (!dt_session_active() || !dt_activity_is_working() ||
+		dt_blockers_extends_relation() || dt_io_is_staged())
+		return;
+	dt_pace_commit_need(true);
+	dt_transaction_mark_begun();
+	dt_tick_start(false);
+	/* others ask, whatever the parameter says */
+	if (dt_interrupt_pauses && !dt_activity_is_urgent())
+		dt_transaction_pay_at_check();
+	else
+		dt_account_charge_at_next_safe_point();
+}
+
+/* Messages by which the core serves our requests for a check are not logged. */
+static void
+dt_emit_log(ErrorData *error)
+{
+	if (error->elevel == WARNING)
+		dt_activity_note_warning(error);
+	switch (dt_interrupt_takes_message(error))
+	{
+		case DT_NO_CHECK:
+			if (prev.emit_log)
+				prev.emit_log(error);
+			break;
+		case DT_CHECK:
+			break;
+		case DT_CHECK_BEGINS:
+			at_check();
+			dt_interrupt_begin_listing();
+			break;
+		case DT_CHECK_ENDS:
+			dt_transaction_note_check();
+			break;
+	}
+}
+
+/*
+ * When a subtransaction with a parallel query fails, the workers' counters may
+ * never be added to the leader's.
+ */
+static void
+dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+					SubTransactionId parentSubid, void *arg)
+{
+	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	dt_interrupt_forget_listing();
+	/* from 17 on a function of a running parallel query may have one, too */
+	if (!IsInParallelMode())
+		dt_workers_forget();
+	dt_tick_renew();
+}
+
+void
+dt_hooks_install(void)
+{
+	prev.shmem_request = shmem_request_hook;
+	shmem_request_hook = dt_shmem_request_hook;
+	prev.shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = dt_shmem_startup_hook;
+
+	prev.post_parse_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = dt_post_parse_analyze;
+	prev.object_access = object_access_hook;
+	object_access_hook = dt_object_access;
+	prev.ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = dt_ExecutorRun;
+	prev.ProcessUtility = ProcessUtility_hook;
+	ProcessUtility_hook = dt_ProcessUtility;
+
+	prev.emit_log = emit_log_hook;
+	emit_log_hook = dt_emit_log;
+	dt_interrupt_init();
+
+	RegisterSubXactCallback(dt_subxact_callback, NULL);
+	dt_pace_commit_init();
+}

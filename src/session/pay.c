@@ -1,0 +1,460 @@
+/*-------------------------------------------------------------------------
+ *
+ * pay.c
+ *		Where the current transaction may and must pay what it owes.
+ *
+ * A small transaction pays after its end, when it holds no locks.  One that
+ * comes to owe more than dirty_throttle.transaction_grace pays while it runs.
+ * What cannot be paid after a transaction (it was rolled back, and the client
+ * gets its error at once; the client has waited for max_commit_pause, or has
+ * canceled the pause) is paid before the first statement of the next one.
+ *
+ * The state of the transaction is local to this file: its beginning is noted
+ * when a member's first statement begins or is found running, its end by
+ * commit.c, which calls dt_transaction_end().  account.c knows what is
+ * owed and takes the group's lock; sleep.c sleeps.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "postmaster/interrupt.h"
+#include "session/account.h"
+#include "session/activity.h"
+#include "session/apply.h"
+#include "session/blockers.h"
+#include "session/check.h"
+#include "session/pause_log.h"
+#include "session/pay.h"
+#include "session/session.h"
+#include "session/sleep.h"
+#include "session/tick.h"
+#include "session/workers.h"
+#include "storage/ipc.h"
+#include "tcop/pquery.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+
+/*
+ * The longest pause after a transaction of an autovacuum worker, which keeps
+ * its table locked, and of an apply worker that cannot tell its publisher that
+ * it is alive.
+ */
+#define BACKGROUND_PAUSE_US			INT64CONST(1000000)
+
+/* false: none between rows.  Only test/core-suites wants that. */
+#ifndef DT_ROW_PAUSES
+#define DT_ROW_PAUSES	true
+#endif
+
+/*
+ * Checks for interrupts have to be worth their cost: one that takes 1 us of
+ * CPU time is worth a pause of so many us.
+ */
+#define WORTH_OF_CHECKS			50
+
+/* The longest pause at one check for interrupts, and how far that may grow. */
+#define LONGEST_AT_CHECK_US		INT64CONST(200000)
+#define LONGEST_EVER_US			INT64CONST(3600000000)
+
+typedef enum Place
+{
+	BETWEEN_ROWS,
+	AT_CHECK,					/* for interrupts; the core serves them */
+	BEFORE_TRANSACTION
+} Place;
+
+/* Parameters. */
+int			dt_transaction_grace_ms = 50;
+int			dt_max_commit_pause_ms = 30000;
+
+bool		dt_transaction_begun = false;
+
+/* The rest of the transaction's state. */
+static struct
+{
+	bool		paces;			/* it has once owed more than the grace */
+	bool		continues;		/* the last pause has not paid all, and goes
+								 * on */
+	int64		longest_us;		/* the longest pause at that check */
+	int64		owed_us;		/* what was owed before the last one */
+	int64		unpaused_us;	/* by how much the pauses at checks are
+								 * shorter than the checks are worth */
+	bool		paused_there;	/* at the check that is not over yet */
+	bool		prepared;		/* by PREPARE TRANSACTION */
+}			xact;
+
+/* What is carried from one transaction to the next. */
+static struct
+{
+	bool		pay_first;		/* something is to be paid before it */
+	int64		pause_end;		/* of the last pause after a transaction, us */
+
+	/* of a transaction that has ended and is not finished yet */
+	bool		has_begun;		/* it has done more than to set parameters */
+	bool		charge;			/* there is something to charge or to pay */
+	bool		may_pause;
+	bool		command_goes_on;	/* with its next transaction */
+	int			commit_pause_ms;	/* max_commit_pause in it */
+}			after;
+
+/*
+ * Pause until all is paid, if nothing intervenes.  begun_us: the first slice, of
+ * a pause that has begun and was counted; 0: is_new tells whether to count it.
+ * After an ERROR there is
+ * nothing to undo: what is not paid is still owed.
+ */
+static void
+pause_at(Place place, int64 begun_us, bool is_new)
+{
+	bool		in_flight = place != BEFORE_TRANSACTION;
+	int64		until = place == AT_CHECK ?
+		dt_now_us() + xact.longest_us : PG_INT64_MAX;
+	DtPauseEnd	end;
+
+	for (;;)
+	{
+		dt_tick_before_pause();
+		end = dt_pause_interruptible(begun_us, is_new, in_flight, until);
+		begun_us = 0;
+		xact.continues = end != DT_PAUSE_PAID;
+		if (end != DT_PAUSE_INTERRUPTED)
+			break;
+
+		/* if the error is caught, the pause goes on at the next safe point */
+		dt_account_charge_at_next_safe_point();
+		if (place == AT_CHECK)
+			break;
+		/* a check of the client connection resets the latch: look again */
+		while (InterruptPending)
+			CHECK_FOR_INTERRUPTS();
+		if (dt_blockers_check_release(in_flight))
+			break;
+		is_new = false;
+	}
+	dt_tick_after_pause(xact.continues);
+}
+
+/*
+ * Is this a place where a process may sleep?
+ */
+static bool
+may_pause_here(void)
+{
+	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
+		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress;
+}
+
+/*
+ * What has a check, or a part of one, cost?  That is several times more than
+ * usual where many functions have called each other, since the core collects
+ * the context of a message; see check.c.
+ */
+static void
+note_cost_of_check(void)
+{
+	xact.unpaused_us += WORTH_OF_CHECKS * dt_interrupt_take_cost();
+}
+
+void
+dt_transaction_note_check(void)
+{
+	note_cost_of_check();
+	dt_tick_after_check(xact.paused_there, xact.unpaused_us);
+	xact.paused_there = false;
+}
+
+/*
+ * Between two checks at which the same pause goes on the command works, if only
+ * for a moment.  When that has cost more than the pause has paid, pauses have
+ * to be longer, or the debt would grow without end.
+ */
+static void
+set_longest_at_check(int64 owed_us)
+{
+	if (!xact.continues || xact.longest_us == 0)
+		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
+	else if (owed_us >= xact.owed_us)
+		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
+	xact.owed_us = owed_us;
+}
+
+/*
+ * Does the transaction pay while it runs?  Once it has owed more than the grace
+ * it does so to its end, for a smooth rate.  While others wait for this session
+ * it looks before each pause whether they still do; otherwise when the pause has
+ * begun, as part of the charge.  Returns whether it has paused; what is not paid
+ * here is paid at a later safe point.
+ */
+static bool
+charge_and_pause_at(Place place)
+{
+	bool		is_new = place != AT_CHECK || !xact.continues;
+	bool		may_pause = may_pause_here();
+	int64		grace_us = dt_transaction_grace_ms * INT64CONST(1000);
+	int64		from_us = xact.paces ? 0 : grace_us;
+	int64		owed_us;
+	int64		pause;
+
+	pause = dt_account_charge(true,
+							  may_pause && dt_session_slot->released_until == 0 ?
+							  from_us : DT_NO_PAUSE,
+							  is_new, &owed_us);
+	if (pause == 0)
+		return false;
+	if (!may_pause ||
+		(owed_us < from_us && !dt_account_is_suspended(true)) ||
+		dt_blockers_check_release(true))
+	{
+		dt_account_end_pause();
+		return false;
+	}
+	if (owed_us >= grace_us)
+		xact.paces = true;
+	if (place == AT_CHECK)
+		set_longest_at_check(owed_us);
+	pause_at(place, dt_account.asleep ? pause : 0, is_new && !dt_account.asleep);
+	return true;
+}
+
+void
+dt_transaction_pay_between_rows(void)
+{
+	if (!DT_ROW_PAUSES)
+		return;
+	if (!dt_process_is_background())
+		(void) charge_and_pause_at(BETWEEN_ROWS);
+}
+
+void
+dt_transaction_pay_at_check(void)
+{
+	int64		start = dt_now_us();
+
+	note_cost_of_check();
+	xact.paused_there = charge_and_pause_at(AT_CHECK);
+	xact.unpaused_us = Max(xact.unpaused_us - (dt_now_us() - start), 0);
+}
+
+/*
+ * A pause before the transaction must not hold a snapshot, which would keep
+ * VACUUM from removing dead rows.  These two release and replace it.  When a
+ * utility command runs it belongs to the portal; when a query has just been
+ * analyzed, to nobody.
+ */
+static void
+release_snapshot(void)
+{
+	InvalidateCatalogSnapshot();
+	PopActiveSnapshot();
+	if (ActivePortal != NULL)
+		ActivePortal->portalSnapshot = NULL;
+}
+
+static void
+take_snapshot(void)
+{
+	if (ActivePortal != NULL)
+		EnsurePortalSnapshotExists();
+	else
+		PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+/*
+ * This pause cannot be avoided other than by not running the statement, unless
+ * others wait for a table that it has locked: then it is paid as in flight.
+ */
+static pg_noinline void
+pause_before(bool snapshot_is_new)
+{
+	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
+	if (snapshot_is_new)
+		release_snapshot();
+	pause_at(BEFORE_TRANSACTION, 0, true);
+	after.pay_first = false;
+	if (snapshot_is_new)
+		take_snapshot();
+}
+
+static pg_noinline bool
+must_pause_before(void)
+{
+	return may_pause_here() && !dt_process_is_background() &&
+		(after.pay_first || dt_account_is_suspended(true) ||
+		 dt_account_pays_for_role());
+}
+
+/*
+ * Background workers of extensions pay only here and in flight: the core's
+ * handler of SIGTERM may end them at any instruction, which must not happen in
+ * the pause after a transaction.
+ */
+void
+dt_transaction_pay_before_slow(bool snapshot_is_new)
+{
+	/* a ROLLBACK must not fail */
+	if (IsAbortedTransactionBlockState())
+		return;
+	if (unlikely(after.pay_first || dt_session_slot->pays_for_role ||
+				 (dt_account.group != NULL &&
+				  dt_account.group->suspended_since != 0)) &&
+		must_pause_before())
+		pause_before(snapshot_is_new);
+	/* not after an error: if it is caught, the next statement pays */
+	dt_transaction_begun = true;
+}
+
+void
+dt_transaction_mark_begun(void)
+{
+	dt_transaction_begun = true;
+}
+
+void
+dt_transaction_note_prepare(void)
+{
+	xact.prepared = true;
+}
+
+static inline void
+forget_transaction(bool command_goes_on)
+{
+	if (!command_goes_on)
+		dt_transaction_begun = false;
+	memset(&xact, 0, sizeof(xact));
+	dt_blockers_end_transaction();
+}
+
+static pg_noinline bool
+end_transaction(bool committed, bool command_goes_on, bool client_waits)
+{
+	bool		report = !command_goes_on && dt_pause_log_note_end();
+
+	after.command_goes_on = command_goes_on;
+
+	/* the end of the transaction is about to undo a SET LOCAL of it */
+	after.commit_pause_ms = dt_max_commit_pause_ms;
+
+	/*
+	 * A login, or a command that sets parameters, is not suspended.  While a
+	 * command runs, all of its transactions have begun: one in a procedure
+	 * may evaluate expressions only, of which no hook tells.
+	 */
+	after.has_begun = dt_transaction_begun || !client_waits ||
+		dt_process_is_background();
+
+	/*
+	 * After an abort the client gets its answer at once.  A coordinator that
+	 * has prepared a transaction must hear of it at once, as it holds locks.
+	 * Nor does an apply worker pause after an abort, when feedback is not
+	 * possible.
+	 */
+	after.may_pause = after.has_begun && !command_goes_on && !xact.prepared &&
+		dt_process() != DT_JOB && !proc_exit_inprogress &&
+		!(client_waits && (!committed || after.commit_pause_ms == 0));
+
+	dt_workers_forget();
+	after.charge = (after.has_begun && dt_account_follow() &&
+					dt_account_is_suspended(false)) ||
+		!dt_account_is_settled();
+	forget_transaction(command_goes_on);
+
+	if (after.charge)
+		dt_session_hold_changes();
+	else
+	{
+		/* a transaction of SET commands only does not change it */
+		after.pay_first &= !after.has_begun;
+		if (!report && !command_goes_on)
+			dt_pause_log_forget();
+	}
+	return after.charge || report;
+}
+
+/*
+ * The transaction has ended and has released its locks.  True when something is
+ * left to be done: there is something to charge or to pay, or a message to log.
+ * Then the caller has to call dt_transaction_finish() when the transaction is
+ * over, and the session's group stays the same until then.
+ *
+ * command_goes_on: it is one of several transactions of a command that may
+ * hold locks meanwhile.  client_waits: for the answer.
+ */
+bool
+dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
+{
+	if (!dt_account_is_quiet() || after.pay_first || !dt_pause_log_is_empty())
+		return end_transaction(committed, command_goes_on, client_waits);
+	forget_transaction(command_goes_on);
+	return false;
+}
+
+/*
+ * How long may the pause be that begins now, in us?  Sets *feedback if it can
+ * send feedback to the publisher.
+ *
+ * If an apply worker cannot do that, only its main loop sends feedback, and
+ * reads a changed configuration, when nothing is left to apply.  So the worker
+ * must be able to catch up: a pause is no longer than the time since the last
+ * one, so that the worker pauses for half of the time at most.
+ */
+static int64
+longest_pause(bool client_waits, bool *feedback)
+{
+	int64		longest = client_waits ?
+		after.commit_pause_ms * INT64CONST(1000) : PG_INT64_MAX / 2;
+
+	*feedback = dt_process() == DT_APPLY && !ConfigReloadPending &&
+		dt_apply_feedback_possible();
+	if (*feedback)
+		return Min(longest, dt_apply_feedback_longest_silence());
+	if (dt_process_is_background())
+		longest = Min(longest, BACKGROUND_PAUSE_US);
+	if (dt_process() == DT_APPLY)
+		longest = Min(longest, dt_now_us() - after.pause_end);
+	return longest;
+}
+
+static void
+pay_after(bool client_waits, int64 pause)
+{
+	bool		feedback;
+	int64		longest_us = longest_pause(client_waits, &feedback);
+
+	dt_tick_before_pause();
+	dt_pause_after_transaction(dt_account.asleep ? pause : 0, longest_us,
+							   dt_process_is_background(), feedback);
+	after.pause_end = dt_now_us();
+	dt_tick_after_pause(false);
+	after.pay_first = dt_account.pause_is_due;
+}
+
+/*
+ * Charge the rest, pause, and log what the transaction has paused.  When the
+ * client waits, the pause takes max_commit_pause at most, unless the group is
+ * suspended.  Cannot fail.
+ */
+void
+dt_transaction_finish(bool client_waits)
+{
+	if (after.charge)
+	{
+		bool		begin = after.may_pause && !dt_process_is_background();
+		int64		owed_us;
+		int64		pause = dt_account_charge(!after.has_begun,
+											  begin ? 0 : DT_NO_PAUSE, true,
+											  &owed_us);
+
+		/* a transaction of SET commands only does not change it */
+		after.pay_first = pause > 0 || (after.pay_first && !after.has_begun);
+		if (pause > 0 && after.may_pause)
+			pay_after(client_waits, pause);
+		dt_session_allow_changes();
+	}
+	after.charge = false;
+	if (!after.command_goes_on)
+		dt_pause_log_report();
+}

@@ -1,0 +1,78 @@
+/*-------------------------------------------------------------------------
+ *
+ * pay.h
+ *		Where the current transaction may and must pay what it owes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_PAY_H
+#define DT_PAY_H
+
+#include "session/account.h"
+
+/* Parameters. */
+extern int	dt_transaction_grace_ms;
+extern int	dt_max_commit_pause_ms;
+
+/* Has a statement of a member begun in this transaction?  Only to be read. */
+extern bool dt_transaction_begun;
+extern void dt_transaction_mark_begun(void);
+
+/*
+ * Pay before the first statement of a transaction, when no rows are locked
+ * yet, what could not be paid after earlier ones, however long that takes.
+ * Marks the transaction as begun.  May fail, by a cancel for instance.
+ *
+ * Not to be called for a command that only sets parameters: in a suspended
+ * group that is the way to leave it.
+ *
+ * snapshot_is_new: the active snapshot was taken for what the client has just
+ * sent, by the transaction and not by a subtransaction, and nothing depends on
+ * it yet, so it can be replaced by a new one.
+ */
+extern void dt_transaction_pay_before_slow(bool snapshot_is_new);
+
+static inline void
+dt_transaction_pay_before(bool snapshot_is_new)
+{
+	if (!dt_transaction_begun)
+		dt_transaction_pay_before_slow(snapshot_is_new);
+}
+
+/*
+ * At a safe point in flight: between two rows, with no LWLock and in no
+ * critical section.  Charges what was used if that is worth it, and pauses if
+ * the transaction owes more than the grace.  Interrupts are served during the
+ * pause, so whatever CHECK_FOR_INTERRUPTS can do can happen here.
+ *
+ * The inline part is what each row costs.  It does not look whether the limit
+ * has changed: the next charge notices that, and so do the timers of tick.c.
+ */
+extern void dt_transaction_pay_between_rows(void);
+
+static inline void
+dt_pace(void)
+{
+	if (unlikely(dt_account_charge_is_due()))
+		dt_transaction_pay_between_rows();
+}
+
+/*
+ * The same at a check for interrupts.  The pause takes 200 ms at most, unless
+ * that is too little for what is used between two checks or for what checks
+ * cost, or the group is suspended with "hard".  Any interrupt ends it.
+ *
+ * dt_transaction_note_check() is to be called when the check is over.
+ */
+extern void dt_transaction_pay_at_check(void);
+extern void dt_transaction_note_check(void);
+
+/* The transaction is being prepared: no pause follows its end. */
+extern void dt_transaction_note_prepare(void);
+
+/* At the end of a transaction, and when it is over. */
+extern bool dt_transaction_end(bool committed, bool command_goes_on,
+							   bool client_waits);
+extern void dt_transaction_finish(bool client_waits);
+
+#endif							/* DT_PAY_H */

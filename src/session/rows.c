@@ -1,0 +1,91 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows.c
+ *		Safe points between two rows of an executor plan.
+ *
+ * The executor calls a plan node through planstate->ExecProcNode.  The core
+ * points it to a wrapper for the first call and while the node is instrumented
+ * (EXPLAIN ANALYZE), and keeps the node's own function in ExecProcNodeReal.
+ * Before a member's plan runs, this file points it to wrappers that pace and
+ * then do what the core's would do: at the root of the plan, and where rows
+ * enter a ModifyTable.  Where no row gets that far, checks for interrupts are
+ * the safe points.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "session/pay.h"
+#include "session/rows.h"
+
+static TupleTableSlot *
+pace_node(PlanState *node)
+{
+	dt_pace();
+	return node->ExecProcNodeReal(node);
+}
+
+/* The same for an instrumented node; the pause does not count as its time. */
+static TupleTableSlot *
+pace_measured_node(PlanState *node)
+{
+	TupleTableSlot *slot;
+
+	dt_pace();
+	InstrStartNode(node->instrument);
+	slot = node->ExecProcNodeReal(node);
+	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
+	return slot;
+}
+
+static void
+wrap_node(PlanState *node)
+{
+	node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
+}
+
+/*
+ * Only the top of a plan can be a ModifyTable, unless an extension has put a
+ * node of its own above it.  Then checks for interrupts are the safe points.
+ */
+static void
+wrap_plan(PlanState *top)
+{
+	wrap_node(top);
+	if (IsA(top, ModifyTableState))
+		wrap_node(outerPlanState(top));
+}
+
+/* Data-modifying WITH queries are beside the root. */
+static pg_noinline void
+wrap_modifying_ctes(EState *estate)
+{
+	ListCell   *lc;
+
+	foreach(lc, estate->es_subplanstates)
+	{
+		PlanState  *plan = lfirst(lc);
+
+		if (plan != NULL && IsA(plan, ModifyTableState))
+			wrap_plan(plan);
+	}
+}
+
+/* Make a plan pace, unless it does already. */
+void
+dt_pace_rows_of(QueryDesc *queryDesc)
+{
+	PlanState  *root = queryDesc->planstate;
+
+	if (root == NULL ||
+		root->ExecProcNode == pace_node ||
+		root->ExecProcNode == pace_measured_node)
+		return;
+
+	check_stack_depth();		/* instead of the core's wrapper */
+	wrap_plan(root);
+	if (queryDesc->plannedstmt->hasModifyingCTE)
+		wrap_modifying_ctes(queryDesc->estate);
+}

@@ -1,0 +1,15 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows.h
+ *		Safe points between two rows of an executor plan.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_ROWS_H
+#define DT_ROWS_H
+
+#include "executor/execdesc.h"
+
+extern void dt_pace_rows_of(QueryDesc *queryDesc);
+
+#endif							/* DT_ROWS_H */

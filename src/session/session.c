@@ -1,0 +1,437 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		The resource group of this process.
+ *
+ * A session is in the group that dirty_throttle.group names.  The check hook
+ * of that parameter looks the group up, and the assign hook makes the session
+ * a member.  If that is not possible at that time (the group does not exist,
+ * there is no shared memory yet, a pause is under way), it is tried again when
+ * a statement begins.
+ *
+ * There are three exceptions.  A parallel worker shares its leader's slot.
+ * Autovacuum and logical replication workers are in the group of a parameter
+ * made for them.  And a session that was moved by set_session_group() stays
+ * where it is, whatever value dirty_throttle.group gets, until that function
+ * ends the move; from its next statement on the parameter counts again.
+ *
+ * A session that leaves a group through the parameter goes on pausing for what
+ * it owes there; see role_debt.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "session/account.h"
+#include "session/activity.h"
+#include "session/check.h"
+#include "session/session.h"
+#include "session/tick.h"
+#include "session/workers.h"
+#include "shared/definitions.h"
+#include "shared/member.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+
+/* Parameters. */
+char	   *dt_autovacuum_group = "";
+char	   *dt_apply_group = "";
+char	   *dt_group_name = NULL;
+
+/*
+ * The meaning of a value of dirty_throttle.group.  GUC keeps it beside the
+ * value (as its "extra"), so that a rename of the group, or a rollback to an
+ * older value, leads to the same group again.
+ */
+typedef struct WantedGroup
+{
+	uint64		id;				/* 0: to be looked up by name when needed */
+	bool		warned;			/* the user knows that it is missing */
+	bool		by_join_group;	/* set by join_group() */
+} WantedGroup;
+
+int			dt_session_state = DT_UNATTACHED;
+
+/* The slot of a process that has none, or has not attached to it yet. */
+static DtMember no_slot;
+
+DtMember   *dt_session_slot = &no_slot;
+
+/* The extra of a value that has none. */
+static WantedGroup no_extra;
+
+static struct
+{
+	/*
+	 * the value of dirty_throttle.group or of the background group's
+	 * parameter
+	 */
+	char		wanted_name[NAMEDATALEN];
+	WantedGroup *wanted;		/* the extra of the present value */
+	uint64		looked_up_version;	/* of the registry, at the last try */
+
+	/* while a pause after a transaction is due, the group stays the same */
+	bool		changes_held;
+	bool		wanted_changed; /* the session has not changed its group
+								 * accordingly yet */
+
+	bool		joining;		/* join_group() is setting the parameter */
+}			my = {.wanted = &no_extra};
+
+/* Is this a kind of process for which dirty_throttle.group counts? */
+static bool
+may_join(void)
+{
+	return dt_process() == DT_SESSION || dt_process() == DT_JOB;
+}
+
+/*
+ * As whom this process has logged in.  A background worker that has named
+ * nobody has the rights of the bootstrap superuser.
+ */
+static Oid
+authenticated_role(void)
+{
+	return OidIsValid(MyProc->roleId) ? MyProc->roleId : BOOTSTRAP_SUPERUSERID;
+}
+
+static void
+warn_unknown_group(const char *name)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("resource group \"%s\" does not exist", name),
+			 errdetail("This session is not throttled."),
+			 errhint("%s", dt_group_advice(name, _("Create the group with set_group_dirty_limit(), or correct the setting of dirty_throttle.\"group\" for the role, database or server.")))));
+}
+
+/*
+ * This is an on_shmem_exit callback.  A before_shmem_exit one would be called
+ * before the last transaction is aborted, and what that dirties is charged.
+ */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	dt_tick_stop();
+	dt_member_mine()->pauses_at_checks = false;
+	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
+	if (IsParallelWorker())
+		dt_worker_ends_part();
+	else
+	{
+		dt_member_unpublish(dt_session_slot);
+		dt_account_close();
+	}
+	dt_account.slot = NULL;
+}
+
+void
+dt_session_attach(void)
+{
+	DtMember   *mine;
+
+	if ((dt_session_state & DT_UNATTACHED) == 0 || !dt_shmem_available() ||
+		MyProc == NULL)
+		return;
+	dt_session_state &= ~DT_UNATTACHED;
+	if (dt_process() == DT_NO_MEMBER)
+		return;
+	dt_session_slot = dt_member_of(MyProc);
+	mine = dt_member_mine();
+	if (!IsParallelWorker())
+	{
+		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
+		dt_session_slot->role = may_join() ? authenticated_role() : InvalidOid;
+	}
+	on_shmem_exit(leave_at_exit, (Datum) 0);
+	if (may_join())
+		dt_member_publish(dt_session_slot);
+	else if (IsParallelWorker())
+		RegisterXactCallback(dt_worker_event, NULL);
+	dt_account.slot = dt_session_slot;
+	dt_interrupt_listen(&mine->asked, &mine->pauses_at_checks);
+}
+
+bool
+dt_session_has_joined(void)
+{
+	return my.wanted->by_join_group;
+}
+
+/*
+ * Make the membership what dirty_throttle.group says, unless the session was
+ * moved.  Does not fail.
+ */
+static void
+apply_wanted_group(void)
+{
+	uint64		id = my.wanted->id;
+	DtGroup    *present;
+
+	my.wanted_changed = false;
+	dt_session_attach();
+	my.looked_up_version = dt_registry_version();
+	if (id == 0 && my.wanted_name[0] != '\0')
+		id = dt_group_lookup_id(my.wanted_name);
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	present = dt_session_slot->group;
+	if (!dt_session_slot->moved &&
+		(id == 0 || present == NULL || present->id != id))
+	{
+		dt_account_leave();
+		if (my.wanted_name[0] != '\0' &&
+			dt_member_join(dt_session_slot, &id, my.wanted_name))
+		{
+			/* from now on the value means this group, even if it is renamed */
+			my.wanted->id = id;
+			my.wanted->warned = false;
+		}
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	/* from now on what is used is charged */
+	(void) dt_account_follow();
+}
+
+static bool
+name_fits(const char *name)
+{
+	size_t		len = strlen(name);
+
+	if (len >= NAMEDATALEN)
+		GUC_check_errdetail("The name has %zu bytes, but the names of resource groups are limited to %d bytes.",
+							len, NAMEDATALEN - 1);
+	return len < NAMEDATALEN;
+}
+
+/*
+ * Check hook of the groups of background processes.  Such a group need not
+ * exist yet.
+ */
+bool
+dt_check_background_group(char **newval, void **extra, GucSource source)
+{
+	return name_fits(*newval);
+}
+
+/*
+ * A parallel worker must accept the value of its leader, even if the group has
+ * been dropped since.  Without shared memory (in the postmaster, or early in
+ * the start of a process) nothing can be looked up.
+ */
+static bool
+can_look_up(void)
+{
+	return dt_shmem_available() && MyProc != NULL && !IsParallelWorker();
+}
+
+/*
+ * Check hook of dirty_throttle.group.  Only a SET may fail because there is no
+ * such group; a login must not.
+ */
+bool
+dt_check_group(char **newval, void **extra, GucSource source)
+{
+	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
+	bool		warned = false;
+	uint64		id = 0;
+	WantedGroup *new;
+
+	if ((source <= PGC_S_ARGV || source >= PGC_S_INTERACTIVE) &&
+		!name_fits(*newval))
+		return false;
+
+	if (**newval != '\0' && can_look_up())
+	{
+		/* at a login nothing has done so yet */
+		if (source != PGC_S_FILE)
+			dt_load();
+		id = dt_group_lookup_id(*newval);
+		if (id == 0 && fail)
+		{
+			GUC_check_errcode(ERRCODE_UNDEFINED_OBJECT);
+			GUC_check_errmsg("resource group \"%s\" does not exist", *newval);
+			GUC_check_errhint("%s", dt_definitions_locked ?
+							  _("Resource groups that this transaction has created or renamed are in force when it has committed.") :
+							  dt_group_advice(*newval, _("The view dirty_throttle_groups lists the resource groups. Use set_group_dirty_limit() to create one.")));
+			return false;
+		}
+		/* a reload of the configuration is not in a transaction: no notice */
+		if (id == 0 && IsTransactionState())
+		{
+			if (source == PGC_S_TEST || source == PGC_S_FILE)
+				ereport(NOTICE,
+						(errcode(ERRCODE_UNDEFINED_OBJECT),
+						 errmsg("resource group \"%s\" does not exist",
+								*newval),
+						 errdetail("Nothing is throttled by this setting."),
+						 errhint("%s", dt_group_advice(*newval, _("Create the group with set_group_dirty_limit(), or correct the name.")))));
+			else if (may_join())
+			{
+				warn_unknown_group(*newval);
+				warned = true;
+			}
+		}
+	}
+
+	new = guc_malloc(LOG, sizeof(WantedGroup));
+	if (new == NULL)
+		return false;
+	new->id = id;
+	new->warned = warned;
+	new->by_join_group = my.joining;
+	*extra = new;
+	return true;
+}
+
+/*
+ * Assign hook of dirty_throttle.group.  It must not fail.  When it undoes a
+ * SET LOCAL at the end of a transaction, the group changes only after the
+ * pause that follows: what the transaction owes is owed to the group it ran
+ * in.
+ */
+void
+dt_assign_group(const char *name, void *newextra)
+{
+	WantedGroup *extra = newextra;
+	bool		usable = strlen(name) < NAMEDATALEN;
+
+	if (dt_process_is_background())
+		return;
+
+	strlcpy(my.wanted_name, usable ? name : "", NAMEDATALEN);
+	my.wanted = extra ? extra : &no_extra;
+	my.looked_up_version = 0;
+	if (my.wanted_name[0] != '\0')
+		dt_session_state |= DT_WANTS_GROUP;
+	else
+		dt_session_state &= ~DT_WANTS_GROUP;
+
+	if (InitializingParallelWorker)
+	{
+		/* it may build an index, which is not a statement */
+		dt_session_attach();
+		dt_worker_begins();
+		if (dt_account_follow())
+			dt_tick_start(false);
+	}
+
+	my.wanted_changed = true;
+	if (!dt_shmem_available() || MyProc == NULL || !may_join())
+		return;
+	if (!my.changes_held)
+		apply_wanted_group();
+}
+
+void
+dt_session_set_parameter(const char *name)
+{
+	my.joining = (name != NULL);
+	PG_TRY();
+	{
+		(void) set_config_option("dirty_throttle.group", name, PGC_SUSET,
+								 PGC_S_SESSION, GUC_ACTION_SET, true, 0,
+								 false);
+	}
+	PG_FINALLY();
+	{
+		my.joining = false;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Show hook of dirty_throttle.group: the present name of the group that the
+ * session is in; empty when it is in none, whatever the parameter was set to.
+ */
+const char *
+dt_show_group(void)
+{
+	static char name[NAMEDATALEN];
+
+	if (!dt_shmem_available() || MyProc == NULL ||
+		!(may_join() || IsParallelWorker()))
+		return dt_group_name;
+	return dt_member_group_name(dt_member_of(MyProc), name) ? name : "";
+}
+
+void
+dt_session_hold_changes(void)
+{
+	my.changes_held = true;
+}
+
+void
+dt_session_allow_changes(void)
+{
+	my.changes_held = false;
+	if (my.wanted_changed)
+		apply_wanted_group();
+	my.wanted_changed = false;
+}
+
+bool
+dt_session_begin_statement(void)
+{
+	bool		is_member;
+
+	if (dt_account_is_current() && !my.changes_held)
+	{
+		dt_interrupt_test();
+		return true;
+	}
+	if (!dt_shmem_available() || my.changes_held)
+		return dt_account_follow();
+	dt_session_attach();
+
+	/*
+	 * The group did not exist, or the value was set before shared memory did.
+	 */
+	is_member = dt_account_follow();
+	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
+		!dt_session_slot->moved &&
+		(!my.wanted->warned || my.looked_up_version != dt_registry_version()))
+	{
+		apply_wanted_group();
+		is_member = dt_account_follow();
+		if (!is_member && !my.wanted->warned)
+		{
+			my.wanted->warned = true;
+			warn_unknown_group(my.wanted_name);
+		}
+	}
+
+	/* The statement is subject to the limit that is set now. */
+	if (is_member)
+	{
+		dt_interrupt_test();
+		if (!dt_account_is_current())
+			dt_account_catch_up();
+	}
+	return is_member;
+}
+
+void
+dt_session_follow_background_group(void)
+{
+	const char *name = dt_process() == DT_AUTOVACUUM ?
+		dt_autovacuum_group : dt_apply_group;
+
+	if (!dt_shmem_available() || my.changes_held)
+		return;
+	if (strcmp(name, my.wanted_name) != 0 ||
+		(!dt_account_follow() && name[0] != '\0' &&
+		 my.looked_up_version != dt_registry_version()))
+	{
+		strlcpy(my.wanted_name, name, NAMEDATALEN);
+		my.wanted = &no_extra;
+		my.wanted->id = 0;
+		apply_wanted_group();
+	}
+}

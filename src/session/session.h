@@ -1,0 +1,87 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.h
+ *		The resource group of this process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_SESSION_H
+#define DT_SESSION_H
+
+#include "miscadmin.h"
+#include "shared/member.h"
+#include "shared/load.h"
+#include "utils/guc.h"
+
+/* Why a process has to do something in the hooks though it is in no group. */
+#define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
+#define DT_WANTS_GROUP	0x2		/* its parameter names a group */
+
+/* A set of these flags.  Other files only read this and the next variable. */
+extern int	dt_session_state;
+
+/*
+ * The slot of this process or its parallel leader; for a process that has
+ * none, or has not attached yet, one that is in no group.
+ */
+extern DtMember *dt_session_slot;
+
+/*
+ * May this session be in a group, want one, or owe to one, or may definitions
+ * have changed?  A session for which this is false does little more than this test in a hook.
+ */
+static inline bool
+dt_session_active(void)
+{
+	return unlikely(dt_session_state != 0 || dt_session_slot->group != NULL ||
+					dt_session_slot->creditor != NULL || dt_load_may_be_due);
+}
+
+/* Parameters, and their check, assign and show hooks. */
+extern char *dt_autovacuum_group;
+extern char *dt_apply_group;
+extern char *dt_group_name;
+extern bool dt_check_background_group(char **newval, void **extra,
+									  GucSource source);
+extern bool dt_check_group(char **newval, void **extra, GucSource source);
+extern void dt_assign_group(const char *newval, void *extra);
+extern const char *dt_show_group(void);
+
+/*
+ * For join_group() and leave_joined_group(): set dirty_throttle.group of this
+ * session, or with NULL reset it, although the user may lack the privilege to
+ * do so; the caller has checked that the user may call the function.  ERROR
+ * when there is no such group.
+ */
+extern void dt_session_set_parameter(const char *name);
+
+/* Has join_group() set the parameter? */
+extern bool dt_session_has_joined(void);
+
+/*
+ * Attach to the slot, if that has not been done yet, so that others can put
+ * this process into a group.  To be called at the latest when the first
+ * transaction ends, the one in which a process starts up.
+ */
+extern void dt_session_attach(void);
+
+/*
+ * A statement begins: join the group if that was not possible yet.  Returns
+ * whether the session is in a group.
+ */
+extern bool dt_session_begin_statement(void);
+
+/*
+ * The same for autovacuum and logical replication workers, to be called at the
+ * end of each transaction: join the group that the parameter for them names.
+ */
+extern void dt_session_follow_background_group(void);
+
+/*
+ * A pause after a transaction is due: the session stays in its group until
+ * dt_session_allow_changes(), whatever value the parameter gets meanwhile.
+ */
+extern void dt_session_hold_changes(void);
+extern void dt_session_allow_changes(void);
+
+#endif							/* DT_SESSION_H */

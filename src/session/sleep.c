@@ -1,0 +1,292 @@
+/*-------------------------------------------------------------------------
+ *
+ * sleep.c
+ *		Sleeping before, in and after a transaction.
+ *
+ * These are the only functions that sleep.  The account says how long;
+ * pay.c decides whether and where.  They sleep on the process latch,
+ * in slices of at most a second.  A process that changes a limit sets the
+ * latches of the members, so that sleepers look at their account again.
+ *
+ * No lock is held while a process sleeps.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "miscadmin.h"
+#include "session/account.h"
+#include "session/activity.h"
+#include "session/apply.h"
+#include "session/blockers.h"
+#include "session/sleep.h"
+#include "storage/ipc.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+
+#include "compat.h"
+
+/*
+ * The client is looked at so often, or as often as
+ * client_connection_check_interval says, but not more often than this.
+ */
+#define CLIENT_INTERVAL_US			INT64CONST(1000000)
+#define SHORTEST_CLIENT_INTERVAL_US	INT64CONST(10000)
+
+static uint32 wait_event = PG_WAIT_EXTENSION;
+
+void
+dt_pause_init(void)
+{
+	wait_event = WaitEventExtensionNew("DirtyThrottle");
+}
+
+/*
+ * One slice of a pause.  Resets the latch; the caller sets it again after the
+ * pause, since it may have been set for another reason.
+ */
+static int
+sleep_slice(int64 pause_us, int on_postmaster_death)
+{
+	int			events = dt_clock_sleep(pause_us, on_postmaster_death,
+										wait_event);
+
+	if (events & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	return events;
+}
+
+/* How often to look at the client, us. */
+static int64
+client_interval(void)
+{
+	if (client_connection_check_interval <= 0)
+		return CLIENT_INTERVAL_US;
+	return Min(Max(client_connection_check_interval * INT64CONST(1000),
+				   SHORTEST_CLIENT_INTERVAL_US), CLIENT_INTERVAL_US);
+}
+
+/*
+ * The core's timer for that is off in a pause.  It could expire each
+ * millisecond, and which interrupts have come with it could not be told.
+ */
+static bool
+stop_client_timer(void)
+{
+	bool		is_active = get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT);
+
+	if (is_active)
+		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
+	return is_active;
+}
+
+static void
+start_client_timer(bool was_active)
+{
+	if (was_active && client_connection_check_interval > 0)
+		enable_timeout_after(CLIENT_CONNECTION_CHECK_TIMEOUT,
+							 client_connection_check_interval);
+}
+
+/*
+ * Look at the client if it is time, also if that has begun in earlier pauses.
+ * If it has gone, that is an interrupt, by which the core ends the session.
+ * Sets *latch_set when the latch may have been reset.
+ */
+static bool
+client_has_gone(bool *latch_set)
+{
+	static int64 next_look = 0;
+	int64		now = dt_now_us();
+
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() || now < next_look)
+		return false;
+	next_look = now + client_interval();
+	*latch_set = true;
+	if (pq_check_connection())
+		return false;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	return true;
+}
+
+DtPauseEnd
+dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
+					   int64 until)
+{
+	bool		had_timer = stop_client_timer();
+	bool		latch_set = false;
+	DtPauseEnd	end;
+
+	for (;;)
+	{
+		int64		left = until - dt_now_us();
+		int64		pause = begun_us > 0 ? Min(begun_us, Max(left, 1)) :
+			dt_account_pause(is_new, in_flight, left);
+
+		if (pause <= 0)
+		{
+			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_TIME_OVER;
+			break;
+		}
+		begun_us = 0;
+		is_new = false;
+		pause = Min(pause, Min(dt_blockers_interval(), client_interval()));
+		if (!InterruptPending &&
+			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
+			latch_set = true;
+		/* any interrupt, also of a kind that is unknown here */
+		if (InterruptPending || client_has_gone(&latch_set))
+		{
+			end = DT_PAUSE_INTERRUPTED;
+			break;
+		}
+		if (dt_blockers_check_release(in_flight))
+		{
+			end = DT_PAUSE_RELEASED;
+			break;
+		}
+	}
+	dt_account_end_pause();
+	start_client_timer(had_timer);
+	if (latch_set || InterruptPending)
+		SetLatch(MyLatch);
+	return end;
+}
+
+bool
+dt_pause_call_safely(void (*function) (void))
+{
+	MemoryContext context = CurrentMemoryContext;
+	uint32		interrupt_holdoff = InterruptHoldoffCount;
+	uint32		cancel_holdoff = QueryCancelHoldoffCount;
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		function();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		InterruptHoldoffCount = interrupt_holdoff;
+		QueryCancelHoldoffCount = cancel_holdoff;
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * Interrupts are held in a pause after a transaction.  So this does what
+ * CHECK_FOR_INTERRUPTS() would do, as far as that cannot fail.  False: there
+ * is an interrupt that ends the pause.  *known tells whether a reason for the
+ * interrupt was found.  From 16 on a conflict with recovery is none, since its
+ * flags are not visible to extensions.
+ */
+static bool
+serve_interrupts(bool *known)
+{
+	*known = true;
+	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
+		dt_recovery_conflict_pending())
+		return false;
+	*known = CheckClientConnectionPending;	/* this pause looks itself */
+	CheckClientConnectionPending = false;
+	if (ProcSignalBarrierPending)
+	{
+		*known = true;
+		if (!dt_pause_call_safely(ProcessProcSignalBarrier))
+			return false;
+	}
+	if (LogMemoryContextPending)
+	{
+		*known = true;
+		(void) dt_pause_call_safely(ProcessLogMemoryContextInterrupt);
+	}
+	return true;
+}
+
+/*
+ * Does an interrupt end the pause?  One for which no reason is found does, to
+ * be safe.  *waiting is set when there is one whose flag stays set until after
+ * the pause, and is no reason for another interrupt.
+ */
+static bool
+interrupted(bool *waiting)
+{
+	bool		known = false;
+
+	while (InterruptPending)
+	{
+		/* the reason may have been served in the round before */
+		bool		had_known = known;
+		bool		go_on;
+
+		InterruptPending = false;	/* before the flags are read */
+		go_on = serve_interrupts(&known);
+		/* statistics can wait; parallel workers have ended by now */
+		if ((IdleStatsUpdateTimeoutPending || ParallelMessagePending) &&
+			!*waiting)
+			known = *waiting = true;
+		if (!go_on || (!known && !had_known))
+			return true;
+	}
+	return false;
+}
+
+void
+dt_pause_after_transaction(int64 begun_us, int64 longest_us, bool background,
+						   bool feedback)
+{
+	int64		until = dt_now_us() + longest_us;
+	bool		had_timer = stop_client_timer();
+	bool		first = true;
+	bool		waiting = false;
+	bool		looked;
+
+	/*
+	 * The latch may have been set at any time since the last pause.  From
+	 * here on it is set when an apply worker has something to do: to read its
+	 * configuration, or to notice that its subscription is disabled.
+	 */
+	ResetLatch(MyLatch);
+
+	/* the exit of a process ends its transaction, and must not wait */
+	while (!proc_exit_inprogress)
+	{
+		int64		left = until - dt_now_us();
+		int64		pause;
+		int			events;
+
+		/* done first, since it resets the latch */
+		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
+			break;
+		/* the server's own workers do not wait for resume_group() */
+		if (left <= 0 && background)
+			break;
+		pause = begun_us > 0 ? Min(begun_us, Max(left, 1)) :
+			dt_account_pause(first, false, left);
+		begun_us = 0;
+		if (pause <= 0)
+			break;
+		if (background)
+			pause = Min(pause, left);
+		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
+			break;
+		pause = Min(pause, client_interval());
+		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
+		if ((events & WL_POSTMASTER_DEATH) ||
+			((events & WL_LATCH_SET) && dt_process() == DT_APPLY))
+			break;
+		first = false;
+	}
+	dt_account_end_pause();
+	start_client_timer(had_timer);
+	SetLatch(MyLatch);			/* it may have been set for another reason */
+	InterruptPending = true;	/* the core looks what is left */
+}

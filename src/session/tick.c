@@ -1,0 +1,339 @@
+/*-------------------------------------------------------------------------
+ *
+ * tick.c
+ *		The timers that request checks for interrupts.
+ *
+ * Many statements use a lot between two rows, or have none: CREATE INDEX, a
+ * rewrite of a table, a scan that rejects all rows, a C function.  They are
+ * charged, and pause, at checks for interrupts; see check.c.  A check has its
+ * cost, so one is requested only when a charge is worth that.  A statement with
+ * rows is charged for less between two of them, and so needs no checks.
+ *
+ * A timer of the process's CPU time tells that it works.  It is set when the
+ * process becomes a member, and expires every 1 ms to 5 ms of its work, as the
+ * kernel looks at such timers only at its own ticks; never while it waits.  That
+ * is too late for a command that uses much under a low limit.  So when a command
+ * begins, and after a check with a pause or soon after the last one, another
+ * timer, of wall-clock time, expires when the command could have used what is
+ * worth the next pause: again and again as long as it is so fast that the first
+ * timer would come too late, otherwise after twice the time, until it has waited
+ * for long: on a busy machine the first timer may be late, too.
+ * VACUUM's naps end it, which a signal cuts short.
+ *
+ * Only on Linux there are timers of CPU time.  Elsewhere the core's timer of
+ * wall-clock time expires while a statement runs, also while it waits.
+ *
+ * The handlers only read variables of this process, and a few in shared memory
+ * without a lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include "access/parallel.h"
+#include "miscadmin.h"
+#include "session/account.h"
+#include "session/activity.h"
+#include "session/check.h"
+#include "session/tick.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+
+/* The wall clock's ticks, in us; the longest is about what the other has. */
+#define AT_ONCE_US			15
+#define SHORTEST_TICK_US	50
+#define LONGEST_TICK_US		4000
+#define LAST_TICK_US		64000
+
+/* Nothing uses more than this, in bytes/us. */
+#define HIGHEST_SPEED		1000
+
+/* Of CPU time. */
+#define CPU_TICK_US			1000
+
+bool		dt_interrupt_pauses = true; /* parameter */
+
+static struct
+{
+	bool		registered;		/* the timers are */
+	volatile bool cpu_timer_runs;
+	volatile bool running;		/* a statement */
+	volatile bool pausing;		/* it pauses */
+	bool		goes_on;		/* the last pause has to go on */
+	int64		worth_us;		/* see dt_tick_after_check() */
+	int64		since_us;		/* when the command began, or the last check
+								 * ended */
+	int64		wall_us;		/* the wall clock's timer expires after that;
+								 * 0: it is not set */
+	int64		seen[DT_RESOURCES]; /* counters at its last tick */
+	TimeoutId	timeout;		/* where it is the core's */
+	bool		works;			/* there are these */
+#ifdef __linux__
+	timer_t		cpu_timer;
+	timer_t		wall_timer;
+#endif
+}			my;
+
+static void cpu_tick(void);
+static void wall_tick(void);
+
+#ifdef __linux__
+static void
+handle_signal(int signo, siginfo_t *info, void *context)
+{
+	int			save_errno = errno;
+
+	if (info->si_value.sival_ptr == &my.wall_timer)
+		wall_tick();
+	else
+		cpu_tick();
+	errno = save_errno;
+}
+
+static bool
+create_timer(clockid_t clock, int signo, timer_t *timer)
+{
+	struct sigevent event = {
+		.sigev_notify = SIGEV_SIGNAL,.sigev_signo = signo,
+		.sigev_value.sival_ptr = timer
+	};
+
+	return timer_create(clock, &event, timer) == 0;
+}
+
+/*
+ * Their signal is the first real-time signal that nobody else has taken.
+ */
+static bool
+create_timers(void)
+{
+	struct sigaction action;
+	int			signo = SIGRTMIN;
+
+	while (sigaction(signo, NULL, &action) != 0 ||
+		   action.sa_handler != SIG_DFL)
+		if (++signo > SIGRTMAX)
+			return false;
+	action.sa_sigaction = handle_signal;
+	action.sa_flags = SA_RESTART | SA_SIGINFO;
+	sigfillset(&action.sa_mask);
+	return sigaction(signo, &action, NULL) == 0 &&
+		create_timer(CLOCK_THREAD_CPUTIME_ID, signo, &my.cpu_timer) &&
+		create_timer(CLOCK_MONOTONIC, signo, &my.wall_timer);
+}
+
+static void
+set_timer(timer_t timer, long us, bool again)
+{
+	struct itimerspec times = {.it_value.tv_nsec = us * 1000};
+
+	if (again)
+		times.it_interval = times.it_value;
+	(void) timer_settime(timer, 0, &times, NULL);
+}
+#endif
+
+/* 0: stop it.  May be called in a signal handler. */
+static void
+set_cpu_timer(int64 us)
+{
+#ifdef __linux__
+	if (my.works)
+		set_timer(my.cpu_timer, us, true);
+	my.cpu_timer_runs = my.works && us > 0;
+#endif
+}
+
+/* The same. */
+static void
+set_wall_timer(int64 us)
+{
+	my.wall_us = us;
+#ifdef __linux__
+	if (my.works)
+	{
+		set_timer(my.wall_timer, us, false);
+		return;
+	}
+#endif
+	if (us == 0)
+		disable_timeout(my.timeout, false);
+	else
+		enable_timeout_at(my.timeout,
+						  GetCurrentTimestamp() + LONGEST_TICK_US);
+}
+
+/* Is a charge worth a check for interrupts, and may a pause follow it? */
+static bool
+is_due(void)
+{
+	return (my.goes_on || dt_account_check_is_due(my.worth_us)) &&
+		!dt_account_is_released() &&
+		!dt_activity_is_urgent() &&
+		!InitializingParallelWorker &&
+		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
+}
+
+/* A tick.  True: a statement of a member runs, and no charge is due. */
+static bool
+tick(void)
+{
+	dt_interrupt_serve_others();
+	if (!my.running || my.pausing || dt_activity_is_idle())
+		return false;
+	if (!is_due())
+		return true;
+	dt_account_charge_at_next_safe_point(); /* a row may come before */
+	if (dt_interrupt_pauses)
+		dt_interrupt_request();
+	return false;
+}
+
+static void
+cpu_tick(void)
+{
+	if (dt_account_is_member())
+		(void) tick();
+	else
+		set_cpu_timer(0);
+}
+
+/* The time in which nothing uses what is worth a check, in us. */
+static int64
+wall_interval(void)
+{
+	int64		us = Min(dt_account_quantum(DT_DIRTY),
+						 dt_account_quantum(DT_WAL)) / HIGHEST_SPEED;
+
+	return Min(Max(us, SHORTEST_TICK_US), LONGEST_TICK_US);
+}
+
+/*
+ * At its speed since the last tick, does the process use what is worth a check
+ * before the other timer expires?
+ */
+static bool
+is_fast(void)
+{
+	bool		fast = false;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		used = dt_account_counter(r) - my.seen[r];
+
+		if (used * LONGEST_TICK_US > dt_account_quantum(r) * my.wall_us)
+			fast = true;
+		my.seen[r] += used;
+	}
+	return fast;
+}
+
+static void
+wall_tick(void)
+{
+	int64		next_us = is_fast() ? wall_interval() : 2 * my.wall_us;
+
+	my.wall_us = 0;
+	if (tick() && next_us <= LAST_TICK_US &&
+		*my_wait_event_info != WAIT_EVENT_VACUUM_DELAY)
+		set_wall_timer(next_us);
+	else if (my.running && !my.cpu_timer_runs && !dt_activity_is_idle())
+		set_wall_timer(LONGEST_TICK_US);
+}
+
+/* From now on look at the speed of a command. */
+static void
+start_wall_timer(int64 first_us)
+{
+	my.since_us = dt_machine_now_us();
+	(void) is_fast();
+	set_wall_timer(first_us);
+}
+
+static pg_noinline void
+start_timers(void)
+{
+	/* not at server start, since a fork loses them */
+	if (!my.registered)
+	{
+#ifdef __linux__
+		my.works = create_timers();
+#endif
+		if (!my.works)
+			my.timeout = RegisterTimeout(USER_TIMEOUT, wall_tick);
+	}
+	my.registered = true;
+	set_cpu_timer(CPU_TICK_US);
+	if (!my.works && !get_timeout_active(my.timeout))
+		set_wall_timer(LONGEST_TICK_US);
+}
+
+void
+dt_tick_start(bool is_command)
+{
+	my.running = true;
+	my.pausing = false;
+	if (!my.cpu_timer_runs)
+		start_timers();
+	if (!is_command)
+		return;
+	/* the interval follows from the limit in force */
+	if (!dt_account_is_current())
+		dt_account_catch_up();
+	start_wall_timer(wall_interval());
+}
+
+void
+dt_tick_stop(void)
+{
+	my.running = my.goes_on = false;
+	my.worth_us = 0;
+}
+
+void
+dt_tick_before_pause(void)
+{
+	dt_interrupt_serve_others();
+	if (!my.running)
+		return;
+	my.pausing = my.goes_on = true;
+	if (my.wall_us > 0)
+		set_wall_timer(0);
+	dt_interrupt_withdraw();
+}
+
+void
+dt_tick_after_pause(bool goes_on)
+{
+	my.pausing = false;
+	my.goes_on = goes_on;
+	if (my.running && !my.cpu_timer_runs)
+		set_wall_timer(LONGEST_TICK_US);
+}
+
+void
+dt_tick_renew(void)
+{
+	dt_tick_after_pause(my.goes_on);
+	(void) tick();
+}
+
+void
+dt_tick_after_check(bool paused, int64 worth_us)
+{
+	int64		now = dt_machine_now_us();
+	bool		soon = now - my.since_us < LONGEST_TICK_US;
+
+	my.worth_us = worth_us;
+	my.goes_on &= paused;
+	my.since_us = now;
+	if (my.running && (paused || soon))
+		start_wall_timer(my.goes_on ? AT_ONCE_US : wall_interval());
+}

@@ -1,0 +1,143 @@
+/*-------------------------------------------------------------------------
+ *
+ * workers.c
+ *		The shares of parallel workers in their leader's account.
+ *
+ * A parallel worker has no membership of its own: it charges what it uses to
+ * its leader's slot, and pauses for what is owed there.  The core later adds
+ * what the worker's part of the plan has used to the leader's counters.  The
+ * leader must not charge that a second time, so at its end the worker adds what
+ * it has charged for that part to "charged_by_workers" in the slot (under the
+ * lock of the group), and the leader's charges leave that much out.
+ *
+ * What a worker uses before and after its part of a plan, for example to set
+ * hint bits in the catalogs that it reads, is charged as well, but never gets
+ * into the leader's counters.  In a worker that runs no plan, but builds an
+ * index or vacuums, there is no telling when that part begins: all counts as
+ * part of it.  The core adds their counters at the end of the command, long
+ * after the workers have ended: a leader writes all of a B-tree meanwhile.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "session/account.h"
+#include "session/workers.h"
+
+static DtAccount *const my = &dt_account;
+
+static void
+begin_run(void)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		my->usage[r].charged_up_to = dt_account_counter(r);
+		my->usage[r].worker_used = 0;
+	}
+	my->worker_runs = true;
+}
+
+/*
+ * In a parallel worker when it starts: from now on what it uses is charged.
+ */
+void
+dt_worker_begins(void)
+{
+	(void) dt_account_follow();
+	begin_run();
+}
+
+/*
+ * In a parallel worker, around its part of a plan: what it uses in between is
+ * added to the leader's counters.  If it runs none, all is taken for that.
+ * Each charges what was used until then; so the second one may also be called
+ * at the worker's exit.
+ */
+void
+dt_worker_begins_part(void)
+{
+	if (dt_account_has_uncharged() || !dt_account_is_known())
+		dt_account_catch_up();
+	begin_run();
+}
+
+void
+dt_worker_ends_part(void)
+{
+	dt_account_catch_up();
+	my->worker_runs = false;
+}
+
+/*
+ * The transaction callback of a parallel worker.
+ *
+ * A worker that ends without an error hands over what it has charged before
+ * its leader adds up.  While somebody else moves the session from one group to
+ * another, it is in none; the registry lock keeps that from happening here,
+ * where the leader would charge all of it again.
+ */
+void
+dt_worker_event(XactEvent event, void *arg)
+{
+	bool		had_no_plan = my->worker_runs;
+	DtGroup    *g;
+	int64		now;
+	int			r;
+
+	if (event != XACT_EVENT_PARALLEL_COMMIT)
+		return;
+	dt_worker_ends_part();
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	if ((g = dt_account_lock(&now)) != NULL)
+	{
+		my->slot->workers_have_no_plan = had_no_plan;
+		for (r = 0; r < DT_RESOURCES; r++)
+		{
+			my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
+			my->usage[r].worker_used = 0;
+		}
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * In the leader.  A parallel query has ended without an error, and the
+ * leader's counters now include what its workers have used: leave out what
+ * they have charged, before anything else can fail.
+ */
+void
+dt_workers_skip(void)
+{
+	if (dt_account_workers_have_charged())
+		dt_account_catch_up();
+}
+
+/*
+ * When the transaction ends, or a subtransaction is rolled back: forget what
+ * workers have charged if the leader's counters do not include it by now.
+ *
+ * First a charge, as if all of it were in the leader's counter.  When the
+ * query has failed before the workers' counters were added, what the leader
+ * itself has used since its last charge passes for theirs, and is not
+ * charged.
+ */
+void
+dt_workers_forget(void)
+{
+	DtGroup    *g;
+	int64		now;
+	int			r;
+
+	dt_workers_skip();
+
+	/* no worker is left that could write it */
+	if (!dt_account_workers_have_charged() || (g = dt_account_lock(&now)) == NULL)
+		return;
+	for (r = 0; r < DT_RESOURCES; r++)
+		my->slot->usage[r].charged_by_workers = 0;
+	dt_group_unlock(g);
+}

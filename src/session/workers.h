@@ -1,0 +1,23 @@
+/*-------------------------------------------------------------------------
+ *
+ * workers.h
+ *		The shares of parallel workers in their leader's account.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_WORKERS_H
+#define DT_WORKERS_H
+
+#include "access/xact.h"
+
+/* In a worker. */
+extern void dt_worker_begins(void);
+extern void dt_worker_begins_part(void);
+extern void dt_worker_ends_part(void);
+extern void dt_worker_event(XactEvent event, void *arg);
+
+/* In the leader. */
+extern void dt_workers_skip(void);
+extern void dt_workers_forget(void);
+
+#endif							/* DT_WORKERS_H */

@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * commits.c
+ *		How many commits of outsiders there were, and how long they took.
+ *
+ * What others notice of a job that writes much is that they wait for the WAL to
+ * be flushed when they commit, and for synchronous standbys.  So while a group
+ * follows the signal commit_latency, client sessions outside of such groups
+ * measure the time from before their commit until it is done, and add it to
+ * counters in shared memory, which the sampler reads.
+ *
+ * The callback that does so is only registered once a group follows the signal.
+ * Whether one does changes with the definitions, and each process learns that
+ * these have changed anyway: see load.c.
+ *
+ * There are several counters, or all sessions would wait for the same cache
+ * line.  They only grow.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "shared/commits.h"
+#include "shared/shmem.h"
+
+#include "compat.h"
+
+static bool registered = false;
+static bool followed = false;
+static instr_time begun;
+static bool measuring = false;
+
+/*
+ * Is this session outside of the groups that follow the signal?  The threshold
+ * is read without a lock, as a moment does not matter.
+ */
+static bool
+is_outsider(void)
+{
+	DtGroup    *g = dt_member_mine()->group;
+
+	return g == NULL ||
+		!dt_definition_follows(&g->definition, DT_COMMIT_LATENCY);
+}
+
+/* Does the commit that begins wait for a flush?  See RecordTransactionCommit(). */
+static bool
+is_flushed(void)
+{
+	return XactLastRecEnd != 0 && synchronous_commit > SYNCHRONOUS_COMMIT_OFF &&
+		TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
+static void
+transaction_event(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT)
+	{
+		measuring = followed && is_flushed() && is_outsider();
+		if (measuring)
+			INSTR_TIME_SET_CURRENT(begun);
+	}
+	else if (event == XACT_EVENT_COMMIT && measuring)
+	{
+		DtCommits  *c = &dt_shared->commits[MyProcNumber % DT_COMMIT_COUNTERS];
+		instr_time	end;
+
+		INSTR_TIME_SET_CURRENT(end);
+		INSTR_TIME_SUBTRACT(end, begun);
+		pg_atomic_fetch_add_u64(&c->n, 1);
+		pg_atomic_fetch_add_u64(&c->us, INSTR_TIME_GET_MICROSEC(end));
+		measuring = false;
+	}
+	else
+		measuring = false;
+}
+
+/*
+ * The definitions may have changed: measure commits if a group follows the
+ * signal.  The callback stays, since another one may have led here, and the
+ * server must not find it gone when that returns.
+ */
+void
+dt_commits_follow(void)
+{
+	if (MyBackendType != B_BACKEND || !dt_shmem_available())
+		return;
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	followed = dt_shared->commits_followed;
+	LWLockRelease(dt_shared->registry_lock);
+	if (!followed || registered)
+		return;
+	RegisterXactCallback(transaction_event, NULL);
+	registered = true;
+}
+
+void
+dt_commits_sum(int64 *commits, int64 *us)
+{
+	int			i;
+
+	*commits = *us = 0;
+	for (i = 0; i < DT_COMMIT_COUNTERS; i++)
+	{
+		*commits += pg_atomic_read_u64(&dt_shared->commits[i].n);
+		*us += pg_atomic_read_u64(&dt_shared->commits[i].us);
+	}
+}

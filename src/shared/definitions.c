@@ -1,0 +1,577 @@
+/*-------------------------------------------------------------------------
+ *
+ * definitions.c
+ *		Reading and changing the definitions of groups, in the catalog.
+ *
+ * The definitions are the setting of a parameter for a role that nobody logs
+ * in as, in the shared catalog pg_db_role_setting.  So the server itself stores
+ * them, makes them durable, replicates them, and puts them into every kind of
+ * backup and upgrade.  The form of the text is in text.c.
+ *
+ * Every change locks the row, reads it, edits a list of entries, and writes a
+ * new version of the row, all in the transaction of the caller.  What follows
+ * from that is in load.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "commands/user.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "parser/parse_node.h"
+#include "shared/definitions.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+/* -------------------------------------------------------------- the text */
+
+/* What entries can be sorted by. */
+int
+dt_compare_ids(const void *a, const void *b)
+{
+	int64		id_a = (*(DtEntry *const *) a)->definition.id;
+	int64		id_b = (*(DtEntry *const *) b)->definition.id;
+
+	return (id_a > id_b) - (id_a < id_b);
+}
+
+int
+dt_compare_names(const void *a, const void *b)
+{
+	return strcmp((*(DtEntry *const *) a)->definition.name,
+				  (*(DtEntry *const *) b)->definition.name);
+}
+
+/* The entries as an array, palloc'd and sorted. */
+DtEntry   **
+dt_definitions_sort(List *entries, int (*compare) (const void *, const void *))
+{
+	DtEntry   **result = palloc((list_length(entries) + 1) * sizeof(DtEntry *));
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, entries)
+		result[n++] = lfirst(lc);
+	qsort(result, n, sizeof(DtEntry *), compare);
+	return result;
+}
+
+/* What is wrong with the entries together, or NULL. */
+static const char *
+find_twins(List *entries)
+{
+	DtEntry   **by_id = dt_definitions_sort(entries, dt_compare_ids);
+	DtEntry   **by_name = dt_definitions_sort(entries, dt_compare_names);
+	int			i;
+
+	for (i = 1; i < list_length(entries); i++)
+	{
+		if (dt_compare_names(&by_name[i - 1], &by_name[i]) == 0)
+			return psprintf(_("Group \"%s\" is there twice."),
+							by_name[i]->definition.name);
+		if (by_id[i]->definition.id != 0 &&
+			dt_compare_ids(&by_id[i - 1], &by_id[i]) == 0)
+			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
+							by_id[i - 1]->definition.name,
+							by_id[i]->definition.name);
+	}
+	return NULL;
+}
+
+/*
+ * The entries of a text, palloc'd; NULL counts as an empty text.  When something
+ * is wrong with it, *problem is a sentence that says what, and else NULL.
+ */
+List *
+dt_definitions_parse(const char *string, const char **problem)
+{
+	List	   *entries = dt_text_read(string ? string : "", problem);
+
+	if (*problem == NULL)
+		*problem = find_twins(entries);
+	return entries;
+}
+
+#define USE_FUNCTIONS \
+	"Use functions such as set_group_dirty_limit() to define resource groups."
+
+/* Check hook of dirty_throttle.groups. */
+bool
+dt_check_definitions(char **newval, void **extra, GucSource source)
+{
+	const char *problem;
+
+	if (**newval == '\0')
+		return true;
+	if (source == PGC_S_SESSION)
+	{
+		GUC_check_errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM);
+		GUC_check_errmsg("parameter \"%s\" cannot be set in a session",
+						 DT_DEFINITIONS_PARAMETER);
+		GUC_check_errhint("%s", _(USE_FUNCTIONS));
+		return false;
+	}
+	(void) dt_definitions_parse(*newval, &problem);
+	if (problem != NULL)
+	{
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint("%s", _(USE_FUNCTIONS));
+	}
+	return problem == NULL;
+}
+
+/*
+ * IDs are times, so that groups of different servers have different ones.
+ */
+static void
+give_ids(List *entries)
+{
+	int64		id = GetCurrentTimestamp();
+	ListCell   *lc;
+
+	foreach(lc, entries)
+		id = Max(id, ((DtEntry *) lfirst(lc))->definition.id);
+	foreach(lc, entries)
+	{
+		DtDefinition *d = &((DtEntry *) lfirst(lc))->definition;
+
+		if (d->id == 0)
+			d->id = ++id;
+	}
+}
+
+/* The reverse of dt_definitions_parse(); new entries get their IDs. */
+static char *
+compose(List *entries)
+{
+	StringInfoData lines;
+	ListCell   *lc;
+
+	give_ids(entries);
+	initStringInfo(&lines);
+	foreach(lc, entries)
+	{
+		if (lines.len > 0)
+			appendStringInfoChar(&lines, '\n');
+		dt_text_append(&lines, lfirst(lc));
+	}
+	return lines.data;
+}
+
+/* ------------------------------------------------------- reading the row */
+
+/*
+ * The role whose setting the definitions are, or InvalidOid.  A transaction
+ * that has committed puts its definitions in force before it tells the caches
+ * of others, so what these have is not used.
+ */
+Oid
+dt_definitions_role(void)
+{
+	SysCacheInvalidate(AUTHNAME, GetSysCacheHashValue1(AUTHNAME,
+													   CStringGetDatum(DT_DEFINITIONS_ROLE)));
+	InvalidateCatalogSnapshot();
+	return get_role_oid(DT_DEFINITIONS_ROLE, true);
+}
+
+/* The value of our parameter among the settings of a role, or NULL. */
+static char *
+find_setting(HeapTuple tuple, Relation rel)
+{
+	size_t		prefix = strlen(DT_DEFINITIONS_PARAMETER "=");
+	bool		isnull;
+	Datum		settings = heap_getattr(tuple,
+										Anum_pg_db_role_setting_setconfig,
+										RelationGetDescr(rel), &isnull);
+	Datum	   *elements;
+	int			n = 0;
+	int			i;
+
+	if (!isnull)
+		deconstruct_array(DatumGetArrayTypeP(settings), TEXTOID, -1, false,
+						  TYPALIGN_INT, &elements, NULL, &n);
+	for (i = 0; i < n; i++)
+	{
+		char	   *setting = TextDatumGetCString(elements[i]);
+
+		if (pg_strncasecmp(setting, DT_DEFINITIONS_PARAMETER "=", prefix) == 0)
+			return setting + prefix;
+	}
+	return NULL;
+}
+
+/*
+ * Read the text, palloc'd, as the last transactions that have committed, and
+ * this one, have left it, and the version of the row; NULL and a zeroed version:
+ * there is none.  Returns false, and leaves *string, when *version is still the
+ * version of the row.
+ */
+bool
+dt_definitions_read_row(DtRowVersion *version, char **string)
+{
+	DtRowVersion known = *version;
+	Oid			role = dt_definitions_role();
+	bool		is_same;
+	Relation	rel;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	ScanKeyData key[2];
+	HeapTuple	tuple;
+
+	memset(version, 0, sizeof(*version));
+	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	ScanKeyInit(&key[0], Anum_pg_db_role_setting_setdatabase,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
+	ScanKeyInit(&key[1], Anum_pg_db_role_setting_setrole,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(role));
+
+	/*
+	 * a long text is stored out of line: that can be read with a snapshot
+	 * only
+	 */
+	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true,
+							  snapshot, 2, key);
+	tuple = OidIsValid(role) ? systable_getnext(scan) : NULL;
+	if (HeapTupleIsValid(tuple))
+	{
+		version->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
+		version->tid = tuple->t_self;
+	}
+	is_same = version->xmin == known.xmin &&
+		memcmp(&version->tid, &known.tid, sizeof(ItemPointerData)) == 0;
+	if (!is_same)
+		*string = HeapTupleIsValid(tuple) ? find_setting(tuple, rel) : NULL;
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return !is_same;
+}
+
+/*
+ * All entries as they are for this transaction, palloc'd.  When the row cannot
+ * be understood: ERROR, or none.
+ */
+List *
+dt_definitions_read(bool fail)
+{
+	DtRowVersion version = {0};
+	char	   *string = NULL;
+	const char *problem;
+	List	   *entries;
+
+	(void) dt_definitions_read_row(&version, &string);
+	entries = dt_definitions_parse(string, &problem);
+	if (problem != NULL && !fail)
+		return NIL;
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the definitions of resource groups cannot be read"),
+				 errdetail_internal("%s", problem),
+				 errhint("A later release of dirty_throttle may have written them. Use ALTER ROLE %s SET \"%s\" to correct them, or RESET to drop all resource groups.",
+						 DT_DEFINITIONS_ROLE, DT_DEFINITIONS_PARAMETER)));
+	return entries;
+}
+
+/* The entry of that name, or NULL. */
+DtEntry *
+dt_definitions_find(List *entries, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, entries)
+	{
+		DtEntry    *entry = lfirst(lc);
+
+		if (strcmp(entry->definition.name, name) == 0)
+			return entry;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------ changing the row */
+
+/* ERROR where a transaction cannot write. */
+void
+dt_definitions_need_writable(void)
+{
+	bool		recovery = RecoveryInProgress();
+
+	if (recovery || XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 recovery ?
+				 errmsg("cannot change resource groups during recovery") :
+				 errmsg("cannot change resource groups in a read-only transaction"),
+				 recovery ?
+				 errhint("Change them on the primary.") :
+				 errhint("Begin the transaction with BEGIN READ WRITE.")));
+}
+
+/* By this transaction, or ROLLBACK TO has released it. */
+bool		dt_definitions_locked = false;
+
+/* Until the end of the transaction nobody else changes the row. */
+void
+dt_definitions_lock(void)
+{
+	dt_definitions_locked = true;
+	LockSharedObject(DbRoleSettingRelationId, InvalidOid, 0, ExclusiveLock);
+}
+
+/*
+ * Lock the row, and return what a change starts from.
+ */
+List *
+dt_definitions_begin_change(void)
+{
+	dt_definitions_need_writable();
+	dt_definitions_lock();
+	return dt_definitions_read(true);
+}
+
+static Oid
+create_role(void)
+{
+	CreateRoleStmt *statement = makeNode(CreateRoleStmt);
+	Oid			role;
+
+	statement->stmt_type = ROLESTMT_ROLE;
+	statement->role = DT_DEFINITIONS_ROLE;
+	role = CreateRole(make_parsestate(NULL), statement);
+	CommandCounterIncrement();
+	return role;
+}
+
+/*
+ * Write the entries, in a row of a role that is created if it does not exist,
+ * or without entries remove them from it.  The caller has checked that the user
+ * may do that, so it does not matter whether the user may ALTER ROLE.  An ERROR
+ * restores the user when it ends the (sub)transaction.
+ */
+void
+dt_definitions_write(List *entries)
+{
+	char	   *string = compose(entries);
+	VariableSetStmt *statement = makeNode(VariableSetStmt);
+	Oid			role = dt_definitions_role();
+	Oid			user;
+	int			context;
+
+	if (!OidIsValid(role) && string[0] == '\0')
+		return;
+	statement->name = DT_DEFINITIONS_PARAMETER;
+	if (string[0] == '\0')
+		statement->kind = VAR_RESET;
+	else
+	{
+		A_Const    *value = makeNode(A_Const);
+
+		value->val.sval.type = T_String;
+		value->val.sval.sval = string;
+		value->location = -1;
+		statement->kind = VAR_SET_VALUE;
+		statement->args = list_make1(value);
+	}
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	if (!OidIsValid(role))
+		role = create_role();
+	AlterSetting(InvalidOid, role, statement);
+	SetUserIdAndSecContext(user, context);
+	CommandCounterIncrement();
+}
+
+/* -------------------------------------------------- changes of a group */
+
+/*
+ * Append an entry.  Groups that are not in force, as there is no room for them,
+ * count, too.
+ */
+static DtEntry *
+add_entry(List **entries, const char *name)
+{
+	DtEntry    *entry = palloc0(sizeof(DtEntry));
+
+	if (list_length(*entries) >= dt_shared->max_groups)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot define more than %d resource groups",
+						dt_shared->max_groups),
+				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+	dt_definition_init(&entry->definition, name);
+	*entries = lappend(*entries, entry);
+	return entry;
+}
+
+/*
+ * Set a property of a group.  The caller has checked the name.  Returns whether
+ * the group was created.
+ */
+bool
+dt_group_define(const char *name, DtProperty property, int64 value,
+				DtDefine how)
+{
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
+	bool		create = (entry == NULL);
+
+	if (create && how == DT_ALTER)
+		dt_group_missing(name);
+	if (!create && how == DT_CREATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", name),
+				 errhint("Use set_group_dirty_limit() to change its limit.")));
+	if (create)
+		entry = add_entry(&entries, name);
+	*(int64 *) ((char *) &entry->definition + property) = value;
+	dt_definitions_write(entries);
+	return create;
+}
+
+/* Have a definition name nobody for this signal, or these. */
+static void
+set_names(DtDefinition *d, DtSignal signal, const char *names)
+{
+	char	   *to = signal == DT_REPORTED ? d->reported :
+		signal < DT_STANDBY_SIGNALS ? d->standbys[signal] : NULL;
+	size_t		size = signal == DT_REPORTED ? NAMEDATALEN : DT_STANDBYS_SIZE;
+
+	if (to == NULL)
+		return;
+	memset(to, 0, size);
+	strlcpy(to, names, size);
+}
+
+/*
+ * Set a threshold, with the standbys that count or the name under which the
+ * signal is reported.  The caller has checked their lengths.  Returns whether
+ * that has created the group.
+ */
+bool
+dt_group_follow(const char *name, DtSignal signal,
+				const DtThreshold *threshold, const char *names)
+{
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
+	bool		create = (entry == NULL);
+
+	if (create)
+		entry = add_entry(&entries, name);
+	entry->definition.threshold[signal] = *threshold;
+	set_names(&entry->definition, signal, names);
+	dt_definitions_write(entries);
+	return create;
+}
+
+/* Does a group follow what is reported under this name? */
+bool
+dt_group_follows_report(const char *name, const char *reported)
+{
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
+
+	return entry != NULL &&
+		dt_definition_follows(&entry->definition, DT_REPORTED) &&
+		strcmp(entry->definition.reported, reported) == 0;
+}
+
+/* Remove a threshold.  Returns whether there was one. */
+bool
+dt_group_unfollow(const char *name, DtSignal signal)
+{
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
+
+	if (entry == NULL)
+		dt_group_missing(name);
+	if (!dt_definition_follows(&entry->definition, signal))
+		return false;
+	memset(&entry->definition.threshold[signal], 0, sizeof(DtThreshold));
+	set_names(&entry->definition, signal, "");
+	dt_definitions_write(entries);
+	return true;
+}
+
+/* Rename a group; the caller has checked the new name. */
+void
+dt_group_rename(const char *old_name, const char *new_name)
+{
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, old_name);
+
+	if (entry == NULL)
+		dt_group_missing(old_name);
+	if (dt_definitions_find(entries, new_name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", new_name),
+				 errhint("Choose another name, or drop that group with drop_resource_group().")));
+	memset(entry->definition.name, 0, NAMEDATALEN);
+	strlcpy(entry->definition.name, new_name, NAMEDATALEN);
+	dt_definitions_write(entries);
+}
+
+/*
+ * ERROR if the group has members.  Sessions that join it from now on leave it
+ * when the transaction commits.
+ */
+static void
+check_not_in_use(const char *name)
+{
+	DtGroup    *g;
+	int			members = 0;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find(name);
+	if (g != NULL)
+	{
+		dt_group_lock(g);
+		members = g->members;
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	if (members > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("resource group \"%s\" is in use", name),
+				 errdetail_plural("%d session is a member of the group.",
+								  "%d sessions are members of the group.",
+								  members, members),
+				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
+						 quote_literal_cstr(name))));
+}
+
+/* Drop a group.  Returns whether there was one. */
+bool
+dt_group_drop(const char *name, bool missing_ok, bool force)
+{
+	List	   *entries = dt_definitions_begin_change();
+	DtEntry    *entry = dt_definitions_find(entries, name);
+
+	if (entry == NULL && !missing_ok)
+		dt_group_missing(name);
+	if (entry == NULL)
+		return false;
+	if (!force)
+		check_not_in_use(name);
+	dt_definitions_write(list_delete_ptr(entries, entry));
+	return true;
+}

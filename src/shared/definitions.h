@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * definitions.h
+ *		Reading and changing the definitions of groups, in the catalog.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_DEFINITIONS_H
+#define DT_DEFINITIONS_H
+
+#include "shared/shmem.h"
+#include "shared/text.h"
+#include "utils/guc.h"
+
+/* The role whose setting the definitions are, and the parameter that is set. */
+#define DT_DEFINITIONS_ROLE			"dirty_throttle"
+#define DT_DEFINITIONS_PARAMETER	"dirty_throttle.groups"
+
+/* The text */
+extern List *dt_definitions_parse(const char *string, const char **problem);
+extern int	dt_compare_ids(const void *a, const void *b);
+extern int	dt_compare_names(const void *a, const void *b);
+extern DtEntry **dt_definitions_sort(List *entries,
+									 int (*compare) (const void *, const void *));
+extern bool dt_check_definitions(char **newval, void **extra,
+								 GucSource source);
+
+/* The row */
+extern Oid	dt_definitions_role(void);
+extern bool dt_definitions_read_row(DtRowVersion *version, char **string);
+extern List *dt_definitions_read(bool fail);
+extern DtEntry *dt_definitions_find(List *entries, const char *name);
+
+/* Changes, in this transaction: begin, edit, write */
+extern bool dt_definitions_locked;
+extern void dt_definitions_lock(void);
+extern void dt_definitions_need_writable(void);
+extern List *dt_definitions_begin_change(void);
+extern void dt_definitions_write(List *entries);
+
+/* Whether a group has to exist already when a property of it is set. */
+typedef enum DtDefine
+{
+	DT_CREATE,					/* must not exist */
+	DT_ALTER,					/* must exist */
+	DT_CREATE_OR_ALTER
+} DtDefine;
+
+/* The properties that can be set: members of DtDefinition, in its units. */
+typedef enum DtProperty
+{
+	DT_DIRTY_LIMIT = offsetof(DtDefinition, rate[DT_DIRTY]),
+	DT_WAL_LIMIT = offsetof(DtDefinition, rate[DT_WAL]),
+	DT_BURST = offsetof(DtDefinition, burst_us),
+	DT_FLOOR = offsetof(DtDefinition, floor),
+	DT_WEIGHT = offsetof(DtDefinition, weight),
+	DT_OBSERVE = offsetof(DtDefinition, observe)
+} DtProperty;
+
+extern bool dt_group_define(const char *name, DtProperty property, int64 value,
+							DtDefine how);
+extern bool dt_group_follow(const char *name, DtSignal signal,
+							const DtThreshold *threshold, const char *names);
+extern bool dt_group_follows_report(const char *name, const char *reported);
+extern bool dt_group_unfollow(const char *name, DtSignal signal);
+extern void dt_group_rename(const char *old_name, const char *new_name);
+extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
+
+#endif							/* DT_DEFINITIONS_H */

@@ -1,0 +1,304 @@
+/*-------------------------------------------------------------------------
+ *
+ * group.c
+ *		What is in force of resource groups.
+ *
+ * Definitions change in the catalog, and load.c puts them in force when the
+ * change has committed.  Pressure, suspending a group and resetting its
+ * counters concern shared memory only.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "shared/group.h"
+#include "shared/member.h"
+#include "utils/timestamp.h"
+
+static void
+reset_stats(DtGroup *g, TimestampTz now)
+{
+	int			r;
+
+	memset(&g->stats, 0, sizeof(g->stats));
+	g->forgiven = 0;
+	g->stats_reset = now;
+	for (r = 0; r < DT_RESOURCES; r++)
+		g->usage[r].used = 0;
+}
+
+/*
+ * The rate in force, bytes/s: what is defined or, when that is less, what
+ * pressure allows, but not less than the floor for that reason.
+ */
+static int64
+effective_rate(const DtGroup *g, DtResource resource)
+{
+	int64		limit = g->definition.rate[resource];
+	int64		allowed = g->pressure.rate[resource];
+
+	if (allowed == 0)
+		return limit;
+	allowed = Max(allowed, g->definition.floor);
+	return limit == 0 ? allowed : Min(limit, allowed);
+}
+
+/*
+ * Put a rate that pressure has changed in force; what it makes the group
+ * forgive is counted.
+ */
+static void
+follow_pressure(DtGroup *g, DtResource resource, int64 now)
+{
+	DtRateGroup *rate = &g->usage[resource].rate;
+	int64		before = rate->rate;
+	int64		effective = effective_rate(g, resource);
+
+	if (effective == before)
+		return;
+	if (effective == 0)
+		g->forgiven += dt_rate_group_debt(rate, now);
+	dt_rate_set(rate, effective, now);
+	if (effective > 0 && effective < before)
+		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+}
+
+/*
+ * End the pressure of signals that the group does not follow any more, and
+ * leave it to the others.  When these leave the group free, so it is, until
+ * the sampler has looked.
+ */
+static void
+forget_signals(DtGroup *g, int64 now)
+{
+	DtGroupPressure *pressure = &g->pressure;
+	int			r;
+	int			s;
+
+	if (!dt_definition_follows(&g->definition, DT_CHECKPOINT))
+		pressure->out_of_reach = false;
+	if (pressure->signal >= 0 &&
+		!dt_definition_follows(&g->definition, pressure->signal))
+		pressure->signal = -1;
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		if (pressure->decides[r] < 0 ||
+			dt_definition_follows(&g->definition, pressure->decides[r]))
+			continue;
+		pressure->decides[r] = -1;
+		pressure->rate[r] = 0;
+		for (s = 0; s < DT_SIGNALS; s++)
+		{
+			int64		share = pressure->share[s];
+
+			if (dt_signals[s].resource != r || share == 0 ||
+				!dt_definition_follows(&g->definition, s) ||
+				(pressure->rate[r] > 0 && pressure->rate[r] <= share))
+				continue;
+			pressure->rate[r] = share;
+			pressure->decides[r] = s;
+		}
+		follow_pressure(g, r, now);
+	}
+}
+
+/*
+ * Give a group the properties of its definition.  The caller holds the group's
+ * lock, or nobody else knows of the group yet.
+ */
+static void
+apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
+{
+	bool		observe = (d->observe != 0);
+	int			r;
+
+	g->definition = *d;
+	forget_signals(g, now);
+	if (!dt_definition_follows_any(d))
+		dt_pressure_clear(&g->pressure);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &g->usage[r].rate;
+		int64		effective = effective_rate(g, r);
+
+		if (rate->burst_us != d->burst_us)
+			dt_rate_set_burst(rate, d->burst_us, now);
+		/* what is owed in mode observe, or until then, is forgiven */
+		if (observe != g->observe)
+			dt_rate_set(rate, 0, now);
+		if (rate->rate != effective)
+			dt_rate_set(rate, effective, now);
+	}
+	g->observe = observe;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+}
+
+/* No pressure: nothing presses. */
+void
+dt_pressure_clear(DtGroupPressure *pressure)
+{
+	int			r;
+
+	memset(pressure, 0, sizeof(*pressure));
+	pressure->signal = -1;
+	for (r = 0; r < DT_RESOURCES; r++)
+		pressure->decides[r] = -1;
+	pressure->expires = PG_INT64_MAX;
+}
+
+/*
+ * What the sampler says of a group.  With "wake", sleepers look at their
+ * accounts.
+ */
+void
+dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
+{
+	int64		now = dt_now_us();
+	int			r;
+
+	dt_group_lock(g);
+	g->pressure = *pressure;
+	for (r = 0; r < DT_RESOURCES; r++)
+		follow_pressure(g, r, now);
+	dt_group_unlock(g);
+	if (wake)
+		dt_member_wake_all(g, NULL);
+}
+
+/*
+ * With g locked: the cause of a pause for its limit on a resource, which is a
+ * signal when pressure has lowered that limit.
+ */
+DtPauseCause
+dt_group_pause_cause(const DtGroup *g, DtResource resource)
+{
+	int			signal = g->pressure.decides[resource];
+
+	if (signal < 0 || g->pressure.rate[resource] == 0 ||
+		g->usage[resource].rate.rate == g->definition.rate[resource])
+		return (DtPauseCause) resource;
+	return (DtPauseCause) (DT_BY_SIGNAL + signal);
+}
+
+/*
+ * With g locked: end its pressure.  Other sleepers find out when their slice is
+ * over.
+ */
+void
+dt_group_end_pressure(DtGroup *g, int64 now)
+{
+	int			r;
+
+	dt_pressure_clear(&g->pressure);
+	for (r = 0; r < DT_RESOURCES; r++)
+		follow_pressure(g, r, now);
+}
+
+/*
+ * Put a definition in force, with the registry lock held exclusively: make a
+ * free slot a group without members.  After this and the next two functions the
+ * caller calls dt_registry_changed().
+ */
+void
+dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
+{
+	int64		now = dt_now_us();
+	int			r;
+
+	g->observe = false;
+	g->suspended_since = 0;
+	g->suspended_hard = false;
+	g->members = 0;
+	g->paused = 0;
+	g->n_role_debts = 0;
+	memset(g->role_debts, 0, sizeof(g->role_debts));
+	dt_pressure_clear(&g->pressure);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		/* less than a block is not worth a charge, also of WAL */
+		dt_rate_init(&g->usage[r].rate, 0, BLCKSZ, now);
+		dt_meter_reset(&g->usage[r].meter, now);
+	}
+	reset_stats(g, GetCurrentTimestamp());
+	apply_definition(g, d, now);
+	g->id = id;
+}
+
+/* The same: give a group another definition, and wake its members. */
+void
+dt_group_alter(DtGroup *g, const DtDefinition *d)
+{
+	int64		now = dt_now_us();
+
+	dt_group_lock(g);
+	apply_definition(g, d, now);
+	dt_group_unlock(g);
+	dt_member_wake_all(g, NULL);
+}
+
+/* The same: release the members of a group, and free its slot. */
+void
+dt_group_end(DtGroup *g)
+{
+	dt_member_take_out_all(g);
+	dt_group_lock(g);			/* those who owe to it compare the ID */
+	g->id = 0;
+	dt_group_unlock(g);
+}
+
+/* Set the counters of a group, or with NULL of all groups, to 0. */
+void
+dt_group_reset_stats(const char *name)
+{
+	bool		found = false;
+	int			i;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (g->id == 0 ||
+			(name != NULL && strcmp(g->definition.name, name) != 0))
+			continue;
+		found = true;
+		dt_group_lock(g);
+		reset_stats(g, now);
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	if (!found && name != NULL)
+		dt_group_missing(name);
+}
+
+/*
+ * Suspend a group, or resume it.  The members of a suspended group pause after
+ * their next transaction or, if that pause is canceled or not possible, before
+ * the one that follows it; with "hard" also before and within any.  A restart
+ * resumes all groups.  Returns whether the group was suspended before.
+ */
+bool
+dt_group_set_suspended(const char *name, bool suspended, bool hard,
+					   DtAsk ask)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	DtGroup    *g;
+	bool		was_suspended;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_or_error(name);
+	dt_group_lock(g);
+	was_suspended = (g->suspended_since != 0);
+	if (!suspended)
+		g->suspended_since = 0;
+	else if (!was_suspended)
+		g->suspended_since = now;
+	g->suspended_hard = hard;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
+	dt_member_wake_all(g, ask);
+	LWLockRelease(dt_shared->registry_lock);
+	return was_suspended;
+}

@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * group.h
+ *		What is in force of resource groups.
+ *
+ * Looking groups up, and locking them, is in shmem.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_GROUP_H
+#define DT_GROUP_H
+
+#include "shared/member.h"
+
+/* Definitions, with the registry lock held exclusively */
+extern void dt_group_begin(DtGroup *slot, const DtDefinition *d, uint64 id);
+extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
+extern void dt_group_end(DtGroup *g);
+
+/* What concerns shared memory only */
+extern bool dt_group_set_suspended(const char *name, bool suspended,
+								   bool hard, DtAsk ask);
+extern void dt_group_reset_stats(const char *name);
+
+/* Pressure */
+extern void dt_pressure_clear(DtGroupPressure *pressure);
+extern void dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure,
+								  bool wake);
+extern void dt_group_end_pressure(DtGroup *g, int64 now);
+extern DtPauseCause dt_group_pause_cause(const DtGroup *g,
+										 DtResource resource);
+
+/*
+ * With g locked: end the pressure that the sampler has not renewed.  Everybody
+ * who looks at an account or at the rates calls this first, so that a group is
+ * as free as its limits say when the sampler is gone.
+ */
+static inline void
+dt_group_check_pressure(DtGroup *g, int64 now)
+{
+	if (unlikely(now >= g->pressure.expires))
+		dt_group_end_pressure(g, now);
+}
+
+#endif							/* DT_GROUP_H */

@@ -1,0 +1,455 @@
+/*-------------------------------------------------------------------------
+ *
+ * load.c
+ *		Loading the definitions of groups into shared memory.
+ *
+ * How a change comes to a member that sleeps on a standby:
+ *
+ * 1. A function such as set_group_dirty_limit() locks the row of all
+ *    definitions, and writes a new version of it in the transaction of its
+ *    caller (definitions.c).  The object access hook sees that, and calls
+ *    dt_load_object_accessed(), which prepares the next two steps.
+ * 2. Before that transaction commits, transaction_event() reads the row.  After
+ *    the commit it puts the new definitions into the primary's shared memory
+ *    and wakes the sleepers there (group.c).
+ * 3. Its commit record brings to the standby, with the row, a message that the
+ *    relation of the row is out of date, which the replay gives to every
+ *    process there: relation_is_outdated().
+ * 4. The first of them that begins a statement, or logs in, calls dt_load(),
+ *    which reads the row, and puts the definitions into the standby's shared
+ *    memory.
+ * 5. It sets the latches of the members of each group that has changed, and a
+ *    sleeper that wakes up looks at its account, with the new limit.
+ *
+ * The same as 4 and 5 happens after a start, when shared memory is empty, and
+ * in each process of a standby, which cannot know what was replayed before it
+ * was there.  On a primary shared memory is current from the first load on.
+ *
+ * The catalog has the truth, and shared memory is a copy.  A process that has
+ * read the row may be overtaken by one that has read a newer version.  So each
+ * load has a number: what was read is put in force only if there was no other
+ * load since before it was read, and else it is read again.  The committing
+ * process need not compare: until it releases the lock on the row, nobody can
+ * have a newer version.
+ *
+ * Shared memory changes under the registry lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_db_role_setting.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "shared/commits.h"
+#include "shared/definitions.h"
+#include "shared/grant.h"
+#include "shared/group.h"
+#include "shared/load.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/relcache.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+
+/* Definitions that are ready to be put in force without any ERROR. */
+typedef struct Load
+{
+	uint64		loads;			/* before the row was read */
+	bool		is_current;		/* see DtShared */
+	DtRowVersion version;
+	bool		is_same;		/* shared memory has that version already */
+	bool		is_bad;			/* the groups stay as they are */
+	int			n;
+	DtEntry   **by_id;			/* sorted; also those without an ID */
+	DtEntry   **by_name;
+	DtEntry   **of_slot;		/* for each of dt_groups */
+} Load;
+
+/* Has something happened since this process last compared memory and row? */
+bool		dt_load_may_be_due = true;
+
+static bool outdated = false;	/* the same since a load has begun */
+static const char *version_loaded;
+
+static Load *own_load = NULL;	/* of this transaction, when it commits */
+
+/* --------------------------------------------- from the row into memory */
+
+/* Tell what is not going to be in force. */
+static void
+warn(const Load *load, const char *problem)
+{
+	int			left_out = load->n - dt_shared->max_groups;
+	int			ignored = 0;
+	int			i;
+
+	for (i = 0; i < load->n; i++)
+		ignored += list_length(load->by_id[i]->unknown);
+	if (load->is_bad)
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the definitions of resource groups cannot be read, so those in force stay"),
+				 errdetail_internal("%s", problem)));
+	else if (left_out > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg_plural("%d resource group is not in force",
+							   "%d resource groups are not in force",
+							   left_out, left_out),
+				 errdetail("There are more than dirty_throttle.max_groups = %d.",
+						   dt_shared->max_groups),
+				 errhint("Increase dirty_throttle.max_groups and restart the server.")));
+	if (ignored > 0)
+		ereport(WARNING,
+				(errmsg_plural("%d word in the definitions of resource groups is ignored",
+							   "%d words in the definitions of resource groups are ignored",
+							   ignored, ignored),
+				 errdetail("A later release of dirty_throttle has written it.")));
+}
+
+/* Read the row, and make all that can fail. */
+static Load *
+prepare(void)
+{
+	Load	   *load = palloc0(sizeof(Load));
+	char	   *string;
+	const char *problem;
+	List	   *entries;
+
+	load->is_current = !RecoveryInProgress();
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	load->loads = dt_shared->loads;
+	load->version = dt_shared->row;
+	LWLockRelease(dt_shared->registry_lock);
+	load->is_same = !dt_definitions_read_row(&load->version, &string);
+	if (load->is_same)
+		return load;
+	entries = dt_definitions_parse(string, &problem);
+	load->n = list_length(entries);
+	load->by_id = dt_definitions_sort(entries, dt_compare_ids);
+	load->by_name = dt_definitions_sort(entries, dt_compare_names);
+	load->of_slot = palloc0(dt_shared->max_groups * sizeof(DtEntry *));
+	load->is_bad = problem != NULL;
+	warn(load, problem);
+	return load;
+}
+
+/*
+ * Find out what becomes of each slot.  A group is known by its ID, so a group
+ * that was renamed keeps its members; and by its name, when the row was written
+ * by hand or comes from another server.
+ */
+static void
+find_slots(Load *load)
+{
+	int			pass;
+	int			i;
+
+	for (pass = 0; pass < 2; pass++)
+	{
+		for (i = 0; i < dt_shared->max_groups; i++)
+		{
+			DtGroup    *g = &dt_groups[i];
+			DtEntry    *key = (DtEntry *) &g->definition;
+			DtEntry   **found = NULL;
+
+			if (g->id == 0 || load->of_slot[i] != NULL || load->n == 0)
+				continue;
+			if (pass == 1)
+				found = bsearch(&key, load->by_name, load->n,
+								sizeof(DtEntry *), dt_compare_names);
+			else if (g->definition.id != 0)
+				found = bsearch(&key, load->by_id, load->n,
+								sizeof(DtEntry *), dt_compare_ids);
+			if (found == NULL || (*found)->has_slot)
+				continue;
+			(*found)->has_slot = true;
+			load->of_slot[i] = *found;
+		}
+	}
+}
+
+/*
+ * Put definitions in force, with the registry lock.  This must not fail.
+ */
+static void
+put_in_force(Load *load)
+{
+	int			slot = 0;
+	int			i;
+
+	dt_shared->is_current = load->is_current;
+	if (load->is_same)
+		return;
+	dt_shared->loads++;
+	dt_shared->row = load->version;
+	if (load->is_bad)
+		return;
+	find_slots(load);
+	for (i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+		DtEntry    *entry = load->of_slot[i];
+
+		if (g->id != 0 && entry == NULL)
+			dt_group_end(g);
+		else if (g->id != 0 && memcmp(&g->definition, &entry->definition,
+									  sizeof(DtDefinition)) != 0)
+			dt_group_alter(g, &entry->definition);
+	}
+	for (i = 0; i < load->n; i++)
+	{
+		if (load->by_name[i]->has_slot)
+			continue;
+		while (slot < dt_shared->max_groups && dt_groups[slot].id != 0)
+			slot++;
+		if (slot == dt_shared->max_groups)
+			break;				/* there is no room for the others */
+		dt_group_begin(&dt_groups[slot], &load->by_name[i]->definition,
+					   ++dt_shared->last_group_id);
+	}
+	dt_shared->commits_followed = false;
+	for (i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id != 0 &&
+			dt_definition_follows(&dt_groups[i].definition, DT_COMMIT_LATENCY))
+			dt_shared->commits_followed = true;
+	dt_registry_changed();
+	dt_sampler_wake();
+}
+
+/*
+ * After a start, when it is known how many groups there are, tell the log what
+ * runs here.
+ */
+static void
+log_start(int groups)
+{
+	static const char *const switches[] = {
+		"dirty_throttle.enabled", "dirty_throttle.interrupt_pauses"
+	};
+	StringInfoData off;
+	int			i;
+
+	initStringInfo(&off);
+	for (i = 0; i < lengthof(switches); i++)
+		if (strcmp(GetConfigOption(switches[i], false, false), "off") == 0)
+			appendStringInfo(&off, "%s%s = off", off.len > 0 ? ", " : "",
+							 switches[i]);
+	ereport(LOG_SERVER_ONLY,
+			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s%s",
+						   "dirty_throttle %s has loaded %d resource groups%s%s",
+						   groups, version_loaded, groups,
+						   off.len > 0 ? "; " : "", off.data),
+			 errhidestmt(true)));
+}
+
+/* False: somebody else has been faster, perhaps with a newer version. */
+static bool
+load_once(void)
+{
+	Load	   *load = prepare();
+	int			groups = 0;
+	bool		first;
+	bool		done;
+	int			i;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	done = load->loads == dt_shared->loads;
+	if (done)
+		put_in_force(load);
+	first = done && !dt_shared->start_logged;
+	dt_shared->start_logged |= done;
+	for (i = 0; i < dt_shared->max_groups && first; i++)
+		groups += dt_groups[i].id != 0;
+	LWLockRelease(dt_shared->registry_lock);
+	if (first)
+		log_start(groups);
+	return done;
+}
+
+/* Can the row be read now, in this process? */
+static bool
+row_is_readable(void)
+{
+	return IsTransactionState() && OidIsValid(MyDatabaseId) &&
+		criticalRelcachesBuilt && CurrentResourceOwner != NULL &&
+		!HistoricSnapshotActive();
+}
+
+/*
+ * Bring shared memory up to date, if this is possible here.  What this
+ * transaction has not committed yet must not be loaded, and while it has the
+ * lock there is nothing else.
+ */
+void
+dt_load_slow(void)
+{
+	/* for the leader to do, or never */
+	if (IsParallelWorker() || !dt_shmem_available() || dt_shared->is_current)
+		dt_load_may_be_due = false;
+	if (!dt_load_may_be_due)
+		dt_commits_follow();
+	if (!dt_load_may_be_due || dt_definitions_locked || !row_is_readable())
+		return;
+	do
+		outdated = false;		/* a message while the row is read counts */
+	while (!load_once());
+	dt_load_may_be_due = outdated;
+	dt_commits_follow();
+}
+
+/* ----------------------------------------- changes of roles and settings */
+
+/* This transaction has changed the row: it is loaded at COMMIT. */
+static void
+load_at_commit(void)
+{
+	dt_definitions_lock();
+	CacheInvalidateRelcacheByRelid(DbRoleSettingRelationId);
+	ForceSyncCommit();
+}
+
+static void
+role_is_dropped(Oid role)
+{
+	char	   *name;
+
+	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
+	name = GetUserNameFromId(role, true);
+	if (name == NULL)
+		return;
+	if (strcmp(name, DT_DEFINITIONS_ROLE) != 0)
+		dt_grant_follow_role(name, NULL);
+	else if (dt_definitions_begin_change() != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("role \"%s\" cannot be dropped because its settings define resource groups",
+						DT_DEFINITIONS_ROLE),
+				 errhint("Use drop_resource_group() to drop them one by one, or ALTER ROLE %s RESET \"%s\" to drop them all.",
+						 DT_DEFINITIONS_ROLE, DT_DEFINITIONS_PARAMETER)));
+}
+
+static void
+role_is_altered(Oid role)
+{
+	char	   *name = GetUserNameFromId(role, true);
+	char	   *new_name;
+
+	CommandCounterIncrement();	/* until then the caches have the old name */
+	new_name = GetUserNameFromId(role, true);
+	if (name == NULL || new_name == NULL || strcmp(name, new_name) == 0)
+		return;
+	if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("role \"%s\" cannot be renamed because its settings define resource groups",
+						DT_DEFINITIONS_ROLE)));
+	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
+		load_at_commit();
+	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
+	dt_grant_follow_role(name, new_name);
+}
+
+/*
+ * The object access hook calls this, so it does not matter whether one of our
+ * functions has written the row or ALTER ROLE.  The role whose setting it is
+ * cannot be renamed, nor dropped while there are groups; what is granted to
+ * another role follows it.
+ */
+void
+dt_load_object_accessed(ObjectAccessType access, Oid classId,
+						Oid objectId, void *arg)
+{
+	if (!dt_shmem_available())
+		return;
+	if (classId == AuthIdRelationId && access == OAT_DROP)
+		role_is_dropped(objectId);
+	else if (classId == AuthIdRelationId && access == OAT_POST_ALTER)
+		role_is_altered(objectId);
+	else if (classId == DbRoleSettingRelationId &&
+			 access == OAT_POST_ALTER && !OidIsValid(objectId) &&
+			 ((ObjectAccessPostAlter *) arg)->auxiliary_id ==
+			 dt_definitions_role())
+		load_at_commit();
+}
+
+/* --------------------------------- the events that load what has changed */
+
+/*
+ * Also called when all caches are reset, and when this process has changed the
+ * row.
+ */
+static void
+relation_is_outdated(Datum arg, Oid relation)
+{
+	if (relation == DbRoleSettingRelationId || relation == InvalidOid)
+		outdated = dt_load_may_be_due = true;
+}
+
+/*
+ * After the commit nothing can be read, and nothing may fail, so all that can
+ * be done before is done before.  Interrupts are held from then on, so only
+ * the end of the server can keep a process from the rest, and that ends shared
+ * memory, too.
+ */
+static void
+prepare_own(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	dt_definitions_lock();		/* ROLLBACK TO may have released it */
+	CommandCounterIncrement();	/* the last command may have changed it */
+	own_load = prepare();
+	MemoryContextSwitchTo(old);
+}
+
+static void
+transaction_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			if (dt_definitions_locked)
+				prepare_own();
+			else if (MyBackendType != B_BACKEND)
+				dt_load();		/* it may run no statements */
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			/* also if there was nothing to change: it would keep the lock */
+			if (dt_definitions_locked)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has changed resource groups"),
+						 errhint("Change them in a transaction of its own.")));
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			if (event == XACT_EVENT_COMMIT && own_load != NULL)
+			{
+				LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+				put_in_force(own_load);
+				LWLockRelease(dt_shared->registry_lock);
+			}
+			dt_definitions_locked = false;
+			own_load = NULL;
+			break;
+		default:
+			break;
+	}
+}
+
+/* While shared_preload_libraries is processed. */
+void
+dt_load_init(const char *version)
+{
+	version_loaded = version;
+	CacheRegisterRelcacheCallback(relation_is_outdated, (Datum) 0);
+	RegisterXactCallback(transaction_event, NULL);
+}

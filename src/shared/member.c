@@ -1,0 +1,464 @@
+/*-------------------------------------------------------------------------
+ *
+ * member.c
+ *		Which session is a member of which group.
+ *
+ * Shared memory has one slot per process, found by its proc number.  A session
+ * joins and leaves groups by itself; set_session_group() and a forced drop do
+ * so on behalf of other sessions.  Those find out when they look at their
+ * slot, at each charge and when their latch is set; see account.c.
+ *
+ * Joining takes the registry lock (shared, or exclusive on behalf of another
+ * session) and the group's spinlock; leaving takes the spinlock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "shared/member.h"
+#include "shared/role_debt.h"
+#include "storage/procarray.h"
+
+#include "compat.h"
+
+/* Workers use less than half of this before their work, in bytes. */
+#define FEW_BYTES			(32 * (int64) BLCKSZ)
+
+static const int64 nothing[DT_RESOURCES] = {0};
+
+void
+dt_member_publish(DtMember *member)
+{
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	member->moved = false;
+	member->pid = MyProcPid;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+void
+dt_member_unpublish(DtMember *member)
+{
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	member->pid = 0;
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * Join a group.  The caller holds the registry lock, so the group stays.  For
+ * what the session itself still owes there it waits anyhow.
+ */
+static void
+enter_group(DtMember *member, DtGroup *g)
+{
+	int64		now = dt_now_us();
+	int			r;
+
+	dt_group_lock(g);
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		member->usage[r].used = 0;
+		dt_rate_join(&g->usage[r].rate, &member->account[r], now);
+	}
+	memset(&member->stats, 0, sizeof(member->stats));
+	member->sleepers = 0;
+	member->pays_for_role = OidIsValid(member->role) && member->creditor != g;
+	member->exempt_from = 0;
+	member->times_joined++;
+	member->group = g;
+	g->members++;
+	dt_group_unlock(g);
+}
+
+/*
+ * Leave the group, on behalf of the session.  False when it has left already.
+ */
+static bool
+leave_group(DtMember *member, DtGroup *g)
+{
+	int64		now = dt_now_us();
+	bool		is_member;
+
+	dt_group_lock(g);
+	is_member = (member->group == g);
+	if (is_member)
+		(void) dt_member_leave(member, nothing, now);
+	dt_group_unlock(g);
+	return is_member;
+}
+
+const char *
+dt_member_cause_name(DtPauseCause cause)
+{
+	static const char *const names[DT_BY_SIGNAL] = {
+		[DT_BY_DIRTY] = "dirty",
+		[DT_BY_WAL] = "wal",
+		[DT_BY_SUSPEND] = "suspend_group",
+		[DT_BY_ROLE] = "ended_sessions"
+	};
+
+	return cause < DT_BY_SIGNAL ? names[cause] :
+		dt_signals[cause - DT_BY_SIGNAL].name;
+}
+
+int64
+dt_member_xact_paused_us(const DtMember *member)
+{
+	int64		sum = 0;
+	int			cause;
+
+	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
+		sum += member->xact.paused_us[cause];
+	return sum;
+}
+
+static void
+count_time(DtMember *member, int64 now)
+{
+	member->xact.paused_us[member->paused_by] +=
+		now - member->paused_by_since_us;
+	member->paused_by_since_us = now;
+}
+
+void
+dt_member_note_cause(DtMember *member, DtPauseCause cause, int64 now)
+{
+	if (member->paused_in != NULL && member->paused_by != cause)
+		count_time(member, now);
+	member->paused_by = cause;
+}
+
+void
+dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
+					   TimestampTz wall_clock)
+{
+	if (member->sleepers++ > 0)
+		return;
+	member->xact.group_id = g->id;
+	member->paused_in = g;
+	member->paused_by_since_us = member->paused_since_us = now;
+	member->paused_since = wall_clock;
+	g->paused++;
+}
+
+void
+dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g || --member->sleepers > 0)
+		return;
+	count_time(member, now);
+	member->paused_in = NULL;
+	member->stats.paused_us += now - member->paused_since_us;
+	g->stats.paused_us += now - member->paused_since_us;
+	g->paused--;
+}
+
+/*
+ * Count the member as awake, even if its processes are asleep.  They wake up
+ * later and look at their account.
+ */
+static void
+end_pause(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->paused_in != g)
+		return;
+	member->sleepers = 1;
+	dt_member_wakes_up(member, g, now);
+}
+
+static void
+count_release(DtMember *member, DtGroup *g, int64 now)
+{
+	int64		us = now - member->released_up_to_us;
+
+	member->stats.released_us += us;
+	g->stats.released_us += us;
+	member->xact.released_us += us;
+	member->released_up_to_us = now;
+}
+
+void
+dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
+					   TimestampTz wall_clock)
+{
+	if (member->released_since == 0)
+	{
+		member->stats.releases++;
+		g->stats.releases++;
+		member->xact.releases++;
+		member->released_since = wall_clock;
+		member->released_up_to_us = now;
+	}
+	else
+		count_release(member, g, now);
+	member->xact.released_for = pid;
+}
+
+void
+dt_member_end_release(DtMember *member, DtGroup *g, int64 now)
+{
+	if (member->released_since == 0)
+		return;
+	count_release(member, g, now);
+	member->released_since = 0;
+}
+
+static void
+end_membership(DtMember *member, int64 now)
+{
+	DtGroup    *g = member->group;
+
+	end_pause(member, g, now);
+	dt_member_end_release(member, g, now);
+	g->members--;
+	member->group = NULL;
+}
+
+int64
+dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
+				int64 now)
+{
+	DtGroup    *g = member->group;
+	int64		owed_us;
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *rate = &g->usage[r].rate;
+
+		(void) dt_rate_charge(rate, &member->account[r], uncharged[r], now, 0);
+		if (g->observe)
+			(void) dt_rate_forgive(rate, &member->account[r], now);
+	}
+	owed_us = dt_role_debt_inherit(g, member->role, member->account, now);
+	end_membership(member, now);
+	return owed_us;
+}
+
+DtGroup *
+dt_member_lock_creditor(DtMember *member)
+{
+	DtGroup    *g = member->creditor;
+
+	if (g == NULL)
+		return NULL;
+	dt_group_lock(g);
+	if (g->id == member->creditor_id)
+		return g;
+	dt_group_unlock(g);
+	member->creditor = NULL;
+	return NULL;
+}
+
+void
+dt_member_forget_creditor(DtMember *member)
+{
+	int64		now = dt_now_us();
+	DtGroup    *g = dt_member_lock_creditor(member);
+
+	if (g == NULL)
+		return;
+	if (member->group != g)
+		end_pause(member, g, now);
+	member->creditor = NULL;
+	dt_group_unlock(g);
+}
+
+/*
+ * What parallel workers have charged to an earlier group must not be left out
+ * of what the session is charged in the next one.
+ */
+static void
+forget_workers(DtMember *member)
+{
+	int			r;
+
+	for (r = 0; r < DT_RESOURCES; r++)
+		member->usage[r].charged_by_workers = 0;
+}
+
+bool
+dt_member_join(DtMember *member, uint64 *id, const char *name)
+{
+	DtGroup    *g = dt_group_find_id(*id);
+
+	Assert(member->group == NULL);
+	if (g == NULL)
+		g = dt_group_find(name);
+	if (g == NULL)
+		return false;
+	*id = g->id;
+	forget_workers(member);
+	enter_group(member, g);
+	return true;
+}
+
+/*
+ * The slot of the session with that process ID; the caller holds the registry
+ * lock.
+ */
+static DtMember *
+find_session(int pid)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	PGPROC	   *leader = proc ? proc->lockGroupLeader : NULL;
+	DtMember   *member;
+
+	if (proc == NULL && AuxiliaryPidGetProc(pid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("session with process ID %d does not exist", pid),
+				 errhint("The view pg_stat_activity lists the sessions.")));
+	member = proc ? &dt_members[GetNumberFromPGProc(proc)] : NULL;
+	if (member == NULL || member->pid != pid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot set the resource group of process %d",
+						pid),
+				 leader != NULL && leader != proc ?
+				 errhint("The process is a parallel worker. Move its leader, process %d, instead.",
+						 leader->pid) :
+				 errhint("Only client sessions and background workers with a database can be moved. For autovacuum workers set dirty_throttle.autovacuum_group, and for logical replication workers dirty_throttle.apply_group.")));
+	return member;
+}
+
+void
+dt_member_move(int pid, const char *name,
+			   DtAsk ask)
+{
+	DtGroup    *g = NULL;
+	DtGroup    *old;
+	DtMember   *member;
+	bool		was_in_none;
+	int			i;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	if (name != NULL && name[0] != '\0')
+		g = dt_group_find_or_error(name);
+	member = find_session(pid);
+	if (name == NULL && !member->moved)
+	{
+		LWLockRelease(dt_shared->registry_lock);
+		return;
+	}
+	was_in_none = member->group == NULL && g != NULL;
+	dt_member_forget_creditor(member);
+	if (member->group != g)
+	{
+		if (member->group == NULL)
+			forget_workers(member);
+		while ((old = member->group) != NULL)
+			(void) leave_group(member, old);
+		if (g != NULL)
+			enter_group(member, g);
+		else
+			member->times_left++;
+	}
+	member->moved = (name != NULL);
+
+	/*
+	 * Make the session and its parallel workers look at their account: those
+	 * that sleep, and those that run a command without being in a group.
+	 */
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (dt_member_of(proc) != member)
+			continue;
+		SetLatch(&proc->procLatch);
+		if (was_in_none && dt_members[i].pauses_at_checks)
+			ask(proc->pid, &dt_members[i].asked);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+}
+
+/*
+ * It does no harm to set the latch of a process that is not asleep, or that
+ * has exited meanwhile.
+ */
+void
+dt_member_wake_all(DtGroup *g, DtAsk ask)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		DtMember   *member = dt_member_of(proc);
+
+		if (member->group != g && member->creditor != g)
+			continue;
+		SetLatch(&proc->procLatch);
+		if (ask != NULL && dt_members[i].pauses_at_checks)
+			ask(proc->pid, &dt_members[i].asked);
+	}
+}
+
+/*
+ * First remove everything that sleepers pause for, then wake them.  The
+ * registry lock keeps sessions from becoming members or debtors meanwhile (see
+ * DtMember), so a slot that the loop has passed stays as it is.  Those that
+ * exit leave by themselves; after the first step they owe nothing.
+ */
+void
+dt_member_take_out_all(DtGroup *g)
+{
+	int64		now = dt_now_us();
+	int			r;
+	int			i;
+
+	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
+	dt_group_lock(g);
+	for (r = 0; r < DT_RESOURCES; r++)
+		dt_rate_set(&g->usage[r].rate, 0, now);
+	g->suspended_since = 0;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
+	dt_member_wake_all(g, NULL);
+
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		DtMember   *member = &dt_members[i];
+
+		if (member->creditor == g)
+			dt_member_forget_creditor(member);
+		if (member->group != g)
+			continue;
+		if (leave_group(member, g))
+			member->times_left++;
+		member->moved = false;	/* its own parameter counts again */
+	}
+}
+
+bool
+dt_member_group_name(DtMember *member, char *name)
+{
+	DtGroup    *g;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = member->group;
+	if (g != NULL)
+		strlcpy(name, g->definition.name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return g != NULL;
+}
+
+/*
+ * With its group locked: how much of what the leader's counter has gained, in
+ * bytes, have parallel workers charged?  That is not left out again.  While it
+ * is much less than what they have charged in a command, it is the leader's
+ * own: the core adds all of theirs in one go.
+ */
+int64
+dt_member_take_workers_part(DtMember *member, DtResource resource, int64 bytes)
+{
+	int64	   *charged = &member->usage[resource].charged_by_workers;
+	int64		theirs = Min(*charged, bytes);
+
+	if (member->workers_have_no_plan && *charged > FEW_BYTES &&
+		bytes < *charged / 2)
+		theirs = 0;
+	*charged -= theirs;
+	return theirs;
+}

@@ -1,0 +1,365 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.c
+ *		Shared memory: its sizes, its start, its locks, and look-ups.
+ *
+ * There are three areas: DtShared, and an array each of groups and of members.
+ * What is in them and which lock protects what is in shmem.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "shared/shmem.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+
+#include "compat.h"
+
+#define TRANCHE		"dirty_throttle"
+
+int			dt_max_groups = 64;
+bool		dt_enabled = true;
+
+DtShared   *dt_shared = NULL;
+DtGroup    *dt_groups = NULL;
+DtMember   *dt_members = NULL;
+
+static Size
+groups_size(void)
+{
+	return mul_size(dt_max_groups, sizeof(DtGroup));
+}
+
+static Size
+members_size(void)
+{
+	return mul_size(MaxBackends, sizeof(DtMember));
+}
+
+/* Request shared memory. */
+void
+dt_shmem_request(void)
+{
+	Size		size = MAXALIGN(sizeof(DtShared));
+
+	size = add_size(size, add_size(groups_size(), PG_CACHE_LINE_SIZE));
+	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
+	RequestAddinShmemSpace(size);
+	RequestNamedLWLockTranche(TRANCHE, 1);
+}
+
+/*
+ * Attach to an area, or allocate it, zeroed.  Returns whether it is new.
+ */
+static bool
+attach_area(const char *name, Size size, void **area)
+{
+	bool		found;
+
+	*area = ShmemInitStruct(name, size, &found);
+	if (!found)
+		memset(*area, 0, size);
+	return !found;
+}
+
+/* Attach to it.  At first there are no groups in it. */
+void
+dt_shmem_startup(void)
+{
+	bool		created;
+	int			i;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	created = attach_area("dirty_throttle", sizeof(DtShared),
+						  (void **) &dt_shared);
+	(void) attach_area("dirty_throttle groups", groups_size(),
+					   (void **) &dt_groups);
+	(void) attach_area("dirty_throttle members", members_size(),
+					   (void **) &dt_members);
+	if (created)
+	{
+		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
+		dt_shared->max_groups = dt_max_groups;
+		dt_shared->n_members = MaxBackends;
+		pg_atomic_init_u64(&dt_shared->version, 1);
+		pg_atomic_init_u32(&dt_shared->enabled, dt_enabled);
+		SpinLockInit(&dt_shared->sampled.lock);
+		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
+		for (i = 0; i < DT_COMMIT_COUNTERS; i++)
+		{
+			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
+			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
+		}
+		for (i = 0; i < dt_max_groups; i++)
+		{
+			SpinLockInit(&dt_groups[i].lock);
+			pg_atomic_init_u32(&dt_groups[i].generation, 0);
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Hold back SIGTERM while a spinlock is held.  The core's handler of that
+ * signal ends a background worker at any instruction, up to 18; later an
+ * extension's own handler may.  These locks are not nested, so one mask is
+ * enough.
+ */
+static sigset_t mask_before;
+
+void
+dt_defer_termination(void)
+{
+	sigset_t	sigterm;
+
+	sigemptyset(&sigterm);
+	sigaddset(&sigterm, SIGTERM);
+	sigprocmask(SIG_BLOCK, &sigterm, &mask_before);
+}
+
+void
+dt_allow_termination(void)
+{
+	sigprocmask(SIG_SETMASK, &mask_before, NULL);
+}
+
+/*
+ * Assign hook of dirty_throttle.enabled.  The postmaster reads the
+ * configuration first of all processes, so it publishes the value, using
+ * nothing but atomics.  Then it sends SIGHUP to all its children, which wakes
+ * the sleepers; those that run notice the generation.
+ */
+void
+dt_assign_enabled(bool newval, void *extra)
+{
+	int			i;
+
+	if (IsUnderPostmaster || !dt_shmem_available())
+		return;
+	pg_atomic_write_u32(&dt_shared->enabled, newval);
+	for (i = 0; i < dt_shared->max_groups; i++)
+		pg_atomic_fetch_add_u32(&dt_groups[i].generation, 1);
+}
+
+/* The group of that name, or NULL; the caller holds the registry lock. */
+DtGroup *
+dt_group_find(const char *name)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id != 0 &&
+			strcmp(dt_groups[i].definition.name, name) == 0)
+			return &dt_groups[i];
+	return NULL;
+}
+
+/* The same; ERROR when there is none. */
+DtGroup *
+dt_group_find_or_error(const char *name)
+{
+	DtGroup    *g = dt_group_find(name);
+
+	if (g == NULL)
+		dt_group_missing(name);
+	return g;
+}
+
+/* The group with that ID, or NULL; the caller holds the registry lock. */
+DtGroup *
+dt_group_find_id(uint64 id)
+{
+	int			i;
+
+	for (i = 0; i < dt_shared->max_groups && id != 0; i++)
+		if (dt_groups[i].id == id)
+			return &dt_groups[i];
+	return NULL;
+}
+
+/* The ID of the group of that name, or 0. */
+uint64
+dt_group_lookup_id(const char *name)
+{
+	DtGroup    *g;
+	uint64		id;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find(name);
+	id = g ? g->id : 0;
+	LWLockRelease(dt_shared->registry_lock);
+	return id;
+}
+
+/* Copy the name of a group.  Returns false if it was dropped. */
+bool
+dt_group_lookup_name(uint64 id, char *name)
+{
+	DtGroup    *g;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_id(id);
+	if (g != NULL)
+		strlcpy(name, g->definition.name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return g != NULL;
+}
+
+/* Why no group can have this name, after "must not"; NULL: it can. */
+const char *
+dt_name_flaw(const char *name)
+{
+	const char *p;
+
+	for (p = name; *p != '\0'; p++)
+		if ((unsigned char) *p < ' ' || *p == 0x7f)
+			return "contain control characters";
+	if (*name == '\0')
+		return "be empty";
+	return name[strspn(name, " ")] == '\0' ? "be blank" : NULL;
+}
+
+/*
+ * Is the one the other, misspelt: with other capitals, another, a missing or an
+ * additional letter, or two that have changed places?  Names that differ by a
+ * digit are meant so.
+ */
+static bool
+is_misspelt(const char *a, const char *b)
+{
+	size_t		left_a = strlen(a);
+	size_t		left_b = strlen(b);
+
+	for (; left_a > 0 && left_b > 0 && pg_tolower(*a) == pg_tolower(*b); a++, b++)
+	{
+		left_a--;
+		left_b--;
+	}
+	for (; left_a > 0 && left_b > 0 &&
+		 pg_tolower(a[left_a - 1]) == pg_tolower(b[left_b - 1]); left_a--)
+		left_b--;
+	if (left_a == 2 && left_b == 2)
+		return pg_tolower(a[0]) == pg_tolower(b[1]) &&
+			pg_tolower(a[1]) == pg_tolower(b[0]);
+	return left_a <= 1 && left_b <= 1 &&
+		!(left_a == 1 && isdigit((unsigned char) *a)) &&
+		!(left_b == 1 && isdigit((unsigned char) *b));
+}
+
+/*
+ * Copy the name of another group that may be meant with this one.  Returns
+ * false if there is none.  Names are bytes, of whatever encoding.
+ */
+bool
+dt_group_find_similar(const char *name, char *similar)
+{
+	bool		has_lock = LWLockHeldByMe(dt_shared->registry_lock);
+	bool		found = false;
+	int			i;
+
+	if (!has_lock)
+		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (i = 0; i < dt_shared->max_groups && !found; i++)
+	{
+		const char *other = dt_groups[i].definition.name;
+
+		found = dt_groups[i].id != 0 && strcmp(name, other) != 0 &&
+			is_misspelt(name, other);
+		if (found)
+			strlcpy(similar, other, NAMEDATALEN);
+	}
+	if (!has_lock)
+		LWLockRelease(dt_shared->registry_lock);
+	return found;
+}
+
+/* What to do if there is no group of that name, palloc'd: for hints. */
+char *
+dt_group_advice(const char *name, const char *advice)
+{
+	char		similar[NAMEDATALEN];
+
+	if (!dt_group_find_similar(name, similar))
+		return pstrdup(advice);
+	return psprintf(_("Perhaps you meant \"%s\". %s"), similar, advice);
+}
+
+/* ERROR: there is no such group. */
+void
+dt_group_missing(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("resource group \"%s\" does not exist", name),
+			 errhint("%s", dt_group_advice(name, _("The view dirty_throttle_groups lists the resource groups.")))));
+}
+
+/*
+ * A number that increases when a group is created, renamed or dropped.  A
+ * session whose group did not exist looks again when it has changed.
+ */
+uint64
+dt_registry_version(void)
+{
+	return pg_atomic_read_u64(&dt_shared->version);
+}
+
+void
+dt_registry_changed(void)
+{
+	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+}
+
+/* The sampler runs in this process from now on. */
+void
+dt_sampler_register(void)
+{
+	pg_atomic_write_u32(&dt_shared->sampler, (uint32) MyProcNumber);
+}
+
+/* It runs no longer. */
+void
+dt_sampler_unregister(void)
+{
+	pg_atomic_write_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
+}
+
+bool
+dt_sampler_runs(void)
+{
+	return pg_atomic_read_u32(&dt_shared->sampler) !=
+		(uint32) INVALID_PROC_NUMBER;
+}
+
+/*
+ * The sampler sleeps while no group has a threshold, so it is woken when one is
+ * given.  It does no harm when it has exited meanwhile.
+ */
+void
+dt_sampler_wake(void)
+{
+	uint32		number = pg_atomic_read_u32(&dt_shared->sampler);
+
+	if (number != (uint32) INVALID_PROC_NUMBER)
+		SetLatch(&GetPGProcByNumber(number)->procLatch);
+}
+
+/* The slot of this process. */
+DtMember *
+dt_member_mine(void)
+{
+	Assert(MyProc != NULL && MyProcNumber < dt_shared->n_members);
+	return &dt_members[MyProcNumber];
+}
+
+/* The slot of a process or, if it is a parallel worker, of its leader. */
+DtMember *
+dt_member_of(PGPROC *proc)
+{
+	PGPROC	   *leader = ((volatile PGPROC *) proc)->lockGroupLeader;
+
+	return &dt_members[GetNumberFromPGProc(leader ? leader : proc)];
+}

@@ -1,0 +1,444 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *		The layout of shared memory, its locks, and looking things up in it.
+ *
+ * The registry tells which groups exist, their names, and who may join them.
+ * A session that is in a group is a member of it.  There are three kinds of
+ * locks, taken in this order:
+ *
+ * - the heavyweight lock of definitions.c is held from a change of definitions to the
+ *   end of its transaction;
+ * - the registry lock (LWLock) protects the registry.  It is held exclusively
+ *   for a moment when the registry changes or a session is moved, and shared
+ *   to look up, to join and to list.  There is no I/O under it;
+ * - a spinlock per group protects the group's account and the accounts of its
+ *   members, and one more what the sampler tells the views.  What is done under
+ *   it takes constant time, but for the tours around all members of rate.c and
+ *   those for the debts in the view dirty_throttle_groups, some 20 ns a member.
+ *   The clock is read before.
+ *
+ * No process sleeps on its latch while it holds one of the last two.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_SHMEM_H
+#define DT_SHMEM_H
+
+#include <signal.h>
+
+#include "clock.h"
+#include "datatype/timestamp.h"
+#include "engine/meter.h"
+#include "engine/rate.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "shared/definition.h"
+#include "storage/itemptr.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/spin.h"
+
+/* A group's usage of one resource, and its debts. */
+typedef struct DtGroupUsage
+{
+	DtRateGroup rate;
+	DtMeter		meter;			/* the rate of the last seconds */
+	int64		used;			/* since stats_reset, bytes */
+} DtGroupUsage;
+
+/* Number and length of pauses, made or (mode observe) only computed. */
+typedef struct DtPauseStats
+{
+	int64		pauses;
+	int64		wal_pauses;		/* of these, caused by the WAL limit */
+	int64		paused_us;
+	int64		observed_pauses;	/* in mode observe */
+	int64		observed_pause_us;
+	int64		releases;		/* how often it went on because others waited */
+	int64		released_us;	/* and for how long */
+} DtPauseStats;
+
+/*
+ * What pressure makes of a group's limits.  The sampler renews it several times
+ * a second; see sampler.h.
+ */
+typedef struct DtGroupPressure
+{
+	int64		rate[DT_RESOURCES]; /* no more than this, bytes/s; 0 = free */
+	int64		level;			/* of the worst signal, in thousandths of its
+								 * threshold */
+	int			signal;			/* which one that is, a DtSignal; -1: none */
+	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
+										 * not known */
+	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
+									 * all */
+	bool		out_of_reach;	/* DT_CHECKPOINT: others alone force them */
+	int64		expires;		/* us; from then on this counts no more */
+} DtGroupPressure;
+
+/*
+ * What sessions of a role that have left a group still owe there; see
+ * role_debt.c.
+ */
+typedef struct DtRoleDebt
+{
+	bool		exists;			/* or this entry is free */
+	Oid			role;
+	DtRateMember account[DT_RESOURCES];
+} DtRoleDebt;
+
+/* Of so many roles that owe something a group knows how much each of them. */
+#define DT_ROLE_DEBTS	64
+
+/*
+ * One resource group.  The first part is read without the lock by each member's
+ * statement and transaction, and is rarely written; the second is written at
+ * each charge.  So they do not share a cache line.
+ */
+typedef struct DtGroup
+{
+	/* guarded by the registry lock */
+	uint64		id;				/* never reused; 0 = this slot is free; it is
+								 * cleared with "lock", too */
+
+	/*
+	 * What is defined.  Written with the registry lock and "lock", so it can
+	 * be read with either.
+	 */
+	DtDefinition definition;
+
+	/*
+	 * Incremented when a rate, the mode or the suspension changes, and when
+	 * throttling is switched on or off.  Members read it without a lock, and
+	 * charge what they have used if it has changed, as each charge looks at
+	 * all of these.
+	 */
+	pg_atomic_uint32 generation;
+
+	/*
+	 * Written with "lock", and read without it where a moment does not
+	 * matter: a change increments "generation".  Only whether suspended_since
+	 * is 0 can be read so.
+	 */
+	bool		observe;		/* limits make nobody pause */
+	bool		suspended_hard; /* also pauses running transactions */
+	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
+
+	/* guarded by "lock" */
+				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
+	int			members;		/* who has left and still owes does not count */
+	int			paused;			/* sessions that are asleep for it */
+	DtPauseStats stats;			/* since stats_reset */
+	int64		forgiven;		/* debts, because of pressure, since
+								 * stats_reset, bytes */
+	TimestampTz stats_reset;
+	DtGroupPressure pressure;
+
+	/*
+	 * The rates in here are those in force: what is defined or, when that is
+	 * less, what pressure leaves of it.
+	 */
+	DtGroupUsage usage[DT_RESOURCES];
+	int			n_role_debts;
+	DtRoleDebt	role_debts[DT_ROLE_DEBTS + 1];	/* the last is of no role */
+} DtGroup;
+
+/* The reason for a pause. */
+typedef enum DtPauseCause
+{
+	DT_BY_DIRTY = DT_DIRTY,		/* the limit of this resource */
+	DT_BY_WAL = DT_WAL,
+	DT_BY_SUSPEND,				/* suspend_group() */
+	DT_BY_ROLE,					/* what those of the same role have left */
+	DT_BY_SIGNAL				/* pressure, of the DtSignal that is added to
+								 * this */
+} DtPauseCause;
+
+/* A cause that is added gets a name in dt_member_cause_name(), too. */
+#define DT_PAUSE_CAUSES	(DT_BY_SIGNAL + DT_SIGNALS)
+
+static inline bool
+dt_pause_is_by_wal(DtPauseCause cause)
+{
+	return cause < DT_BY_SIGNAL ? cause == DT_BY_WAL :
+		dt_signals[cause - DT_BY_SIGNAL].resource == DT_WAL;
+}
+
+/*
+ * The pauses of a transaction, and those before its first statement, of the
+ * session and its parallel workers.
+ */
+typedef struct DtXactPauses
+{
+	uint64		group_id;		/* the group of the last one */
+	int64		pauses;
+	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
+	int64		releases;		/* how often it went on because others waited */
+	int64		released_us;	/* and for how long */
+	int			released_for;	/* process ID of the last that waited, or
+								 * DT_REPLAY */
+} DtXactPauses;
+
+typedef struct DtMemberUsage
+{
+	int64		used;			/* since it joined, bytes */
+	int64		charged_by_workers; /* bytes: to be left out when the leader's
+									 * counter includes them */
+} DtMemberUsage;
+
+/*
+ * The membership of a session, in the slot of its process: the element of
+ * dt_members with the process's proc number.  A parallel worker uses its
+ * leader's slot, except for the variables that are marked so.
+ *
+ * "group" is changed by the session itself and by others (set_session_group(),
+ * a forced drop), always under the lock of the group that is left or entered.
+ * Setting it or "creditor" to a group takes the registry lock, too: the session
+ * itself takes it shared, others exclusively, so only one process does so at a
+ * time.
+ * Anybody may read "group" without a lock, but has to check it again after
+ * locking the group.
+ */
+typedef struct DtMember
+{
+	DtGroup    *group;			/* NULL: not a member */
+
+	/*
+	 * Guarded by the registry lock: the session itself writes them in shared
+	 * mode, others in exclusive mode.
+	 */
+	int			pid;			/* of a session that can be moved, or 0 */
+	bool		moved;			/* by set_session_group() */
+	uint32		times_joined;	/* how often it was put into a group */
+	uint32		times_left;		/* how often it came to be in no group, by its
+								 * own choice or not */
+
+	/*
+	 * As whom the session has logged in, which SET ROLE does not change.
+	 * Invalid for those who do not pay for others of their role.  Written by
+	 * the session before it can be in a group.
+	 */
+	Oid			role;
+
+	/*
+	 * A group that the session has left in debt by its own choice: it pauses
+	 * until its role has repaid that; see role_debt.c.  The group may have
+	 * been dropped, and its slot in use for another one: compare the IDs.
+	 */
+	DtGroup    *creditor;		/* NULL: none */
+	uint64		creditor_id;
+
+	/*
+	 * The session goes on without pauses until this time (us), since others
+	 * wait for it; 0: nobody does.  Written by its own processes only.
+	 */
+	volatile int64 released_until;
+
+	/* in the slot of each process, also of a parallel worker */
+	bool		pauses_at_checks;	/* for interrupts; set by the process */
+	volatile sig_atomic_t asked;	/* by another process, for such a pause */
+
+	/* guarded by group->lock */
+	DtRateMember account[DT_RESOURCES];
+	DtMemberUsage usage[DT_RESOURCES];
+	bool		workers_have_no_plan;	/* those that have charged last */
+	bool		pays_for_role;	/* it has joined, and may have to wait first
+								 * for what others have left; its own
+								 * processes read that without the lock */
+
+	/*
+	 * Guarded by group->lock; while the session is in no group and pauses for
+	 * its creditor, by the lock of that.
+	 */
+	DtPauseStats stats;			/* since it joined */
+	DtXactPauses xact;			/* reset by the session, while it is awake */
+	int			sleepers;		/* processes asleep: session and workers */
+	DtGroup    *paused_in;		/* the group that counts the pause */
+	DtPauseCause paused_by;
+	int64		paused_by_since_us; /* since when for that cause */
+	int64		paused_since_us;	/* start of the pause, monotonic clock */
+	TimestampTz paused_since;	/* the same as a timestamp */
+	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
+								 * has asked for itself, and need not heed */
+	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
+	int64		released_up_to_us;	/* up to when that is counted */
+} DtMember;
+
+/* What the sampler knows of a signal. */
+typedef struct DtSignalInfo
+{
+	bool		followed;		/* by a group; else the rest means nothing */
+	DtSignalState state;
+	int64		value;			/* unless the state is DT_SIGNAL_ABSENT */
+	int64		read_at;		/* time of the last fresh value, us; 0 = none */
+	bool		out_of_reach;	/* DT_CHECKPOINT: of some group */
+	char		reason[DT_REASON_SIZE]; /* for that, or why there is no new
+										 * value; or empty */
+} DtSignalInfo;
+
+/* What somebody has reported as a signal. */
+typedef struct DtReport
+{
+	char		name[NAMEDATALEN];	/* empty: this entry is free */
+	int64		value;			/* in thousandths of the threshold */
+	int64		at;				/* when, us */
+	int64		ttl_us;			/* it is stale after that */
+} DtReport;
+
+#define DT_REPORTS	64
+
+/* The last samples, for the views, and reports. */
+typedef struct DtSampled
+{
+	slock_t		lock;			/* guards all of this; taken last */
+	int64		at;				/* when the signals were sampled, us; 0 =
+								 * never */
+	DtSignalInfo signals[DT_SIGNALS];
+	DtReport	reports[DT_REPORTS];
+} DtSampled;
+
+/* Commits of outsiders; see commits.c. */
+typedef struct DtCommits
+{
+	pg_atomic_uint64 n pg_attribute_aligned(PG_CACHE_LINE_SIZE);
+	pg_atomic_uint64 us;
+} DtCommits;
+
+#define DT_COMMIT_COUNTERS	16
+
+/* Which version of the row of all definitions this is; zeroed: there is no row. */
+typedef struct DtRowVersion
+{
+	TransactionId xmin;
+	ItemPointerData tid;
+} DtRowVersion;
+
+typedef struct DtShared
+{
+	LWLock	   *registry_lock;
+	pg_atomic_uint64 version;	/* see dt_registry_version() */
+	pg_atomic_uint32 enabled;	/* written by the postmaster only */
+	pg_atomic_uint32 sampler;	/* proc number; see dt_sampler_wake() */
+	DtSampled	sampled;
+	int			max_groups;		/* slots in the array of groups */
+	int			n_members;		/* slots in the array of members */
+
+	/* guarded by the registry lock; see load.c */
+	uint64		loads;			/* of definitions, since the server start */
+	bool		start_logged;	/* load.c has told the log what runs here */
+	bool		is_current;		/* loaded after recovery had ended: since then
+								 * whoever commits a change loads it */
+	DtRowVersion row;			/* the last that was loaded */
+	uint64		last_group_id;
+	bool		commits_followed;	/* by a group */
+
+	DtCommits	commits[DT_COMMIT_COUNTERS];
+} DtShared;
+
+extern DtShared *dt_shared;
+extern DtGroup *dt_groups;
+extern DtMember *dt_members;
+
+/* Parameters. */
+extern int	dt_max_groups;
+extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
+extern void dt_assign_enabled(bool newval, void *extra);
+
+extern void dt_shmem_request(void);
+extern void dt_shmem_startup(void);
+
+/* Is there shared memory, that is, was the library preloaded? */
+static inline bool
+dt_shmem_available(void)
+{
+	return dt_shared != NULL;
+}
+
+extern void dt_defer_termination(void);
+extern void dt_allow_termination(void);
+
+/* Take and release a spinlock. */
+static inline void
+dt_spin_lock(slock_t *lock)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_defer_termination();
+	SpinLockAcquire(lock);
+}
+
+static inline void
+dt_spin_unlock(slock_t *lock)
+{
+	SpinLockRelease(lock);
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_allow_termination();
+}
+
+/* The same of a group; never in a signal handler. */
+static inline void
+dt_group_lock(DtGroup *g)
+{
+	dt_spin_lock(&g->lock);
+}
+
+static inline void
+dt_group_unlock(DtGroup *g)
+{
+	dt_spin_unlock(&g->lock);
+}
+
+/*
+ * Is dirty_throttle.enabled on?  The postmaster's value counts, so that it
+ * changes for all processes at once.
+ */
+static inline bool
+dt_throttling_is_enabled(void)
+{
+	return pg_atomic_read_u32(&dt_shared->enabled) != 0;
+}
+
+/*
+ * Does suspend_group() make members pause, within a transaction (in_flight) or
+ * outside of one?  Does a limit on this resource make members pause?
+ */
+static inline bool
+dt_group_is_suspended(const DtGroup *g, bool in_flight)
+{
+	return g->suspended_since != 0 && (g->suspended_hard || !in_flight) &&
+		dt_throttling_is_enabled();
+}
+
+static inline bool
+dt_group_is_limited(const DtGroup *g, DtResource resource)
+{
+	return g->usage[resource].rate.rate > 0 && !g->observe &&
+		dt_throttling_is_enabled();
+}
+
+/* Groups; with the registry lock held */
+extern DtGroup *dt_group_find(const char *name);
+extern DtGroup *dt_group_find_or_error(const char *name);
+extern DtGroup *dt_group_find_id(uint64 id);
+
+/* The same, taking that lock */
+extern uint64 dt_group_lookup_id(const char *name);
+extern bool dt_group_lookup_name(uint64 id, char *name);
+
+extern const char *dt_name_flaw(const char *name);
+extern bool dt_group_find_similar(const char *name, char *similar);
+extern char *dt_group_advice(const char *name, const char *advice);
+extern void dt_group_missing(const char *name);
+
+extern uint64 dt_registry_version(void);
+extern void dt_registry_changed(void);
+
+extern void dt_sampler_register(void);
+extern void dt_sampler_unregister(void);
+extern void dt_sampler_wake(void);
+extern bool dt_sampler_runs(void);
+
+extern DtMember *dt_member_mine(void);
+extern DtMember *dt_member_of(PGPROC *proc);
+
+#endif							/* DT_SHMEM_H */

@@ -1,0 +1,360 @@
+/*-------------------------------------------------------------------------
+ *
+ * text.c
+ *		The definitions of all groups as text.
+ *
+ * There is a line for each group: its name, and words key=value:
+ *
+ *	batch id=814372415120000 dirty=12288 wal=8000 grant=etl
+ *	"tenant a" id=814372415120001 burst=60000 mode=observe replica_lag=2s
+ *
+ * Names of groups and roles are quoted as in SQL, at least when they are not
+ * made of a-z, 0-9 and _.  Limits and the floor are in KB/s (1 KB = 1000
+ * bytes), the burst in milliseconds.  What is not there has the value that the
+ * table of properties says; that value is part of the form and must never
+ * change.
+ *
+ * Words whose key is not known are kept: a later release has written them, and
+ * the limit without what that has added to it is better than none.  So a later
+ * release must not give a new meaning to an old key.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+#include <math.h>
+
+#include "engine/rate.h"
+#include "lib/stringinfo.h"
+#include "nodes/value.h"
+#include "shared/shmem.h"
+#include "shared/text.h"
+#include "shared/threshold.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#define NAME_CHARACTERS	"abcdefghijklmnopqrstuvwxyz0123456789_"
+
+typedef enum Kind
+{
+	INTEGER,
+	THOUSANDTHS,				/* written as a decimal fraction */
+	MODE,
+	NAME						/* or a list of names */
+} Kind;
+
+/* A property of a group: a new one is a new line here. */
+typedef struct Property
+{
+	const char *key;
+	Kind		kind;
+	size_t		offset;			/* in DtDefinition: of an int64, or a name */
+	int64		min;
+	int64		max;			/* of a name its size, with the zero */
+	int64		absent;			/* the value when the key is not there */
+} Property;
+
+#define MEMBER(member)	offsetof(DtDefinition, member)
+
+static const Property properties[] = {
+	{"id", INTEGER, MEMBER(id), 1, PG_INT64_MAX / 2, 0},	/* others follow */
+	{"dirty", THOUSANDTHS, MEMBER(rate[DT_DIRTY]), 0, DT_RATE_MAX, 0},
+	{"wal", THOUSANDTHS, MEMBER(rate[DT_WAL]), 0, DT_RATE_MAX, 0},
+	{"burst", THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000},
+	{"mode", MODE, MEMBER(observe), 0, 1, 0},
+	{"floor", THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000},
+	{"weight", THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000},
+	{"reported", NAME, MEMBER(reported), 1, NAMEDATALEN, 0},
+	{"replica_lag_ignore", INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
+	0, PG_INT32_MAX, 0},
+	{"replica_lag_standbys", NAME, MEMBER(standbys[DT_REPLICA_LAG]),
+	1, DT_STANDBYS_SIZE, 0},
+	{"flush_lag_ignore", INTEGER, MEMBER(threshold[DT_FLUSH_LAG].ignore),
+	0, PG_INT32_MAX, 0},
+	{"flush_lag_standbys", NAME, MEMBER(standbys[DT_FLUSH_LAG]),
+	1, DT_STANDBYS_SIZE, 0}
+};
+
+/* The keys are those of the properties, then the names of the signals. */
+#define PROPERTIES	((int) lengthof(properties))
+#define KEYS		(PROPERTIES + DT_REPORTED)
+
+static int64 *
+value_of(const DtDefinition *d, const Property *property)
+{
+	return (int64 *) ((char *) d + property->offset);
+}
+
+/* Of a group that has just been created; without limits. */
+void
+dt_definition_init(DtDefinition *d, const char *name)
+{
+	int			i;
+
+	memset(d, 0, sizeof(*d));
+	strlcpy(d->name, name, NAMEDATALEN);
+	for (i = 0; i < PROPERTIES; i++)
+		if (properties[i].kind != NAME)
+			*value_of(d, &properties[i]) = properties[i].absent;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void
+append_property(StringInfo to, const Property *property, const DtDefinition *d)
+{
+	int64	   *p = value_of(d, property);
+	int64		value;
+
+	if (property->kind == NAME)
+	{
+		if (*(char *) p != '\0')
+			appendStringInfo(to, " %s=%s", property->key,
+							 quote_identifier((char *) p));
+		return;
+	}
+	value = *p;
+	if (value == property->absent)
+		return;
+	appendStringInfo(to, " %s=", property->key);
+	if (property->kind == INTEGER)
+		appendStringInfo(to, INT64_FORMAT, value);
+	else if (property->kind == THOUSANDTHS)
+		appendStringInfo(to, "%.15g", value / 1000.0);
+	else
+		appendStringInfoString(to, "observe");
+}
+
+/* Append the line of a group, without a newline. */
+void
+dt_text_append(StringInfo to, const DtEntry *entry)
+{
+	const DtDefinition *d = &entry->definition;
+	ListCell   *lc;
+	int			i;
+
+	appendStringInfoString(to, quote_identifier(d->name));
+	for (i = 0; i < PROPERTIES; i++)
+		append_property(to, &properties[i], d);
+	for (i = 0; i < DT_REPORTED; i++)
+	{
+		char	   *threshold = dt_threshold_text(&d->threshold[i]);
+
+		if (dt_definition_follows(d, i))
+			appendStringInfo(to, " %s=%s", dt_signals[i].name,
+							 threshold ? threshold : "on");
+	}
+	foreach(lc, entry->grants)
+		appendStringInfo(to, " grant=%s", quote_identifier(strVal(lfirst(lc))));
+	foreach(lc, entry->unknown)
+		appendStringInfo(to, " %s", (char *) lfirst(lc));
+}
+
+/* ---------------------------------------------------------------- reading */
+
+typedef struct Reader
+{
+	const char *next;			/* what has not been read yet */
+	int			line;			/* from 1 */
+	const char *problem;		/* NULL: none yet.  It has nothing of what was
+								 * read but keys */
+} Reader;
+
+static bool
+refuse(Reader *reader, const char *problem)
+{
+	reader->problem = problem;
+	return false;
+}
+
+/*
+ * The next word of the line, palloc'd, with quotes as they are; NULL: there is
+ * none, or a problem.
+ */
+static char *
+next_word(Reader *reader)
+{
+	const char *start = reader->next + strspn(reader->next, " ");
+	const char *p;
+	bool		is_quoted = false;
+
+	for (p = start; *p != '\0' && (is_quoted || strchr(" \n", *p) == NULL); p++)
+	{
+		if (*p == '"')
+			is_quoted = !is_quoted;
+		else if (*p == '\n')
+			reader->line++;
+	}
+	reader->next = p;
+	if (is_quoted)
+		refuse(reader, "a quoted name does not end");
+	return is_quoted || p == start ? NULL : pnstrdup(start, p - start);
+}
+
+/* A name that is all of a word, palloc'd; NULL: a problem. */
+static char *
+read_name(Reader *reader, const char *word, size_t size)
+{
+	char	   *name = pstrdup(word);
+	char	   *to = name;
+
+	if (*word == '"')
+	{
+		for (word++; *word != '\0'; *to++ = *word++)
+			if (*word == '"' && *++word != '"')
+				break;
+		*to = '\0';
+	}
+	else if (!isdigit((unsigned char) *word))
+		word += strspn(word, NAME_CHARACTERS);
+	if (*word != '\0')
+		refuse(reader, "a name is missing, or has to be quoted");
+	else if (*name == '\0')
+		refuse(reader, "a name is empty");
+	else if (strlen(name) >= size)
+		refuse(reader, "a name is too long");
+	return reader->problem ? NULL : name;
+}
+
+static bool
+read_property(Reader *reader, const Property *property, const char *value,
+			  int64 *result)
+{
+	double		number;
+	char	   *end;
+
+	switch (property->kind)
+	{
+		case INTEGER:
+			errno = 0;
+			*result = strtoi64(value, &end, 10);
+			if (errno != 0 || end == value || *end != '\0')
+				return false;
+			break;
+		case THOUSANDTHS:
+			if (!parse_real(value, &number, 0, NULL) || fabs(number) > 1e12)
+				return false;
+			*result = (int64) rint(number * 1000);
+			break;
+		case MODE:
+			*result = strcmp(value, "observe") == 0;
+			if (*result == 0 && strcmp(value, "enforce") != 0)
+				return false;
+			break;
+		case NAME:
+			end = read_name(reader, value, property->max);
+			if (end != NULL)
+				strlcpy((char *) result, end, property->max);
+			return end != NULL;
+	}
+	return *result >= property->min && *result <= property->max;
+}
+
+static int
+find_key(const char *word, size_t size)
+{
+	int			i;
+
+	for (i = 0; i < KEYS; i++)
+	{
+		const char *key = i < PROPERTIES ? properties[i].key :
+			dt_signals[i - PROPERTIES].name;
+
+		if (strlen(key) == size && memcmp(key, word, size) == 0)
+			break;
+	}
+	return i;
+}
+
+/* Read a word key=value of a group; *seen has a bit for each key before it. */
+static bool
+read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
+{
+	DtDefinition *d = &entry->definition;
+	size_t		size = strspn(word, NAME_CHARACTERS);
+	char	   *value = word + size + 1;
+	int			key = find_key(word, size);
+	bool		fits;
+	char	   *name;
+
+	if (size == 0 || word[size] != '=')
+		return refuse(reader, "a word is not key=value");
+	if (strncmp(word, "grant=", size + 1) == 0)
+	{
+		name = read_name(reader, value, NAMEDATALEN);
+		entry->grants = lappend(entry->grants, makeString(name));
+		return name != NULL;
+	}
+	if (key == KEYS)
+	{
+		entry->unknown = lappend(entry->unknown, word);
+		return *value != '\0' || refuse(reader, "a value is missing");
+	}
+	fits = key < PROPERTIES ?
+		read_property(reader, &properties[key], value,
+					  value_of(d, &properties[key])) :
+		dt_threshold_read(key - PROPERTIES, value, &d->threshold[key - PROPERTIES]);
+	if (reader->problem != NULL)
+		return false;
+	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)
+		return refuse(reader, psprintf("the value of %.*s is malformed, out of range or there twice",
+									   (int) size, word));
+	*seen |= UINT64CONST(1) << key;
+	return true;
+}
+
+/* The next group, palloc'd; NULL: there is none, or a problem. */
+static DtEntry *
+read_group(Reader *reader)
+{
+	DtEntry    *entry = palloc0(sizeof(DtEntry));
+	DtDefinition *d = &entry->definition;
+	uint64		seen = 0;
+	const char *flaw;
+	char	   *word;
+	int			i;
+
+	for (; *reader->next == '\n' || *reader->next == ' '; reader->next++)
+		if (*reader->next == '\n')
+			reader->line++;
+	word = next_word(reader);
+	if (word == NULL || (word = read_name(reader, word, NAMEDATALEN)) == NULL)
+		return NULL;
+	flaw = dt_name_flaw(word);
+	if (flaw != NULL)
+	{
+		refuse(reader, psprintf("the name of a group must not %s", flaw));
+		return NULL;
+	}
+	dt_definition_init(d, word);
+	while ((word = next_word(reader)) != NULL)
+		if (!read_word(reader, entry, word, &seen))
+			return NULL;
+	if (d->reported[0] != '\0')
+		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
+	for (i = 0; i < DT_STANDBY_SIGNALS && reader->problem == NULL; i++)
+		if (!dt_definition_follows(d, i) &&
+			(d->threshold[i].ignore > 0 || d->standbys[i][0] != '\0'))
+			refuse(reader, psprintf("there are standbys without %s",
+									dt_signals[i].name));
+	return reader->problem ? NULL : entry;
+}
+
+/*
+ * The entries of a text that may be anything at all, palloc'd, up to the first
+ * problem.  *problem is a sentence that says what is wrong, or NULL.
+ */
+List *
+dt_text_read(const char *string, const char **problem)
+{
+	Reader		reader = {.next = string,.line = 1};
+	List	   *entries = NIL;
+	DtEntry    *entry;
+
+	while ((entry = read_group(&reader)) != NULL)
+		entries = lappend(entries, entry);
+	*problem = reader.problem == NULL ? NULL :
+		psprintf(_("In line %d, %s."), reader.line, reader.problem);
+	return entries;
+}

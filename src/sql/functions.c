@@ -1,0 +1,751 @@
+/*-------------------------------------------------------------------------
+ *
+ * functions.c
+ *		SQL functions that change something: arguments and privileges.
+ *
+ * None of the functions is STRICT, so that a NULL is an error instead of being
+ * ignored.  Who may call a function is decided by GRANT; see the extension
+ * script.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "engine/law.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pressure/reports.h"
+#include "pressure/signals.h"
+#include "session/account.h"
+#include "session/check.h"
+#include "session/session.h"
+#include "shared/amount.h"
+#include "shared/definitions.h"
+#include "shared/grant.h"
+#include "shared/group.h"
+#include "shared/load.h"
+#include "shared/member.h"
+#include "shared/threshold.h"
+#include "sql/group_info.h"
+#include "sql/sql.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(set_group_dirty_limit);
+PG_FUNCTION_INFO_V1(set_group_dirty_limit_text);
+PG_FUNCTION_INFO_V1(create_resource_group);
+PG_FUNCTION_INFO_V1(create_resource_group_text);
+PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
+PG_FUNCTION_INFO_V1(rename_resource_group);
+PG_FUNCTION_INFO_V1(drop_resource_group);
+PG_FUNCTION_INFO_V1(dirty_throttle_reset);
+PG_FUNCTION_INFO_V1(set_group_wal_limit);
+PG_FUNCTION_INFO_V1(set_group_wal_limit_text);
+PG_FUNCTION_INFO_V1(reset_group_wal_limit);
+PG_FUNCTION_INFO_V1(set_group_burst);
+PG_FUNCTION_INFO_V1(set_group_burst_text);
+PG_FUNCTION_INFO_V1(set_group_mode);
+PG_FUNCTION_INFO_V1(set_group_pressure);
+PG_FUNCTION_INFO_V1(reset_group_pressure);
+PG_FUNCTION_INFO_V1(set_group_floor);
+PG_FUNCTION_INFO_V1(set_group_floor_text);
+PG_FUNCTION_INFO_V1(set_group_weight);
+PG_FUNCTION_INFO_V1(report_pressure);
+PG_FUNCTION_INFO_V1(suspend_group);
+PG_FUNCTION_INFO_V1(resume_group);
+PG_FUNCTION_INFO_V1(set_session_group);
+PG_FUNCTION_INFO_V1(grant_group_use);
+PG_FUNCTION_INFO_V1(revoke_group_use);
+PG_FUNCTION_INFO_V1(join_group);
+PG_FUNCTION_INFO_V1(leave_joined_group);
+
+void
+dt_sql_need_library(void)
+{
+	if (!dt_shmem_available())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dirty_throttle must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"dirty_throttle\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
+	dt_load();
+}
+
+/*
+ * ERROR if an argument, which is a "what", is NULL.
+ */
+static void
+check_not_null(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+}
+
+/*
+ * An argument that names a group.
+ */
+static char *
+get_name(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	const char *flaw;
+	char	   *name;
+
+	check_not_null(fcinfo, arg, what);
+	name = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	flaw = dt_name_flaw(name);
+	if (flaw != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not %s", what, flaw),
+				 errhint("Write a name of 1 to %d bytes, for example 'batch'.",
+						 NAMEDATALEN - 1)));
+	if (strlen(name) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s \"%s\" is too long", what, name),
+				 errdetail("The name has %zu bytes, but the names of resource groups are limited to %d bytes.",
+						   strlen(name), NAMEDATALEN - 1)));
+	return name;
+}
+
+/*
+ * The first argument of most functions, which need the library.
+ */
+static char *
+get_group(FunctionCallInfo fcinfo)
+{
+	dt_sql_need_library();
+	return get_name(fcinfo, 0, "group name");
+}
+
+/*
+ * A name that is misspelt creates a group.
+ */
+static void
+notice_created(const char *name)
+{
+	char		similar[NAMEDATALEN];
+
+	ereport(NOTICE,
+			(errmsg("resource group \"%s\" created", name),
+			 dt_group_find_similar(name, similar) ?
+			 errhint("There is also a resource group \"%s\". If you meant that one, use SELECT drop_resource_group(%s).",
+					 similar, quote_literal_cstr(name)) : 0));
+}
+
+/* The properties that are numbers, with their ranges in the units of SQL. */
+typedef struct NumberRange
+{
+	const char *what;
+	const char *unit;
+	int64		min;
+	int64		max;
+} NumberRange;
+
+#define UNIT_KB		" KB/s (1 KB = 1000 bytes)"
+#define UNIT_LIMIT	UNIT_KB "; 0 means no limit"
+#define UNIT_BURST	" milliseconds of the group's limits"
+
+static const NumberRange numbers[] = {
+	[DT_DIRTY_LIMIT] = {"dirty rate limit", UNIT_LIMIT, 0, DT_RATE_MAX / 1000},
+	[DT_WAL_LIMIT] = {"WAL rate limit", UNIT_LIMIT, 0, DT_RATE_MAX / 1000},
+	[DT_BURST] = {"burst", UNIT_BURST, 0, DT_RATE_MAX_BURST_US / 1000},
+	[DT_FLOOR] = {"floor", UNIT_KB, 1, DT_RATE_MAX / 1000},
+	[DT_WEIGHT] = {"weight", "", 1, DT_WEIGHT_MAX / 1000}
+};
+
+/*
+ * The second argument of a function that has a form with a number, and one with
+ * a text: in KB/s or ms.  *shown is what messages have of it.
+ */
+static float8
+get_number(FunctionCallInfo fcinfo, DtProperty property, bool is_text,
+		   const char **shown)
+{
+	const char *value;
+	const char *hint = NULL;
+	double		number;
+
+	check_not_null(fcinfo, 1, numbers[property].what);
+	if (!is_text)
+	{
+		*shown = float8out_internal(PG_GETARG_FLOAT8(1));
+		return PG_GETARG_FLOAT8(1);
+	}
+	value = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	*shown = psprintf("\"%s\"", value);
+	if (property == DT_BURST && !parse_real(value, &number, GUC_UNIT_MS, &hint))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid burst: \"%s\"", value),
+				 errhint("Write a time with its unit, for example '1 min', or a number of milliseconds. Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")));
+	if (property == DT_BURST)
+		return number;
+	if (!dt_amount_read(value, 1000, true, &number))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid %s: \"%s\"", numbers[property].what, value),
+				 errhint("Write an amount per second with its unit, for example '5 MB', or a number of KB/s. %s",
+						 _(DT_AMOUNT_UNITS))));
+	return number / 1000;
+}
+
+/*
+ * Set a property to the second argument.  A tiny rate does not become 0, which
+ * means no limit.
+ */
+static Datum
+set_number(FunctionCallInfo fcinfo, DtProperty property, DtDefine how,
+		   bool is_text)
+{
+	const NumberRange *range = &numbers[property];
+	char	   *name = get_group(fcinfo);
+	const char *shown;
+	float8		value = get_number(fcinfo, property, is_text, &shown);
+	float8		stored;
+
+	if (isnan(value) || value < range->min || value > range->max)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s %s is out of range", range->what, shown),
+				 errdetail("The valid range is from %lld to %lld%s.",
+						   (long long) range->min, (long long) range->max,
+						   range->unit)));
+	stored = value > 0 ? Max(rint(value * 1000), 1) : 0;
+	if (dt_group_define(name, property, (int64) stored, how) &&
+		how == DT_CREATE_OR_ALTER)
+		notice_created(name);
+	if (fabs(stored - value * 1000) > 0.001)
+		ereport(NOTICE,
+				(errmsg("%s %s is rounded to %s%s", range->what, shown,
+						float8out_internal(stored / 1000),
+						property == DT_BURST ? " ms" :
+						property == DT_WEIGHT ? "" : " KB/s")));
+	PG_RETURN_VOID();
+}
+
+Datum
+create_resource_group(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE, false);
+}
+
+Datum
+create_resource_group_text(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE, true);
+}
+
+Datum
+set_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE_OR_ALTER, false);
+}
+
+Datum
+set_group_dirty_limit_text(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE_OR_ALTER, true);
+}
+
+Datum
+set_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_WAL_LIMIT, DT_CREATE_OR_ALTER, false);
+}
+
+Datum
+set_group_wal_limit_text(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_WAL_LIMIT, DT_CREATE_OR_ALTER, true);
+}
+
+Datum
+set_group_burst(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_BURST, DT_CREATE_OR_ALTER, false);
+}
+
+Datum
+set_group_burst_text(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_BURST, DT_CREATE_OR_ALTER, true);
+}
+
+Datum
+set_group_floor(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_FLOOR, DT_CREATE_OR_ALTER, false);
+}
+
+Datum
+set_group_floor_text(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_FLOOR, DT_CREATE_OR_ALTER, true);
+}
+
+Datum
+set_group_weight(PG_FUNCTION_ARGS)
+{
+	return set_number(fcinfo, DT_WEIGHT, DT_CREATE_OR_ALTER, false);
+}
+
+Datum
+reset_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	dt_group_define(get_group(fcinfo), DT_DIRTY_LIMIT, 0, DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+reset_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	dt_group_define(get_group(fcinfo), DT_WAL_LIMIT, 0, DT_ALTER);
+	PG_RETURN_VOID();
+}
+
+Datum
+set_group_mode(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	char	   *mode;
+
+	check_not_null(fcinfo, 1, "mode");
+	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unrecognized mode \"%s\"", mode),
+				 errhint("Valid modes are \"enforce\" and \"observe\".")));
+	if (dt_group_define(name, DT_OBSERVE, strcmp(mode, "observe") == 0,
+						DT_CREATE_OR_ALTER))
+		notice_created(name);
+	PG_RETURN_VOID();
+}
+
+static bool
+is_reported(const char *name)
+{
+	DtReport	reports[DT_REPORTS];
+	int			n = dt_reports(reports);
+
+	while (--n >= 0)
+		if (strcmp(reports[n].name, name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The second argument, which names a signal.
+ */
+static DtSignal
+get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
+{
+	DtSignal	signal;
+
+	*name = get_name(fcinfo, 1, "signal");
+	if (dt_signal_find(*name, &signal))
+		return signal;
+	if (!is_reported(*name) && !dt_group_follows_report(group, *name))
+		dt_signal_missing(*name);
+	return DT_REPORTED;
+}
+
+/*
+ * Dirty memory below what the kernel waits for is not written until it is old,
+ * so a group that is kept there, at two thirds of its threshold, waits for
+ * that.
+ */
+static void
+notice_kernel_waits(const DtThreshold *t)
+{
+	DtFound		background;
+
+	if (dt_look_kernel_background(&background) == DT_LOOK_MEASURED &&
+		t->value / 3 * 2 < background.value)
+		ereport(NOTICE,
+				(errmsg("two thirds of the threshold are less than the dirty memory at which the kernel begins to write"),
+				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
+						   background.value / 1000000),
+				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
+}
+
+/*
+ * When others alone force checkpoints, it is of no use to slow a group down.
+ */
+static void
+notice_out_of_reach(const char *name)
+{
+	DtFound		found;
+	DtGroupCopy *copies;
+	double		by_groups = 0;
+	int64		least = 0;
+	int64		written;
+	int64		others;
+	int64		budget;
+	int			n;
+	int			i;
+
+	if (RecoveryInProgress())
+		return;
+	copies = dt_group_copies(&n);
+	for (i = 0; i < n; i++)
+	{
+		DtGroup    *g = &copies[i].group;
+
+		if (dt_definition_follows(&g->definition, DT_CHECKPOINT))
+			by_groups += dt_meter_rate(&g->usage[DT_WAL].meter, copies[i].now);
+		if (strcmp(g->definition.name, name) == 0)
+			least = g->definition.floor;
+	}
+	written = dt_wal_rate_since_checkpoint();
+	others = written - (int64) by_groups;
+	(void) dt_signal_look(DT_CHECKPOINT, dt_now_us(), &found);
+	budget = dt_law_budget(found.value, found.other);
+	if (others <= 0 || others < budget)
+		return;
+	ereport(NOTICE,
+			(errmsg("resource group \"%s\" will not be slowed down by signal \"checkpoint\", as others alone force checkpoints",
+					name),
+			 errdetail("Since the last completed checkpoint began, the server has written " INT64_FORMAT " KB/s of WAL; the groups that follow the signal now write " INT64_FORMAT " KB/s of that. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
+					   written / 1000, (int64) by_groups / 1000,
+					   budget / 1000),
+			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
+					 dt_max_wal_size_for(others + least))));
+}
+
+/*
+ * The standbys that count, an argument that may be NULL.
+ */
+static char *
+get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
+{
+	char	   *names = PG_ARGISNULL(arg) ? "" :
+		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (names[0] == '\0')
+		return names;
+	if (signal >= DT_STANDBY_SIGNALS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("signal \"%s\" is not about standbys",
+						dt_signals[signal].name)));
+	if (strlen(names) >= DT_STANDBYS_SIZE || strchr(names, '\n') != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid list of standbys"),
+				 errdetail("The names, separated by commas, are limited to %d bytes in one line.",
+						   DT_STANDBYS_SIZE - 1)));
+	return names;
+}
+
+Datum
+set_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	char	   *names;
+	DtSignal	signal = get_signal(fcinfo, name, &names);
+	const char *value = PG_ARGISNULL(2) ? NULL :
+		text_to_cstring(PG_GETARG_TEXT_PP(2));
+	DtFound		found;
+	DtThreshold threshold;
+	DtLook		look;
+
+	check_not_null(fcinfo, 3, "argument \"ignore\"");
+	threshold = dt_threshold_parse(signal, value, PG_GETARG_INT32(3));
+	if (signal != DT_REPORTED)
+		names = get_standbys(fcinfo, 4, signal);
+	look = dt_signal_look(signal, dt_now_us(), &found);
+	if (look == DT_LOOK_FAILED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("signal \"%s\" is not available on this server",
+						dt_signals[signal].name),
+				 errdetail("%s", found.reason),
+				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
+	if (dt_group_follow(name, signal, &threshold, names))
+		notice_created(name);
+	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
+		strchr(value, '%') == NULL)
+		ereport(NOTICE,
+				(errmsg("threshold \"%s\" means %g percent", value,
+						threshold.value / 1e4),
+				 errhint("Write '%g%%' if that is what you meant.",
+						 threshold.value / 1e2)));
+	if (look == DT_LOOK_NOTHING)
+		ereport(NOTICE,
+				(errmsg("signal \"%s\" slows nobody down at present",
+						dt_signals[signal].name),
+				 errdetail_internal("%s", found.reason)));
+	if (signal == DT_KERNEL_DIRTY)
+		notice_kernel_waits(&threshold);
+	if (signal == DT_CHECKPOINT)
+		notice_out_of_reach(name);
+	if (!dt_sampler_runs())
+		ereport(NOTICE,
+				(errmsg("signals are not measured at present"),
+				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
+				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+	PG_RETURN_VOID();
+}
+
+Datum
+reset_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	char	   *signal_name_given;
+	DtSignal	signal = get_signal(fcinfo, name, &signal_name_given);
+
+	if ((signal == DT_REPORTED &&
+		 !dt_group_follows_report(name, signal_name_given)) ||
+		!dt_group_unfollow(name, signal))
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
+						name, signal_name_given)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * The value of a signal that somebody else measures.
+ */
+Datum
+report_pressure(PG_FUNCTION_ARGS)
+{
+	DtReport	report = {.at = dt_now_us()};
+	DtSignal	signal;
+	char	   *name;
+	Interval   *ttl;
+	float8		value;
+
+	dt_sql_need_library();
+	name = get_name(fcinfo, 0, "signal");
+	check_not_null(fcinfo, 1, "value");
+	value = PG_GETARG_FLOAT8(1);
+	if (!(value >= 0 && value <= 1000000))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("value %s is out of range", float8out_internal(value)),
+				 errdetail("The valid range is from 0 to 1000000; 1 is the threshold.")));
+	report.value = (int64) rint(value * 1000);
+	check_not_null(fcinfo, 2, "argument \"ttl\"");
+	ttl = PG_GETARG_INTERVAL_P(2);
+	report.ttl_us = ttl->time + ttl->day * USECS_PER_DAY;
+	if (ttl->month != 0 || report.ttl_us < 1000 ||
+		report.ttl_us > USECS_PER_DAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"ttl\" is out of range"),
+				 errdetail("The valid range is from 1 millisecond to 1 day.")));
+	if (dt_signal_find(name, &signal))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("signal \"%s\" is measured by dirty_throttle", name),
+				 errhint("Report it under another name.")));
+	strlcpy(report.name, name, NAMEDATALEN);
+	if (!dt_report(&report))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot report more than %d signals", DT_REPORTS)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Whoever suspends the group that he is in goes on, or he could not resume it.
+ */
+Datum
+suspend_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	check_not_null(fcinfo, 1, "argument \"hard\"");
+	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1),
+								  PG_GETARG_BOOL(1) ? dt_interrupt_send : NULL);
+	if (dt_account_exempt(dt_group_lookup_id(name)))
+		ereport(NOTICE,
+				(errmsg("this session is a member of resource group \"%s\", but is not suspended with it",
+						name),
+				 errhint("To let the other sessions continue, use SELECT resume_group(%s).",
+						 quote_literal_cstr(name))));
+	PG_RETURN_VOID();
+}
+
+Datum
+resume_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	if (!dt_group_set_suspended(name, false, false, NULL))
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" is not suspended", name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+set_session_group(PG_FUNCTION_ARGS)
+{
+	const char *name;
+
+	dt_sql_need_library();
+	check_not_null(fcinfo, 0, "process ID");
+	if (PG_ARGISNULL(1))
+		name = NULL;
+	else if (VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(1)) == 0)
+		name = "";
+	else
+		name = get_name(fcinfo, 1, "group name");
+	dt_member_move(PG_GETARG_INT32(0), name, dt_interrupt_send);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The second argument, which names a role.
+ */
+static Oid
+get_role(FunctionCallInfo fcinfo)
+{
+	check_not_null(fcinfo, 1, "role name");
+	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+}
+
+Datum
+grant_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	(void) dt_grant_set(name, get_role(fcinfo), true);
+	PG_RETURN_VOID();
+}
+
+Datum
+revoke_group_use(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+	Oid			role = get_role(fcinfo);
+
+	if (!dt_grant_set(name, role, false))
+		ereport(NOTICE,
+				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
+						GetUserNameFromId(role, false), name)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * ERROR in a session that was moved by set_session_group(), where the
+ * parameter has no effect.
+ */
+static void
+check_not_moved(void)
+{
+	if (dt_session_slot->moved)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
+				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
+}
+
+Datum
+join_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	if (!dt_grant_permits(name, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for resource group \"%s\"", name),
+				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
+						 quote_literal_cstr(name),
+						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	check_not_moved();
+	dt_session_set_parameter(name);
+	PG_RETURN_VOID();
+}
+
+Datum
+leave_joined_group(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	check_not_moved();
+	if (!dt_session_has_joined())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session has not joined a resource group with join_group()"),
+				 errhint("Who may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
+	dt_session_set_parameter(NULL);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The settings of roles and databases contain names of groups.  After a group
+ * was renamed or dropped, tell how many contain the old name: new sessions
+ * would not find the group and run unthrottled.
+ */
+static void
+notice_settings_of(const char *name)
+{
+	char	   *setting = psprintf("dirty_throttle.group=%s", name);
+	Datum		value = CStringGetTextDatum(setting);
+	Oid			type = TEXTOID;
+	int			found;
+
+	SPI_connect();
+	SPI_execute_with_args("SELECT FROM pg_catalog.pg_db_role_setting "
+						  "WHERE $1 OPERATOR(pg_catalog.=) ANY (setconfig)",
+						  1, &type, &value, NULL, true, 0);
+	found = (int) SPI_processed;
+	SPI_finish();
+	if (found > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%d setting of a role or database still refers to resource group \"%s\"",
+							   "%d settings of roles and databases still refer to resource group \"%s\"",
+							   found, found, name),
+				 errdetail("New sessions with such a setting will not be throttled."),
+				 errhint("Use SELECT * FROM pg_db_role_setting WHERE %s = ANY (setconfig) to list them.",
+						 quote_literal_cstr(setting))));
+}
+
+Datum
+rename_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *old_name;
+	char	   *new_name;
+
+	dt_sql_need_library();
+	old_name = get_name(fcinfo, 0, "old group name");
+	new_name = get_name(fcinfo, 1, "new group name");
+	dt_group_rename(old_name, new_name);
+	notice_settings_of(old_name);
+	PG_RETURN_VOID();
+}
+
+Datum
+drop_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = get_group(fcinfo);
+
+	check_not_null(fcinfo, 1, "argument \"if_exists\"");
+	check_not_null(fcinfo, 2, "argument \"force\"");
+	if (dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
+		notice_settings_of(name);
+	else
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not exist, skipping",
+						name)));
+	PG_RETURN_VOID();
+}
+
+Datum
+dirty_throttle_reset(PG_FUNCTION_ARGS)
+{
+	dt_sql_need_library();
+	dt_group_reset_stats(PG_ARGISNULL(0) ? NULL :
+						 get_name(fcinfo, 0, "group name"));
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,145 @@
+--
+-- The mistakes that users make, and what they are told: docs/mistakes.md has
+-- them all.
+--
+\set SHOW_CONTEXT never
+\pset format unaligned
+\pset tuples_only on
+\pset fieldsep '\n    '
+CREATE EXTENSION dirty_throttle;
+
+-- Run a command; what comes of it, on up to three lines.  For a function that is
+-- not there the server's hint differs between its releases.
+CREATE FUNCTION try(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE command;
+	RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE,
+		message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+		hint = PG_EXCEPTION_HINT;
+	IF state = '42883' THEN
+		RETURN state || ' ' || message;
+	END IF;
+	RETURN concat_ws(E'\n    ', state || ' ' || message, nullif(detail, ''),
+					 nullif(hint, ''));
+END $$;
+
+SELECT create_resource_group('batch', '12 MB');
+CREATE ROLE regress_dt_user;
+
+-- What is an error
+SELECT command, regexp_replace(try(command), 'process \d+', 'process ...')
+FROM unnest(ARRAY[
+	-- amounts
+	$$SELECT set_group_dirty_limit('batch', '12 Mb/sec')$$,
+	$$SELECT set_group_dirty_limit('batch', '12 MiB')$$,
+	$$SELECT set_group_dirty_limit('batch', 'unlimited')$$,
+	$$SELECT set_group_dirty_limit('batch', '')$$,
+	$$SELECT set_group_dirty_limit('batch', '12,5 MB')$$,
+	$$SELECT set_group_dirty_limit('batch', -1)$$,
+	$$SELECT set_group_dirty_limit('batch', 1e12)$$,
+	$$SELECT set_group_dirty_limit('batch', '20 TB')$$,
+	$$SELECT set_group_dirty_limit('batch', 'NaN')$$,
+	$$SELECT set_group_dirty_limit('batch', NULL)$$,
+	$$SELECT set_group_dirty_limit('batch', true)$$,
+	$$SELECT set_group_dirty_limit('batch')$$,
+	$$SELECT set_group_wal_limit('batch', '8 m')$$,
+	$$SELECT set_group_burst('batch', '1 minute')$$,
+	$$SELECT set_group_burst('batch', '2 h')$$,
+	$$SELECT set_group_floor('batch', 0)$$,
+	$$SELECT reset_group_wal_limit('nobody')$$,
+	-- names
+	$$SELECT set_group_dirty_limit(NULL, 1)$$,
+	$$SELECT set_group_dirty_limit('', 1)$$,
+	$$SELECT set_group_dirty_limit('  ', 1)$$,
+	$$SELECT set_group_dirty_limit(E'batch\n', 1)$$,
+	$$SELECT set_group_dirty_limit(repeat('x', 64), 1)$$,
+	$$SELECT create_resource_group('batch')$$,
+	$$SELECT reset_group_wal_limit('Batch')$$,
+	$$SELECT drop_resource_group('btach')$$,
+	$$SELECT rename_resource_group('batches', 'jobs')$$,
+	$$SELECT rename_resource_group('batch', 'batch')$$,
+	$$SELECT grant_group_use('batch', 'regress_dt_usr')$$,
+	-- the parameter
+	$$SET dirty_throttle.group = 'batch'$$,
+	$$SET dirty_throttle."group" = batch2$$,
+	$$SET dirty_throttle."group" = 'batsch'$$,
+	$$SET dirty_throttle.dirty_limit = '5 MB'$$,
+	$$SET dirty_throttle.enabled = off$$,
+	$$SET dirty_throttle.max_groups = 100$$,
+	$$SET dirty_throttle.groups = 'batch dirty=5'$$,
+	$$ALTER ROLE dirty_throttle SET dirty_throttle.groups = 'batch dirty=fast'$$,
+	$$ALTER ROLE dirty_throttle SET dirty_throttle.groups = 'My Group dirty=5'$$,
+	$$ALTER ROLE dirty_throttle RENAME TO throttle$$,
+	$$DROP ROLE dirty_throttle$$,
+	-- modes and signals
+	$$SELECT set_group_mode('batch', 'off')$$,
+	$$SELECT set_group_pressure('batch', 'lag', '2s')$$,
+	$$SELECT set_group_pressure('batch', 'replica-lag', '2s')$$,
+	$$SELECT set_group_pressure('batch', 'replica_lag')$$,
+	$$SELECT set_group_pressure('batch', 'replica_lag', '2 seconds')$$,
+	$$SELECT set_group_pressure('batch', 'replica_lag', '50ms')$$,
+	$$SELECT set_group_pressure('batch', 'slot_lag', '10G')$$,
+	$$SELECT set_group_pressure('batch', 'slot_lag', '10')$$,
+	$$SELECT set_group_pressure('batch', 'checkpoint', '5min')$$,
+	$$SELECT set_group_pressure('batch', 'dirty_buffers', '130%')$$,
+	$$SELECT set_group_pressure('batch', 'slot_lag', '10GB', 1)$$,
+	-- sessions
+	$$SELECT set_session_group(0, 'batch')$$,
+	$$SELECT set_session_group(pid, 'batch') FROM pg_stat_activity WHERE backend_type = 'checkpointer'$$,
+	$$SELECT set_session_group(pg_backend_pid(), 'bach')$$,
+	$$SELECT leave_joined_group()$$,
+	$$SELECT suspend_group('batch', NULL)$$,
+	$$SELECT suspend_group('nobody')$$]) AS command;
+
+-- Without privileges
+SET ROLE regress_dt_user;
+SELECT command, try(command)
+FROM unnest(ARRAY[
+	$$SELECT set_group_dirty_limit('batch', '5 MB')$$,
+	$$SET dirty_throttle."group" = 'batch'$$,
+	$$ALTER ROLE regress_dt_user SET dirty_throttle."group" = ''$$,
+	$$SELECT join_group('batch')$$]) AS command;
+RESET ROLE;
+
+-- In transactions
+BEGIN READ ONLY;
+SELECT set_group_dirty_limit('batch', '5 MB');
+SELECT set_group_dirty_limit('batch', '5 MB');
+ROLLBACK;
+BEGIN;
+SELECT set_group_dirty_limit('batch', '5 MB');
+PREPARE TRANSACTION 'regress_dt';
+BEGIN;
+SELECT create_resource_group('new');
+SET dirty_throttle."group" = 'new';
+ROLLBACK;
+SET dirty_throttle."group" = 'batch';
+SELECT drop_resource_group('batch');
+
+-- What succeeds, with a notice
+SELECT suspend_group('batch');
+SELECT resume_group('batch');
+SELECT resume_group('batch');
+RESET dirty_throttle."group";
+SELECT set_group_dirty_limit('Batch', '5 MB');
+SELECT set_group_dirty_limit('batch', 1000.0 / 3);
+SELECT set_group_pressure('batch', 'replica_lag', '2s');
+SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
+SELECT reset_group_pressure('batch', 'slot_lag');
+SELECT revoke_group_use('batch', 'regress_dt_user');
+SELECT drop_resource_group('nobody', if_exists => true);
+ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Bacth';
+ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Batch';
+SELECT drop_resource_group('Batch');
+
+SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
+DROP ROLE regress_dt_user;
+DROP FUNCTION try;
+DROP EXTENSION dirty_throttle;

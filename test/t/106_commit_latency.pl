@@ -1,0 +1,133 @@
+# Signal commit_latency: which commits are counted, and what follows from how
+# long they take.  On a clock that stands still while statements run.  The law
+# by itself is tested in test/unit.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Clock;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $second = 1_000_000;
+my $dt = DirtyThrottle::Clock->new('commit_latency',
+	conf => "dirty_throttle.transaction_grace = 0\nsynchronous_commit = local\n");
+
+$dt->sql(
+	q{SELECT create_resource_group('batch'), create_resource_group('other');
+	CREATE TABLE t (id int, pad text);
+	CREATE PROCEDURE job() LANGUAGE plpgsql AS $$
+		BEGIN LOOP
+			INSERT INTO t SELECT k, repeat('x', 900) FROM generate_series(1, 200) k;
+			COMMIT;
+		END LOOP; END $$});
+
+sub follow
+{
+	my ($group, $threshold) = @_;
+	$dt->sql("SELECT set_group_pressure('$group', 'commit_latency', '$threshold')");
+}
+
+# --------------------------------------------------------- what is counted
+
+# How many commits are counted of what a session runs.
+sub counted
+{
+	my ($session, @statements) = @_;
+	my $before = $dt->sql('SELECT dt_test_commits()');
+
+	$session->query($_) foreach @statements;
+	return $dt->sql('SELECT dt_test_commits()') - $before;
+}
+
+my $outsider = $dt->session;
+my $member = $dt->session(group => 'batch');
+my $other = $dt->session(group => 'other');
+my @inserts = ('INSERT INTO t VALUES (1)') x 3;
+
+is(counted($outsider, @inserts), 0, 'nobody follows the signal: nothing is counted');
+follow('batch', '20%');
+is(counted($outsider, @inserts), 3, 'outsiders are');
+is(counted($other, @inserts), 3, 'so are members of a group that does not follow it');
+is(counted($member, @inserts), 0, 'those of one that does are not');
+is(counted($outsider, 'BEGIN', @inserts, 'COMMIT'), 1, 'a transaction counts once');
+is(counted($outsider, 'BEGIN', @inserts, 'ROLLBACK'), 0, 'if it commits');
+is(counted($outsider, 'SELECT 1', 'TABLE t'), 0, 'and writes');
+is(counted($outsider, 'SET synchronous_commit = off', @inserts, 'RESET synchronous_commit'),
+	0, 'and waits until that is flushed');
+is(counted($dt->session, @inserts), 3, 'a new session is an outsider at once');
+follow('other', '5ms');
+is(counted($other, @inserts), 0, 'the other group follows it, too');
+$dt->sql(q{SELECT reset_group_pressure(g, 'commit_latency') FROM unnest('{batch, other}'::text[]) g});
+is(counted($_, @inserts), 0, 'and nobody any more') foreach $outsider, $member, $other;
+$_->quit foreach $outsider, $member, $other;
+
+# ------------------------------------------------------------ what follows
+
+# bytes/s; 0: no limit but the fixed one
+sub in_force
+{
+	my $row = $dt->group_row('batch');
+	return $row->{effective_wal_limit} == $row->{wal_limit} ? 0 :
+	  sprintf '%.0f', 1000 * $row->{effective_wal_limit};
+}
+
+sub value
+{
+	return $dt->_row(
+		"SELECT value, unit FROM dirty_throttle_pressure WHERE signal = 'commit_latency'");
+}
+
+my $s = $dt->session(group => 'batch');
+my $before;
+
+$dt->reading(commit_latency => 'measured', 1000);
+follow('batch', '5ms');
+$dt->fresh(batch => wal => 4000);
+$s->send('CALL job()');
+$dt->advance(15 * $second);
+is(in_force(), 0, 'commits of 1 ms, where 5 ms are allowed: no limit');
+is(value()->{value}, 1, 'the view has the time');
+is(value()->{unit}, 'ms', 'and its unit');
+cmp_ok($dt->group_row('batch')->{pressure}, '<=', 0.21, 'and the group its pressure');
+
+# somebody else's doing: going slower does not help, so it is given up
+$dt->reading(commit_latency => 'measured', 20_000);
+my @seen;
+for (1 .. 50)
+{
+	$dt->advance($second / 5);
+	push @seen, in_force();
+}
+my $floor = 64_000;
+ok((grep { $_ > 0 && $_ < 3_000_000 } @seen), '20 ms: slower');
+ok((grep { $_ == $floor } @seen), 'and, to see whether that helps, at the floor for a moment');
+ok($seen[-1] == 0 || $seen[-1] > 3_000_000, 'it does not: as before');
+$dt->advance(30 * $second);
+ok(in_force() == 0 || in_force() > 3_000_000, 'and so it stays');
+
+# a share of what it is without the group: it rests to find out
+$dt->reading(commit_latency => 'measured', 1000);
+$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->advance($second);
+follow('batch', '20%');
+@seen = ();
+for (1 .. 20)
+{
+	$dt->advance($second / 5);
+	push @seen, in_force();
+}
+ok((grep { $_ == $floor } @seen), 'a share: at the floor until the base is known');
+is($seen[-1], 0, 'then no limit is needed');
+$dt->reading(commit_latency => 'real');
+$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->limit(batch => 0);
+$dt->cancel_ms($s);
+$s->quit;
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;
