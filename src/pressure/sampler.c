@@ -177,6 +177,7 @@ put_follower(Follower *f, DtGroup *g)
 		dt_pressure_group_init(&f->law, rate, used);
 	}
 	memcpy(f->law.used, used, sizeof(used));
+	f->law.out_of_reach = f->out_of_reach;
 	take_definition(f, &g->definition);
 	laws[n_followers++] = &f->law;
 }
@@ -269,7 +270,6 @@ tell_follower(Follower *f, DtSignal signal, int64 now)
 	if (t->unit == DT_UNIT_SHARE && dt_signals[signal].law == DT_LAW_RESERVE)
 		f->law.threshold[signal] =
 			muldiv64(pressure.signal[signal].other, t->value, 1000000);
-	f->law.out_of_reach = f->out_of_reach;
 }
 
 /*

@@ -616,7 +616,8 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 				  int64 *owed_us)
 {
 	double		jitter = dt_clock_jitter();
-	TimestampTz wall_clock = GetCurrentTimestamp();
+	bool		may_begin = is_new && pause_from_us != DT_NO_PAUSE;
+	TimestampTz wall_clock = may_begin ? GetCurrentTimestamp() : 0;
 	int64		elsewhere = look_at_creditor(false, owed_us);
 	DtPauseCause cause = my->cause;
 	DtGroup    *g;

@@ -104,8 +104,7 @@ static struct
 /*
  * Pause until all is paid, if nothing intervenes.  begun_us: the first slice, of
  * a pause that has begun and was counted; 0: is_new tells whether to count it.
- * After an ERROR there is
- * nothing to undo: what is not paid is still owed.
+ * After an ERROR there is nothing to undo: what is not paid is still owed.
  */
 static void
 pause_at(Place place, int64 begun_us, bool is_new)
