@@ -180,28 +180,32 @@ is_due(void)
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
 }
 
-/* A tick.  True: a statement of a member runs, and no charge is due. */
+/* Does a statement of a member run?  To be called at each tick. */
 static bool
-tick(void)
+is_at_work(void)
 {
 	dt_interrupt_serve_others();
-	if (!my.running || my.pausing || dt_activity_is_idle())
-		return false;
+	return my.running && !my.pausing && !dt_activity_is_idle();
+}
+
+static bool
+request_if_due(void)
+{
 	if (!is_due())
-		return true;
+		return false;
 	dt_account_charge_at_next_safe_point(); /* a row may come before */
 	if (dt_interrupt_pauses)
 		dt_interrupt_request();
-	return false;
+	return true;
 }
 
 static void
 cpu_tick(void)
 {
-	if (dt_account_is_member())
-		(void) tick();
-	else
+	if (!dt_account_is_member())
 		set_cpu_timer(0);
+	else if (is_at_work())
+		(void) request_if_due();
 }
 
 /* The time in which nothing uses what is worth a check, in us. */
@@ -235,16 +239,26 @@ is_fast(void)
 	return fast;
 }
 
+/*
+ * A request may be refused, the core drops one that comes when it has not quite
+ * finished with the one before, and the other timer may be late.  So a tick that
+ * has made one is not the last.
+ */
 static void
 wall_tick(void)
 {
-	int64		next_us = is_fast() ? wall_interval() : 2 * my.wall_us;
+	bool		fast = is_fast();
+	int64		next_us = 2 * my.wall_us;
 
 	my.wall_us = 0;
-	if (tick() && next_us <= LAST_TICK_US &&
+	if (!is_at_work())
+		return;
+	if (!request_if_due() && fast)
+		next_us = wall_interval();
+	if (next_us <= LAST_TICK_US &&
 		*my_wait_event_info != WAIT_EVENT_VACUUM_DELAY)
 		set_wall_timer(next_us);
-	else if (my.running && !my.cpu_timer_runs && !dt_activity_is_idle())
+	else if (!my.cpu_timer_runs)
 		set_wall_timer(LONGEST_TICK_US);
 }
 
@@ -322,7 +336,8 @@ void
 dt_tick_renew(void)
 {
 	dt_tick_after_pause(my.goes_on);
-	(void) tick();
+	if (is_at_work())
+		(void) request_if_due();
 }
 
 void
