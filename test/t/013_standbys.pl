@@ -97,8 +97,8 @@ foreach my $standby (@standbys)
 	}
 }
 $one->sql(q{BEGIN; SELECT set_group_dirty_limit('batch', 1), create_resource_group('not'); ROLLBACK;
-	SELECT rename_resource_group('batch', 'b'), create_resource_group('new'), grant_group_use('new', 'etl');
-	SELECT set_group_dirty_limit('b', 7), rename_resource_group('b', 'batch')});
+	BEGIN; SELECT rename_resource_group('batch', 'b'), create_resource_group('new'), grant_group_use('new', 'etl');
+	SELECT set_group_dirty_limit('b', 7), rename_resource_group('b', 'batch'); COMMIT});
 my @members = map { $_->session(user => 'etl') } @standbys;
 replay($one, @standbys);
 foreach my $i (0 .. $#standbys)
