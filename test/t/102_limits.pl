@@ -211,6 +211,20 @@ subtest 'while a statement runs' => sub {
 		'0 1 0', 'nobody pauses, one member, no debt');
 };
 
+subtest 'what has owed more than the grace pauses for less from then on' => sub {
+	$dt->set_conf('dirty_throttle.transaction_grace', '200ms', $s);
+	$dt->fresh(g => dirty => 1000);
+	my $before = $dt->session_row($s)->{pauses};
+	$s->send(rows(200));
+	$dt->settle;
+	cmp_ok(debt(), '>=', 200_000, 'it pauses when it owes as much as the grace');
+	$dt->run;
+	# 1.6 MB in parts of 200 ms would be eight pauses
+	cmp_ok($dt->session_row($s)->{pauses} - $before, '>', 20, 'pauses');
+	is($s->wait->{sqlstate}, undef, 'without an error');
+	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
+};
+
 $dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
 
 subtest 'max_commit_pause bounds the pause, the rest is paid before the next' => sub {
