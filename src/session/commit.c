@@ -40,24 +40,33 @@ static bool callback_registered = false;
 
 bool		dt_pace_commit_needed = true;
 
+/*
+ * Processes that run no statements begin a command with each transaction.  An
+ * apply worker gets no timer, since it would end the worker's pauses.
+ */
+static pg_noinline void
+begin_background_command(void)
+{
+	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
+		dt_account_follow())
+		dt_tick_start(true);
+}
+
 static void
 after_transaction(void *arg)
 {
 	callback_registered = false;
 	dt_transaction_finish(dt_activity_client_waits());
+	if (unlikely(dt_process_is_background()))
+		begin_background_command();
 }
 
-/*
- * Processes that run no statements are in the group of a parameter.  An apply
- * worker gets no timer, since it would end the worker's pauses.
- */
+/* Processes that run no statements are in the group of a parameter. */
 static pg_noinline void
 background_transaction_ends(void)
 {
 	dt_session_follow_background_group();
-	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
-		dt_account_follow())
-		dt_tick_start(false);
+	begin_background_command();
 }
 
 static pg_noinline void

@@ -319,7 +319,7 @@ dt_assign_group(const char *name, void *newextra)
 		dt_session_attach();
 		dt_worker_begins();
 		if (dt_account_follow())
-			dt_tick_start(false);
+			dt_tick_start(true);
 	}
 
 	my.wanted_changed = true;

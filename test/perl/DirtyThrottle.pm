@@ -143,7 +143,7 @@ sub poll_until
 }
 
 # What must not be in a server log, whatever happened.
-our $BAD_LOG = qr/PANIC|TRAP:|terminated by signal|leak|not closed/;
+our $BAD_LOG = qr/PANIC: |TRAP:|terminated by signal| leak|not closed/;
 
 # A server with the library preloaded, started, with the extension created in
 # database postgres.  Options:

@@ -129,10 +129,10 @@ sleep 0.2;
 # a timeout that ends the session while it owes
 {
 	my $s = member();
-	$s->query("SET idle_in_transaction_session_timeout = '200ms'");
 	$s->query('BEGIN');
 	$s->query(rewrite());
 	$type = $type eq 'int' ? 'bigint' : 'int';    # that is rolled back
+	$s->query("SET idle_in_transaction_session_timeout = '200ms'");
 	check_left('idle_in_transaction_session_timeout', $s->pid);
 }
 
