@@ -125,6 +125,22 @@ REVOKE ALL ON FUNCTION set_group_weight(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_weight(text, float8) IS
 'Sets the weight of a resource group, from 1 to 1000; the default is 1. Groups that follow the same signal share by weight what it allows; a group that wants less than its share leaves it to the others. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
+CREATE FUNCTION set_group_allowance(group_name text, kb float8)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_allowance(text, float8) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_allowance(text, float8) IS
+'Sets how much each transaction of a resource group may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes), from 0 (the default) to 1000000000. It is counted in the views, but no session pauses for it. Creates the group if it does not exist. The change takes effect at COMMIT.';
+
+CREATE FUNCTION set_group_allowance(group_name text, amount text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'set_group_allowance_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION set_group_allowance(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_allowance(text, text) IS
+'The same with an amount and its unit, for example 64 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB.';
+
 CREATE FUNCTION report_pressure(signal text, value float8, ttl interval DEFAULT '10 s')
 RETURNS void
 AS 'MODULE_PATHNAME'
@@ -241,6 +257,7 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT burst float8,
     OUT floor float8,
     OUT weight float8,
+    OUT allowance float8,
     OUT members int4,
     OUT paused int4,
     OUT pressure float8,
@@ -281,7 +298,7 @@ SELECT group_name, mode,
        END AS effective_wal_limit,
        pg_catalog.round(wal_rate)::int8 AS wal_rate,
        pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
-       burst, floor, weight, members, paused, pressure, pressure_signal, out_of_reach,
+       burst, floor, weight, allowance, members, paused, pressure, pressure_signal, out_of_reach,
        suspended_since, suspended_hard
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
@@ -299,6 +316,7 @@ COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid fo
 COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share of what the signals allow';
+COMMENT ON COLUMN dirty_throttle_groups.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
 COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
 COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of sessions that are pausing for the group: members, and sessions that have left it and still owe to it';
 COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';

@@ -81,14 +81,17 @@ typedef struct Follower
 
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
 
-static DtPressure pressure;
-static Follower *followers;		/* in the places of the groups */
-static DtPressureGroup **laws;	/* of those that there are now */
-static int	n_followers = 0;
-static bool followed[DT_SIGNALS];	/* by a group */
-static DtFound found[DT_SIGNALS];
-static DtSignalInfo infos[DT_SIGNALS];
-static Condition conditions[DT_SIGNALS];
+static struct
+{
+	DtPressure	pressure;
+	Follower   *followers;		/* in the places of the groups */
+	DtPressureGroup **laws;		/* of those that there are now */
+	int			n_followers;
+	bool		followed[DT_SIGNALS];	/* by a group */
+	DtFound		found[DT_SIGNALS];
+	DtSignalInfo infos[DT_SIGNALS];
+	Condition	conditions[DT_SIGNALS];
+}			my;
 
 #define follower_of(pressure_group) \
 	((Follower *) ((char *) (pressure_group) - offsetof(Follower, law)))
@@ -138,7 +141,7 @@ take_definition(Follower *f, const DtDefinition *d)
 			law->threshold[s] = 0;
 		else
 		{
-			followed[s] = true;
+			my.followed[s] = true;
 			if (t->unit != before->threshold[s].unit ||
 				t->value > before->threshold[s].value ||
 				t->ignore > before->threshold[s].ignore)
@@ -179,7 +182,7 @@ put_follower(Follower *f, DtGroup *g)
 	memcpy(f->law.used, used, sizeof(used));
 	f->law.out_of_reach = f->out_of_reach;
 	take_definition(f, &g->definition);
-	laws[n_followers++] = &f->law;
+	my.laws[my.n_followers++] = &f->law;
 }
 
 /*
@@ -190,17 +193,17 @@ find_followers(void)
 {
 	int			i;
 
-	n_followers = 0;
-	memset(followed, 0, sizeof(followed));
+	my.n_followers = 0;
+	memset(my.followed, 0, sizeof(my.followed));
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 
 		if (g->id == 0 || !dt_definition_follows_any(&g->definition))
-			followers[i].id = 0;
+			my.followers[i].id = 0;
 		else
-			put_follower(&followers[i], g);
+			put_follower(&my.followers[i], g);
 	}
 	LWLockRelease(dt_shared->registry_lock);
 }
@@ -227,7 +230,7 @@ is_listed(const char *list, const char *name)
 static const DtDrain *
 drain_for(const DtDefinition *d, DtSignal signal, int64 now)
 {
-	const DtFound *f = &found[signal];
+	const DtFound *f = &my.found[signal];
 	const DtDrain *those[MAX_NAMED];
 	int			n = 0;
 	int			i;
@@ -269,7 +272,7 @@ tell_follower(Follower *f, DtSignal signal, int64 now)
 		f->law.reported = reported_for(&f->definition, now);
 	if (t->unit == DT_UNIT_SHARE && dt_signals[signal].law == DT_LAW_RESERVE)
 		f->law.threshold[signal] =
-			muldiv64(pressure.signal[signal].other, t->value, 1000000);
+			muldiv64(my.pressure.signal[signal].other, t->value, 1000000);
 }
 
 /*
@@ -278,17 +281,17 @@ tell_follower(Follower *f, DtSignal signal, int64 now)
 static DtLook
 look(DtSignal signal, int64 now)
 {
-	DtFound    *f = &found[signal];
+	DtFound    *f = &my.found[signal];
 	DtLook		result = dt_signal_look(signal, now, f);
 	int			i;
 
-	strlcpy(infos[signal].reason, f->reason, DT_REASON_SIZE);
+	strlcpy(my.infos[signal].reason, f->reason, DT_REASON_SIZE);
 	if (result == DT_LOOK_MEASURED && f->at != 0)
-		dt_pressure_read(&pressure, signal, f->value, f->other, f->at);
+		dt_pressure_read(&my.pressure, signal, f->value, f->other, f->at);
 	else if (result == DT_LOOK_NOTHING)
-		dt_pressure_absent(&pressure, signal);
-	for (i = 0; i < n_followers; i++)
-		tell_follower(follower_of(laws[i]), signal, now);
+		dt_pressure_absent(&my.pressure, signal);
+	for (i = 0; i < my.n_followers; i++)
+		tell_follower(follower_of(my.laws[i]), signal, now);
 	return result;
 }
 
@@ -299,11 +302,11 @@ static void
 log_condition(DtSignal signal, Condition condition)
 {
 	const char *name = dt_signals[signal].name;
-	Condition	before = conditions[signal];
+	Condition	before = my.conditions[signal];
 
 	if (condition == before)
 		return;
-	conditions[signal] = condition;
+	my.conditions[signal] = condition;
 	switch (condition)
 	{
 		case UNKNOWN:
@@ -316,12 +319,12 @@ log_condition(DtSignal signal, Condition condition)
 		case NOTHING:
 			ereport(LOG,
 					(errmsg("signal \"%s\" slows nobody down", name),
-					 errdetail("%s", infos[signal].reason)));
+					 errdetail("%s", my.infos[signal].reason)));
 			break;
 		case UNREADABLE:
 			ereport(LOG,
 					(errmsg("could not measure signal \"%s\"", name),
-					 errdetail("%s", infos[signal].reason),
+					 errdetail("%s", my.infos[signal].reason),
 					 errhint("The last value counts for 40 seconds, then the signal slows nobody down.")));
 			break;
 		case OUTDATED:
@@ -338,19 +341,19 @@ log_condition(DtSignal signal, Condition condition)
 static void
 note_signal(DtSignal signal, DtLook result)
 {
-	DtSignalReading *reading = &pressure.signal[signal];
+	DtSignalReading *reading = &my.pressure.signal[signal];
 	Condition	condition = MEASURED;
 
-	infos[signal].followed = true;
-	infos[signal].state = reading->state;
-	infos[signal].value = reading->value;
-	infos[signal].read_at = reading->read_at;
+	my.infos[signal].followed = true;
+	my.infos[signal].state = reading->state;
+	my.infos[signal].value = reading->value;
+	my.infos[signal].read_at = reading->read_at;
 	if (result == DT_LOOK_NOTHING)
 		condition = NOTHING;
 	else if (result == DT_LOOK_FAILED)
 		condition = UNREADABLE;
 	else if (reading->state == DT_SIGNAL_ABSENT)
-		condition = conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
+		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
 }
 
@@ -360,7 +363,7 @@ publish(int64 now)
 {
 	dt_spin_lock(&dt_shared->sampled.lock);
 	dt_shared->sampled.at = now;
-	memcpy(dt_shared->sampled.signals, infos, sizeof(infos));
+	memcpy(dt_shared->sampled.signals, my.infos, sizeof(my.infos));
 	dt_spin_unlock(&dt_shared->sampled.lock);
 }
 
@@ -377,8 +380,8 @@ expiry(const DtPressureGroup *law, int64 now)
 
 	for (s = 0; s < DT_SIGNALS; s++)
 		if (law->threshold[s] > 0 &&
-			pressure.signal[s].state != DT_SIGNAL_ABSENT)
-			oldest = Min(oldest, pressure.signal[s].read_at);
+			my.pressure.signal[s].state != DT_SIGNAL_ABSENT)
+			oldest = Min(oldest, my.pressure.signal[s].read_at);
 	return Max(oldest + DT_STALE_US + DT_STALE_COUNTS_US, now + 5 * CYCLE_US);
 }
 
@@ -434,11 +437,11 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 					 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
 							 dt_max_wal_size_for(law->others + law->floor))));
 	}
-	if (f->out_of_reach && infos[DT_CHECKPOINT].reason[0] == '\0')
-		snprintf(infos[DT_CHECKPOINT].reason, DT_REASON_SIZE,
+	if (f->out_of_reach && my.infos[DT_CHECKPOINT].reason[0] == '\0')
+		snprintf(my.infos[DT_CHECKPOINT].reason, DT_REASON_SIZE,
 				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time."),
 				 law->others / 1000, law->budget / 1000);
-	infos[DT_CHECKPOINT].out_of_reach |= f->out_of_reach;
+	my.infos[DT_CHECKPOINT].out_of_reach |= f->out_of_reach;
 }
 
 /*
@@ -511,15 +514,15 @@ set_rates(int64 wal, int64 now)
 {
 	int			i;
 
-	dt_pressure_step(&pressure, laws, n_followers, wal, now);
-	for (i = 0; i < n_followers; i++)
-		note_reach(follower_of(laws[i]), laws[i], now);
+	dt_pressure_step(&my.pressure, my.laws, my.n_followers, wal, now);
+	for (i = 0; i < my.n_followers; i++)
+		note_reach(follower_of(my.laws[i]), my.laws[i], now);
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < n_followers; i++)
-		apply(follower_of(laws[i]), now);
+	for (i = 0; i < my.n_followers; i++)
+		apply(follower_of(my.laws[i]), now);
 	LWLockRelease(dt_shared->registry_lock);
-	for (i = 0; i < n_followers; i++)
-		log_floor(follower_of(laws[i]), laws[i], now);
+	for (i = 0; i < my.n_followers; i++)
+		log_floor(follower_of(my.laws[i]), my.laws[i], now);
 }
 
 /*
@@ -533,25 +536,25 @@ cycle(int64 now)
 	int			s;
 
 	find_followers();
-	infos[DT_CHECKPOINT].out_of_reach = false;
+	my.infos[DT_CHECKPOINT].out_of_reach = false;
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
-		if (followed[s])
+		if (my.followed[s])
 			results[s] = look(s, now);
 		else
 		{
-			dt_pressure_absent(&pressure, s);
-			memset(&infos[s], 0, sizeof(DtSignalInfo));
+			dt_pressure_absent(&my.pressure, s);
+			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
 			log_condition(s, UNKNOWN);
 		}
 	}
-	if (n_followers > 0)
+	if (my.n_followers > 0)
 		set_rates(wal, now);
 	for (s = 0; s < DT_SIGNALS; s++)
-		if (followed[s])
+		if (my.followed[s])
 			note_signal(s, results[s]);
 	publish(now);
-	return n_followers > 0;
+	return my.n_followers > 0;
 }
 
 static void
@@ -573,8 +576,8 @@ dt_sampler_main(Datum main_arg)
 	if (!dt_shmem_available())
 		proc_exit(0);			/* another file was preloaded */
 
-	followers = palloc0(dt_shared->max_groups * sizeof(Follower));
-	laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
+	my.followers = palloc0(dt_shared->max_groups * sizeof(Follower));
+	my.laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
 	on_shmem_exit(unregister, (Datum) 0);
 	dt_sampler_register();
 

@@ -277,9 +277,21 @@ mark_running_locked(DtGroup *g, int64 now)
 	dt_member_wakes_up(my->slot, g, now);
 }
 
+/* How much of it is more than the group allows each transaction? */
+static int64
+beyond_allowance_locked(DtMemberUsage *my_usage, int64 bytes)
+{
+	int64		left = my->group->definition.allowance - my_usage->allowed;
+	int64		allowed = Min(bytes, Max(left, 0));
+
+	my_usage->allowed += allowed;
+	return bytes - allowed;
+}
+
 /*
  * What was used since the last charge, in bytes, without what parallel workers
- * have charged.  Counts it for the views.
+ * have charged.  Counts it for the views.  Returns how much of it is owed if
+ * there is a limit.
  */
 static int64
 take_uncharged_locked(int resource, int64 now)
@@ -300,7 +312,7 @@ take_uncharged_locked(int resource, int64 now)
 	dt_meter_add(&group_usage->meter, bytes, now);
 	if (my->worker_runs)
 		usage->worker_used += bytes;
-	return bytes;
+	return beyond_allowance_locked(my_usage, bytes);
 }
 
 /*
@@ -326,6 +338,8 @@ forgive_locked(int64 now)
 	my->slot->stats.observed_pause_us += pause;
 	my->group->stats.observed_pauses++;
 	my->group->stats.observed_pause_us += pause;
+	my->slot->xact.observed_pause_us += pause;
+	my->slot->xact.group_id = my->group->id;
 }
 
 /*

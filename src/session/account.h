@@ -131,6 +131,15 @@ dt_account_is_quiet(void)
 		dt_account.slot->creditor == NULL && !dt_account_workers_have_charged();
 }
 
+/* A transaction has ended and was charged: the next one has its own allowance. */
+static inline void
+dt_account_renew_allowance(void)
+{
+	if (dt_account.slot != NULL)
+		dt_account.slot->usage[DT_DIRTY].allowed =
+			dt_account.slot->usage[DT_WAL].allowed = 0;
+}
+
 /* Does it go on without pauses, since others wait for it? */
 static inline bool
 dt_account_is_released(void)

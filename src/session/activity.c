@@ -37,9 +37,12 @@
 
 #include "compat.h"
 
-/* The start times of the message that calls a function, and of a VACUUM. */
-static TimestampTz call_started = 0;
-static TimestampTz urgent_started = 0;
+static struct
+{
+	/* start times: of the message that calls a function, and of a VACUUM */
+	TimestampTz call_started;
+	TimestampTz urgent_started;
+}			my;
 
 DtProcess
 dt_process_slow(void)
@@ -87,7 +90,7 @@ dt_activity_note_call(void)
 {
 	if (ActivePortal != NULL || debug_query_string != NULL)
 		return false;
-	call_started = GetCurrentStatementStartTimestamp();
+	my.call_started = GetCurrentStatementStartTimestamp();
 	return true;
 }
 
@@ -110,7 +113,7 @@ session_is_working(void)
 		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
 			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
 	return debug_query_string != NULL || error_context_stack != NULL ||
-		call_started == GetCurrentStatementStartTimestamp();
+		my.call_started == GetCurrentStatementStartTimestamp();
 }
 
 /*
@@ -145,7 +148,7 @@ dt_activity_note_warning(const ErrorData *warning)
 {
 	if (DT_FAILSAFE_WARNS && warning->funcname != NULL &&
 		strcmp(warning->funcname, "lazy_check_wraparound_failsafe") == 0)
-		urgent_started = GetCurrentStatementStartTimestamp();
+		my.urgent_started = GetCurrentStatementStartTimestamp();
 }
 
 /*
@@ -159,8 +162,8 @@ dt_activity_is_urgent(void)
 {
 	/* in a parallel worker the variable is the leader's, and ends with it */
 	if (VacuumFailsafeActive && dt_process() != DT_PARALLEL_WORKER)
-		urgent_started = GetCurrentStatementStartTimestamp();
+		my.urgent_started = GetCurrentStatementStartTimestamp();
 	return VacuumFailsafeActive ||
-		urgent_started == GetCurrentStatementStartTimestamp() ||
+		my.urgent_started == GetCurrentStatementStartTimestamp() ||
 		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) != 0;
 }

@@ -35,8 +35,11 @@
 
 #define FEEDBACK_INTERVAL_US	1000000
 
-static int64 last_sent = 0;		/* us */
-static bool connection_lost = false;
+static struct
+{
+	int64		last_sent;		/* us */
+	bool		connection_lost;
+}			my;
 
 bool
 dt_apply_copies_table(void)
@@ -48,7 +51,7 @@ dt_apply_copies_table(void)
 bool
 dt_apply_feedback_possible(void)
 {
-	return LogRepWorkerWalRcvConn != NULL && !connection_lost &&
+	return LogRepWorkerWalRcvConn != NULL && !my.connection_lost &&
 		!am_tablesync_worker() && wal_receiver_status_interval > 0 &&
 		DT_APPLY_ORIGIN != InvalidReplOriginId &&
 		!XLogRecPtrIsInvalid(MyLogicalRepWorker->last_lsn) &&
@@ -76,9 +79,9 @@ dt_apply_feedback_send(void)
 	int64		now = dt_now_us();
 	XLogRecPtr	progress;
 
-	if (last_sent != 0 && now - last_sent < FEEDBACK_INTERVAL_US)
+	if (my.last_sent != 0 && now - my.last_sent < FEEDBACK_INTERVAL_US)
 		return;
-	last_sent = now;
+	my.last_sent = now;
 
 	/* true: flush what is reported as flushed */
 	progress = replorigin_session_get_progress(true);
@@ -91,7 +94,7 @@ dt_apply_feedback_send(void)
 	pq_sendbyte(&message, 0);	/* no reply, please */
 
 	/* still set after an ERROR; the main loop will find out by itself */
-	connection_lost = true;
+	my.connection_lost = true;
 	walrcv_send(LogRepWorkerWalRcvConn, message.data, message.len);
-	connection_lost = false;
+	my.connection_lost = false;
 }

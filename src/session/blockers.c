@@ -48,8 +48,6 @@
 /* Whether others still wait is not looked at more often than this. */
 #define RELEASED_US		20000
 
-int			dt_max_blocking_time_ms = 100;
-
 static struct
 {
 	/* the last look that has found nobody who had waited too long */
@@ -330,7 +328,7 @@ somebody_waits(bool already, bool in_flight, int *pid)
 	walk_all(&walk);
 	*pid = longest.pid;
 	if (longest.pid != 0 &&
-		(already || longest.waited_us >= dt_max_blocking_time_ms * INT64CONST(1000)))
+		(already || longest.waited_us >= dt_parameters.max_blocking_time * INT64CONST(1000)))
 		return true;
 	my.looked_at_us = dt_now_us();
 	my.waited_us = longest.waited_us;
@@ -341,10 +339,10 @@ somebody_waits(bool already, bool in_flight, int *pid)
 int64
 dt_blockers_interval(void)
 {
-	int64		interval = dt_max_blocking_time_ms * INT64CONST(1000) -
+	int64		interval = dt_parameters.max_blocking_time * INT64CONST(1000) -
 		my.waited_us;
 
-	if (dt_max_blocking_time_ms < 0 || dt_account_is_suspended(true))
+	if (dt_parameters.max_blocking_time < 0 || dt_account_is_suspended(true))
 		return PG_INT64_MAX;
 	interval = Max(interval, SHORTEST_INTERVAL_US);
 	return Max(my.looked_at_us + interval - dt_now_us(), 0);
@@ -362,7 +360,7 @@ dt_blockers_check_release(bool begun)
 		return true;
 	if (!already && begun == my.looked_in_flight && dt_blockers_interval() > 0)
 		return false;
-	if (dt_max_blocking_time_ms < 0 || !somebody_waits(already, begun, &pid))
+	if (dt_parameters.max_blocking_time < 0 || !somebody_waits(already, begun, &pid))
 	{
 		dt_blockers_end_release();
 		return false;

@@ -12,9 +12,6 @@
 #include "nodes/pg_list.h"
 #include "session/session.h"
 
-/* Parameter; -1 = no bound. */
-extern int	dt_max_blocking_time_ms;
-
 /* Instead of a process ID: WAL replay waits for a page or a snapshot. */
 #define DT_REPLAY	(-1)
 

@@ -366,7 +366,7 @@ at_check(void)
 	dt_transaction_mark_begun();
 	dt_tick_start(false);
 	/* others ask, whatever the parameter says */
-	if (dt_interrupt_pauses && !dt_activity_is_urgent())
+	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
 		dt_transaction_pay_at_check();
 	else
 		dt_account_charge_at_next_safe_point();

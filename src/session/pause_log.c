@@ -3,6 +3,9 @@
  * pause_log.c
  *		A message in the server log about a transaction that has paused.
  *
+ * In mode observe it says for how long the transaction would have paused, so
+ * that the log tells which statements a limit would slow down.
+ *
  * The pauses of a transaction are counted in the session's slot in shared
  * memory, those of its parallel workers included; see DtXactPauses.
  *
@@ -21,26 +24,28 @@
 #include "session/session.h"
 #include "session/sleep.h"
 
-/* Parameter. */
-int			dt_log_min_pause_ms = -1;
-
 static int	min_pause_ms = -1;	/* the same when the transaction ended */
 
-/* Has it paused so long that this is to be logged? */
+/* Is this so long that it is to be logged? */
 static bool
-is_long(void)
+is_long(int64 us)
 {
-	int64		us = dt_member_xact_paused_us(dt_session_slot);
-
 	return min_pause_ms >= 0 && us > 0 &&
 		us >= min_pause_ms * INT64CONST(1000);
+}
+
+static bool
+is_worth_a_message(void)
+{
+	return is_long(dt_member_xact_paused_us(dt_session_slot)) ||
+		is_long(dt_session_slot->xact.observed_pause_us);
 }
 
 bool
 dt_pause_log_note_end(void)
 {
-	min_pause_ms = dt_log_min_pause_ms;
-	return is_long();
+	min_pause_ms = dt_parameters.log_min_pause;
+	return is_worth_a_message();
 }
 
 void
@@ -51,16 +56,33 @@ dt_pause_log_forget(void)
 	memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
 }
 
+/* name: of the group; NULL if it was dropped. */
 static void
-report(void)
+report_observed(const char *name)
+{
+	double		ms = dt_session_slot->xact.observed_pause_us / 1000.0;
+
+	if (is_long(dt_session_slot->xact.observed_pause_us))
+		ereport(LOG_SERVER_ONLY,
+				(name ?
+				 errmsg("process %d would have paused for %.3f ms in resource group \"%s\"",
+						MyProcPid, ms, name) :
+				 errmsg("process %d would have paused for %.3f ms in a resource group that was dropped",
+						MyProcPid, ms),
+				 errdetail_log("The mode is observe.")));
+}
+
+static void
+report_paused(const char *name)
 {
 	DtXactPauses *pauses = &dt_session_slot->xact;
-	double		total_ms = dt_member_xact_paused_us(dt_session_slot) / 1000.0;
-	char		name[NAMEDATALEN];
-	bool		exists = dt_group_lookup_name(pauses->group_id, name);
+	int64		total_us = dt_member_xact_paused_us(dt_session_slot);
+	double		total_ms = total_us / 1000.0;
 	StringInfoData detail;
 	int			cause;
 
+	if (!is_long(total_us))
+		return;
 	initStringInfo(&detail);
 	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
 		if (pauses->paused_us[cause] > 0)
@@ -81,7 +103,7 @@ report(void)
 			appendStringInfo(&detail, "process %d.", pauses->released_for);
 	}
 	ereport(LOG_SERVER_ONLY,
-			(exists ?
+			(name ?
 			 errmsg("process %d paused for %.3f ms in resource group \"%s\"",
 					MyProcPid, total_ms, name) :
 			 errmsg("process %d paused for %.3f ms in a resource group that was dropped",
@@ -90,10 +112,22 @@ report(void)
 	pfree(detail.data);
 }
 
+static void
+report(void)
+{
+	char		buffer[NAMEDATALEN];
+	const char *name = NULL;
+
+	if (dt_group_lookup_name(dt_session_slot->xact.group_id, buffer))
+		name = buffer;
+	report_paused(name);
+	report_observed(name);
+}
+
 void
 dt_pause_log_report(void)
 {
-	if (is_long())
+	if (is_worth_a_message())
 	{
 		HOLD_INTERRUPTS();
 		(void) dt_pause_call_safely(report);

@@ -10,21 +10,19 @@
 
 #include "session/session.h"
 
-/* Parameter; -1 = off. */
-extern int	dt_log_min_pause_ms;
-
 /* Is there nothing to be logged, or forgotten? */
 static inline bool
 dt_pause_log_is_empty(void)
 {
 	return dt_session_slot->xact.pauses == 0 &&
+		dt_session_slot->xact.observed_pause_us == 0 &&
 		dt_session_slot->xact.releases == 0;
 }
 
 /*
  * The transaction has ended.  Reads the parameter, as the end of the
- * transaction may be about to undo a SET LOCAL.  Has it paused so long that
- * there is something to be logged?
+ * transaction may be about to undo a SET LOCAL.  Has it paused so long, or
+ * would it have in mode enforce, that there is something to be logged?
  */
 extern bool dt_pause_log_note_end(void);
 

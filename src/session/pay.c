@@ -67,10 +67,6 @@ typedef enum Place
 	BEFORE_TRANSACTION
 } Place;
 
-/* Parameters. */
-int			dt_transaction_grace_ms = 50;
-int			dt_max_commit_pause_ms = 30000;
-
 bool		dt_transaction_begun = false;
 
 /* The rest of the transaction's state. */
@@ -193,7 +189,7 @@ charge_and_pause_at(Place place)
 {
 	bool		is_new = place != AT_CHECK || !xact.continues;
 	bool		may_pause = may_pause_here();
-	int64		grace_us = dt_transaction_grace_ms * INT64CONST(1000);
+	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
 	int64		from_us = xact.paces ? 0 : grace_us;
 	int64		owed_us;
 	int64		pause;
@@ -335,7 +331,7 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 	after.command_goes_on = command_goes_on;
 
 	/* the end of the transaction is about to undo a SET LOCAL of it */
-	after.commit_pause_ms = dt_max_commit_pause_ms;
+	after.commit_pause_ms = dt_parameters.max_commit_pause;
 
 	/*
 	 * A login, or a command that sets parameters, is not suspended.  While a
@@ -365,6 +361,7 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 		dt_session_hold_changes();
 	else
 	{
+		dt_account_renew_allowance();
 		/* a transaction of SET commands only does not change it */
 		after.pay_first &= !after.has_begun;
 		if (!report && !command_goes_on)
@@ -388,6 +385,7 @@ dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
 	if (!dt_account_is_quiet() || after.pay_first || !dt_pause_log_is_empty())
 		return end_transaction(committed, command_goes_on, client_waits);
 	forget_transaction(command_goes_on);
+	dt_account_renew_allowance();
 	return false;
 }
 
@@ -447,6 +445,7 @@ dt_transaction_finish(bool client_waits)
 											  begin ? 0 : DT_NO_PAUSE, true,
 											  &owed_us);
 
+		dt_account_renew_allowance();
 		/* a transaction of SET commands only does not change it */
 		after.pay_first = pause > 0 || (after.pay_first && !after.has_begun);
 		if (pause > 0 && after.may_pause)

@@ -10,10 +10,6 @@
 
 #include "session/account.h"
 
-/* Parameters. */
-extern int	dt_transaction_grace_ms;
-extern int	dt_max_commit_pause_ms;
-
 /* Has a statement of a member begun in this transaction?  Only to be read. */
 extern bool dt_transaction_begun;
 extern void dt_transaction_mark_begun(void);

@@ -39,11 +39,6 @@
 
 #include "compat.h"
 
-/* Parameters. */
-char	   *dt_autovacuum_group = "";
-char	   *dt_apply_group = "";
-char	   *dt_group_name = NULL;
-
 /*
  * The meaning of a value of dirty_throttle.group.  GUC keeps it beside the
  * value (as its "extra"), so that a rename of the group, or a rollback to an
@@ -357,7 +352,7 @@ dt_show_group(void)
 
 	if (!dt_shmem_available() || MyProc == NULL ||
 		!(may_join() || IsParallelWorker()))
-		return dt_group_name;
+		return dt_parameters.group;
 	return dt_member_group_name(dt_member_of(MyProc), name) ? name : "";
 }
 
@@ -421,7 +416,7 @@ void
 dt_session_follow_background_group(void)
 {
 	const char *name = dt_process() == DT_AUTOVACUUM ?
-		dt_autovacuum_group : dt_apply_group;
+		dt_parameters.autovacuum_group : dt_parameters.apply_group;
 
 	if (!dt_shmem_available() || my.changes_held)
 		return;

@@ -37,10 +37,7 @@ dt_session_active(void)
 					dt_session_slot->creditor != NULL || dt_load_may_be_due);
 }
 
-/* Parameters, and their check, assign and show hooks. */
-extern char *dt_autovacuum_group;
-extern char *dt_apply_group;
-extern char *dt_group_name;
+/* Check, assign and show hooks. */
 extern bool dt_check_background_group(char **newval, void **extra,
 									  GucSource source);
 extern bool dt_check_group(char **newval, void **extra, GucSource source);

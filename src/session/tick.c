@@ -57,8 +57,6 @@
 /* Of CPU time. */
 #define CPU_TICK_US			1000
 
-bool		dt_interrupt_pauses = true; /* parameter */
-
 static struct
 {
 	bool		registered;		/* the timers are */
@@ -194,7 +192,7 @@ request_if_due(void)
 	if (!is_due())
 		return false;
 	dt_account_charge_at_next_safe_point(); /* a row may come before */
-	if (dt_interrupt_pauses)
+	if (dt_parameters.interrupt_pauses)
 		dt_interrupt_request();
 	return true;
 }

@@ -8,9 +8,6 @@
 #ifndef DT_TICK_H
 #define DT_TICK_H
 
-/* Parameter. */
-extern bool dt_interrupt_pauses;
-
 /*
  * A member's statement begins, or is found running; and all of it is over.
  * "is_command": one that can use much at once.

@@ -29,10 +29,13 @@
 
 #include "compat.h"
 
-static bool registered = false;
-static bool followed = false;
-static instr_time begun;
-static bool measuring = false;
+static struct
+{
+	bool		followed;		/* a group follows the signal */
+	bool		registered;		/* the callback is */
+	bool		measuring;		/* the commit that has begun then */
+	instr_time	begun;
+}			my;
 
 /*
  * Is this session outside of the groups that follow the signal?  The threshold
@@ -60,23 +63,23 @@ transaction_event(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		measuring = followed && is_flushed() && is_outsider();
-		if (measuring)
-			INSTR_TIME_SET_CURRENT(begun);
+		my.measuring = my.followed && is_flushed() && is_outsider();
+		if (my.measuring)
+			INSTR_TIME_SET_CURRENT(my.begun);
 	}
-	else if (event == XACT_EVENT_COMMIT && measuring)
+	else if (event == XACT_EVENT_COMMIT && my.measuring)
 	{
 		DtCommits  *c = &dt_shared->commits[MyProcNumber % DT_COMMIT_COUNTERS];
 		instr_time	end;
 
 		INSTR_TIME_SET_CURRENT(end);
-		INSTR_TIME_SUBTRACT(end, begun);
+		INSTR_TIME_SUBTRACT(end, my.begun);
 		pg_atomic_fetch_add_u64(&c->n, 1);
 		pg_atomic_fetch_add_u64(&c->us, INSTR_TIME_GET_MICROSEC(end));
-		measuring = false;
+		my.measuring = false;
 	}
 	else
-		measuring = false;
+		my.measuring = false;
 }
 
 /*
@@ -90,12 +93,12 @@ dt_commits_follow(void)
 	if (MyBackendType != B_BACKEND || !dt_shmem_available())
 		return;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	followed = dt_shared->commits_followed;
+	my.followed = dt_shared->commits_followed;
 	LWLockRelease(dt_shared->registry_lock);
-	if (!followed || registered)
+	if (!my.followed || my.registered)
 		return;
 	RegisterXactCallback(transaction_event, NULL);
-	registered = true;
+	my.registered = true;
 }
 
 void

@@ -17,6 +17,7 @@
 #define DT_REASON_SIZE	200
 
 #define DT_WEIGHT_MAX			1000000 /* in thousandths */
+#define DT_ALLOWANCE_MAX		INT64CONST(1000000000000)	/* bytes */
 
 /* The first signals are about standbys, of which some may be named. */
 #define DT_STANDBY_SIGNALS	(DT_FLUSH_LAG + 1)
@@ -41,6 +42,8 @@ typedef struct DtDefinition
 								 * bytes/s */
 	int64		weight;			/* of its share of what signals leave, in
 								 * thousandths */
+	int64		allowance;		/* so many bytes of each transaction, of each
+								 * resource, are not owed */
 	DtThreshold threshold[DT_SIGNALS];
 	char		standbys[DT_STANDBY_SIGNALS][DT_STANDBYS_SIZE]; /* zero-padded lists of
 																 * those that count;

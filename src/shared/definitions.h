@@ -54,6 +54,7 @@ typedef enum DtProperty
 	DT_BURST = offsetof(DtDefinition, burst_us),
 	DT_FLOOR = offsetof(DtDefinition, floor),
 	DT_WEIGHT = offsetof(DtDefinition, weight),
+	DT_ALLOWANCE = offsetof(DtDefinition, allowance),
 	DT_OBSERVE = offsetof(DtDefinition, observe)
 } DtProperty;
 

@@ -75,10 +75,12 @@ typedef struct Load
 /* Has something happened since this process last compared memory and row? */
 bool		dt_load_may_be_due = true;
 
-static bool outdated = false;	/* the same since a load has begun */
-static const char *version_loaded;
-
-static Load *own_load = NULL;	/* of this transaction, when it commits */
+static struct
+{
+	bool		outdated;		/* the same since a load has begun */
+	Load	   *own_load;		/* of this transaction, when it commits */
+	const char *version;		/* of the library */
+}			my;
 
 /* --------------------------------------------- from the row into memory */
 
@@ -245,7 +247,7 @@ log_start(int groups)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s%s",
 						   "dirty_throttle %s has loaded %d resource groups%s%s",
-						   groups, version_loaded, groups,
+						   groups, my.version, groups,
 						   off.len > 0 ? "; " : "", off.data),
 			 errhidestmt(true)));
 }
@@ -299,9 +301,9 @@ dt_load_slow(void)
 	if (!dt_load_may_be_due || dt_definitions_locked || !row_is_readable())
 		return;
 	do
-		outdated = false;		/* a message while the row is read counts */
+		my.outdated = false;	/* a message while the row is read counts */
 	while (!load_once());
-	dt_load_may_be_due = outdated;
+	dt_load_may_be_due = my.outdated;
 	dt_commits_follow();
 }
 
@@ -390,7 +392,7 @@ static void
 relation_is_outdated(Datum arg, Oid relation)
 {
 	if (relation == DbRoleSettingRelationId || relation == InvalidOid)
-		outdated = dt_load_may_be_due = true;
+		my.outdated = dt_load_may_be_due = true;
 }
 
 /*
@@ -406,7 +408,7 @@ prepare_own(void)
 
 	dt_definitions_lock();		/* ROLLBACK TO may have released it */
 	CommandCounterIncrement();	/* the last command may have changed it */
-	own_load = prepare();
+	my.own_load = prepare();
 	MemoryContextSwitchTo(old);
 }
 
@@ -431,14 +433,14 @@ transaction_event(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			if (event == XACT_EVENT_COMMIT && own_load != NULL)
+			if (event == XACT_EVENT_COMMIT && my.own_load != NULL)
 			{
 				LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-				put_in_force(own_load);
+				put_in_force(my.own_load);
 				LWLockRelease(dt_shared->registry_lock);
 			}
 			dt_definitions_locked = false;
-			own_load = NULL;
+			my.own_load = NULL;
 			break;
 		default:
 			break;
@@ -449,7 +451,7 @@ transaction_event(XactEvent event, void *arg)
 void
 dt_load_init(const char *version)
 {
-	version_loaded = version;
+	my.version = version;
 	CacheRegisterRelcacheCallback(relation_is_outdated, (Datum) 0);
 	RegisterXactCallback(transaction_event, NULL);
 }

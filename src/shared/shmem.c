@@ -20,8 +20,7 @@
 
 #define TRANCHE		"dirty_throttle"
 
-int			dt_max_groups = 64;
-bool		dt_enabled = true;
+DtParameters dt_parameters;
 
 DtShared   *dt_shared = NULL;
 DtGroup    *dt_groups = NULL;
@@ -30,7 +29,7 @@ DtMember   *dt_members = NULL;
 static Size
 groups_size(void)
 {
-	return mul_size(dt_max_groups, sizeof(DtGroup));
+	return mul_size(dt_parameters.max_groups, sizeof(DtGroup));
 }
 
 static Size
@@ -82,10 +81,10 @@ dt_shmem_startup(void)
 	if (created)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
-		dt_shared->max_groups = dt_max_groups;
+		dt_shared->max_groups = dt_parameters.max_groups;
 		dt_shared->n_members = MaxBackends;
 		pg_atomic_init_u64(&dt_shared->version, 1);
-		pg_atomic_init_u32(&dt_shared->enabled, dt_enabled);
+		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
 		for (i = 0; i < DT_COMMIT_COUNTERS; i++)
@@ -93,7 +92,7 @@ dt_shmem_startup(void)
 			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
 		}
-		for (i = 0; i < dt_max_groups; i++)
+		for (i = 0; i < dt_parameters.max_groups; i++)
 		{
 			SpinLockInit(&dt_groups[i].lock);
 			pg_atomic_init_u32(&dt_groups[i].generation, 0);

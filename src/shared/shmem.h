@@ -34,6 +34,7 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "shared/definition.h"
+#include "shared/parameters.h"
 #include "storage/itemptr.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -174,6 +175,7 @@ typedef struct DtXactPauses
 	uint64		group_id;		/* the group of the last one */
 	int64		pauses;
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
+	int64		observed_pause_us;	/* in mode observe: not made */
 	int64		releases;		/* how often it went on because others waited */
 	int64		released_us;	/* and for how long */
 	int			released_for;	/* process ID of the last that waited, or
@@ -183,6 +185,8 @@ typedef struct DtXactPauses
 typedef struct DtMemberUsage
 {
 	int64		used;			/* since it joined, bytes */
+	int64		allowed;		/* by this transaction, of its allowance;
+								 * reset by the session at the end of it */
 	int64		charged_by_workers; /* bytes: to be left out when the leader's
 									 * counter includes them */
 } DtMemberUsage;
@@ -340,9 +344,7 @@ extern DtShared *dt_shared;
 extern DtGroup *dt_groups;
 extern DtMember *dt_members;
 
-/* Parameters. */
-extern int	dt_max_groups;
-extern bool dt_enabled;			/* use dt_throttling_is_enabled() */
+/* Assign hook of dirty_throttle.enabled */
 extern void dt_assign_enabled(bool newval, void *extra);
 
 extern void dt_shmem_request(void);

@@ -9,10 +9,10 @@
  *	"tenant a" id=814372415120001 burst=60000 mode=observe replica_lag=2s
  *
  * Names of groups and roles are quoted as in SQL, at least when they are not
- * made of a-z, 0-9 and _.  Limits and the floor are in KB/s (1 KB = 1000
- * bytes), the burst in milliseconds.  What is not there has the value that the
- * table of properties says; that value is part of the form and must never
- * change.
+ * made of a-z, 0-9 and _.  Limits and the floor are in KB/s, the allowance in
+ * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has the
+ * value that the table of properties says; that value is part of the form and
+ * must never change.
  *
  * Words whose key is not known are kept: a later release has written them, and
  * the limit without what that has added to it is better than none.  So a later
@@ -65,6 +65,7 @@ static const Property properties[] = {
 	{"mode", MODE, MEMBER(observe), 0, 1, 0},
 	{"floor", THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000},
 	{"weight", THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000},
+	{"allowance", THOUSANDTHS, MEMBER(allowance), 0, DT_ALLOWANCE_MAX, 0},
 	{"reported", NAME, MEMBER(reported), 1, NAMEDATALEN, 0},
 	{"replica_lag_ignore", INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
 	0, PG_INT32_MAX, 0},

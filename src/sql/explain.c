@@ -33,9 +33,13 @@ typedef struct ThrottleOption
 	int64		paused_us;
 } ThrottleOption;
 
-static int	extension_id;
-static explain_validate_options_hook_type prev_explain_validate_options = NULL;
-static explain_per_plan_hook_type prev_explain_per_plan = NULL;
+static struct
+{
+	int			extension_id;
+	/* the hooks that were there before */
+	explain_validate_options_hook_type validate_options;
+	explain_per_plan_hook_type per_plan;
+}			my;
 
 static void
 note_pauses(ThrottleOption *option)
@@ -47,12 +51,12 @@ note_pauses(ThrottleOption *option)
 static void
 read_option(ExplainState *es, DefElem *opt, ParseState *pstate)
 {
-	ThrottleOption *option = GetExplainExtensionState(es, extension_id);
+	ThrottleOption *option = GetExplainExtensionState(es, my.extension_id);
 
 	if (option == NULL)
 	{
 		option = palloc0(sizeof(ThrottleOption));
-		SetExplainExtensionState(es, extension_id, option);
+		SetExplainExtensionState(es, my.extension_id, option);
 	}
 	option->is_on = defGetBoolean(opt);
 	note_pauses(option);
@@ -73,7 +77,7 @@ check_parameter(const char *name, const char *value, NodeTag node)
 static ThrottleOption *
 get_option(ExplainState *es)
 {
-	ThrottleOption *option = GetExplainExtensionState(es, extension_id);
+	ThrottleOption *option = GetExplainExtensionState(es, my.extension_id);
 
 	return option != NULL && option->is_on ? option : NULL;
 }
@@ -82,8 +86,8 @@ static void
 dt_explain_validate_options(ExplainState *es, List *options,
 							ParseState *pstate)
 {
-	if (prev_explain_validate_options)
-		prev_explain_validate_options(es, options, pstate);
+	if (my.validate_options)
+		my.validate_options(es, options, pstate);
 	if (get_option(es) != NULL && !es->analyze)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -104,9 +108,9 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 	int64		pauses;
 	double		ms;
 
-	if (prev_explain_per_plan)
-		prev_explain_per_plan(plannedstmt, into, es, queryString, params,
-							  queryEnv);
+	if (my.per_plan)
+		my.per_plan(plannedstmt, into, es, queryString, params,
+					queryEnv);
 	if (option == NULL)
 		return;
 	before = *option;
@@ -130,13 +134,13 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 void
 dt_explain_init(void)
 {
-	extension_id = GetExplainExtensionId("dirty_throttle");
+	my.extension_id = GetExplainExtensionId("dirty_throttle");
 	RegisterExtensionExplainOption("throttle",
 								   DT_EXPLAIN_HANDLERS(read_option,
 													   check_parameter));
-	prev_explain_validate_options = explain_validate_options_hook;
+	my.validate_options = explain_validate_options_hook;
 	explain_validate_options_hook = dt_explain_validate_options;
-	prev_explain_per_plan = explain_per_plan_hook;
+	my.per_plan = explain_per_plan_hook;
 	explain_per_plan_hook = dt_explain_per_plan;
 }
 

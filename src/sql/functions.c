@@ -38,34 +38,6 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(set_group_dirty_limit);
-PG_FUNCTION_INFO_V1(set_group_dirty_limit_text);
-PG_FUNCTION_INFO_V1(create_resource_group);
-PG_FUNCTION_INFO_V1(create_resource_group_text);
-PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
-PG_FUNCTION_INFO_V1(rename_resource_group);
-PG_FUNCTION_INFO_V1(drop_resource_group);
-PG_FUNCTION_INFO_V1(dirty_throttle_reset);
-PG_FUNCTION_INFO_V1(set_group_wal_limit);
-PG_FUNCTION_INFO_V1(set_group_wal_limit_text);
-PG_FUNCTION_INFO_V1(reset_group_wal_limit);
-PG_FUNCTION_INFO_V1(set_group_burst);
-PG_FUNCTION_INFO_V1(set_group_burst_text);
-PG_FUNCTION_INFO_V1(set_group_mode);
-PG_FUNCTION_INFO_V1(set_group_pressure);
-PG_FUNCTION_INFO_V1(reset_group_pressure);
-PG_FUNCTION_INFO_V1(set_group_floor);
-PG_FUNCTION_INFO_V1(set_group_floor_text);
-PG_FUNCTION_INFO_V1(set_group_weight);
-PG_FUNCTION_INFO_V1(report_pressure);
-PG_FUNCTION_INFO_V1(suspend_group);
-PG_FUNCTION_INFO_V1(resume_group);
-PG_FUNCTION_INFO_V1(set_session_group);
-PG_FUNCTION_INFO_V1(grant_group_use);
-PG_FUNCTION_INFO_V1(revoke_group_use);
-PG_FUNCTION_INFO_V1(join_group);
-PG_FUNCTION_INFO_V1(leave_joined_group);
-
 void
 dt_sql_need_library(void)
 {
@@ -141,163 +113,146 @@ notice_created(const char *name)
 					 similar, quote_literal_cstr(name)) : 0));
 }
 
-/* The properties that are numbers, with their ranges in the units of SQL. */
-typedef struct NumberRange
+/* What a number is, which decides how it is written. */
+typedef enum NumberKind
 {
-	const char *what;
-	const char *unit;
-	int64		min;
-	int64		max;
-} NumberRange;
+	RATE,
+	AMOUNT,
+	DURATION,
+	PLAIN						/* it has no form with a text */
+} NumberKind;
 
-#define UNIT_KB		" KB/s (1 KB = 1000 bytes)"
-#define UNIT_LIMIT	UNIT_KB "; 0 means no limit"
-#define UNIT_BURST	" milliseconds of the group's limits"
-
-static const NumberRange numbers[] = {
-	[DT_DIRTY_LIMIT] = {"dirty rate limit", UNIT_LIMIT, 0, DT_RATE_MAX / 1000},
-	[DT_WAL_LIMIT] = {"WAL rate limit", UNIT_LIMIT, 0, DT_RATE_MAX / 1000},
-	[DT_BURST] = {"burst", UNIT_BURST, 0, DT_RATE_MAX_BURST_US / 1000},
-	[DT_FLOOR] = {"floor", UNIT_KB, 1, DT_RATE_MAX / 1000},
-	[DT_WEIGHT] = {"weight", "", 1, DT_WEIGHT_MAX / 1000}
+static const struct
+{
+	const char *unit;			/* after a space, or empty */
+	const char *hint;
+}			kinds[] = {
+	[RATE] = {" KB/s", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s. " DT_AMOUNT_UNITS},
+	[AMOUNT] = {" KB", "Write an amount with its unit, for example '64 MB', or a number of KB. " DT_AMOUNT_UNITS},
+	[DURATION] = {" ms", "Write a time with its unit, for example '1 min', or a number of milliseconds. Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."},
+	[PLAIN] = {"", ""}
 };
 
-/*
- * The second argument of a function that has a form with a number, and one with
- * a text: in KB/s or ms.  *shown is what messages have of it.
- */
-static float8
-get_number(FunctionCallInfo fcinfo, DtProperty property, bool is_text,
-		   const char **shown)
+/* A property that is a number, in the units of SQL. */
+typedef struct Number
 {
-	const char *value;
-	const char *hint = NULL;
-	double		number;
+	DtProperty	property;
+	NumberKind	kind;
+	int64		min;
+	int64		max;
+	const char *name;
+	const char *meaning;		/* what follows the range and its unit */
+} Number;
 
-	check_not_null(fcinfo, 1, numbers[property].what);
-	if (!is_text)
+#define KB		" (1 KB = 1000 bytes)"
+#define NONE	KB "; 0 means no limit"
+
+static const Number dirty_limit = {
+	DT_DIRTY_LIMIT, RATE, 0, DT_RATE_MAX / 1000, "dirty rate limit", NONE
+};
+static const Number wal_limit = {
+	DT_WAL_LIMIT, RATE, 0, DT_RATE_MAX / 1000, "WAL rate limit", NONE
+};
+static const Number floor_rate = {
+	DT_FLOOR, RATE, 1, DT_RATE_MAX / 1000, "floor", KB
+};
+static const Number allowance = {
+	DT_ALLOWANCE, AMOUNT, 0, DT_ALLOWANCE_MAX / 1000, "allowance", KB
+};
+static const Number burst = {
+	DT_BURST, DURATION, 0, DT_RATE_MAX_BURST_US / 1000, "burst",
+	" of the group's limits"
+};
+static const Number weight = {
+	DT_WEIGHT, PLAIN, 1, DT_WEIGHT_MAX / 1000, "weight", ""
+};
+
+/* A text as such a number. */
+static float8
+parse_number(const Number *number, const char *written)
+{
+	const char *hint;
+	double		value;
+
+	if (number->kind == DURATION)
 	{
-		*shown = float8out_internal(PG_GETARG_FLOAT8(1));
-		return PG_GETARG_FLOAT8(1);
+		if (parse_real(written, &value, GUC_UNIT_MS, &hint))
+			return value;
 	}
-	value = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	*shown = psprintf("\"%s\"", value);
-	if (property == DT_BURST && !parse_real(value, &number, GUC_UNIT_MS, &hint))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid burst: \"%s\"", value),
-				 errhint("Write a time with its unit, for example '1 min', or a number of milliseconds. Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")));
-	if (property == DT_BURST)
-		return number;
-	if (!dt_amount_read(value, 1000, true, &number))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid %s: \"%s\"", numbers[property].what, value),
-				 errhint("Write an amount per second with its unit, for example '5 MB', or a number of KB/s. %s",
-						 _(DT_AMOUNT_UNITS))));
-	return number / 1000;
+	else if (dt_amount_read(written, 1000, number->kind == RATE, &value))
+		return value / 1000;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid %s: \"%s\"", number->name, written),
+			 errhint("%s", _(kinds[number->kind].hint))));
 }
 
 /*
- * Set a property to the second argument.  A tiny rate does not become 0, which
- * means no limit.
+ * Set a property to the second argument, a number or a text.  A tiny rate does
+ * not become 0, which means no limit.
  */
 static Datum
-set_number(FunctionCallInfo fcinfo, DtProperty property, DtDefine how,
+set_number(FunctionCallInfo fcinfo, const Number *number, DtDefine how,
 		   bool is_text)
 {
-	const NumberRange *range = &numbers[property];
-	char	   *name = get_group(fcinfo);
+	char	   *group = get_group(fcinfo);
 	const char *shown;
-	float8		value = get_number(fcinfo, property, is_text, &shown);
+	float8		value;
 	float8		stored;
 
-	if (isnan(value) || value < range->min || value > range->max)
+	check_not_null(fcinfo, 1, number->name);
+	if (is_text)
+	{
+		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+		value = parse_number(number, written);
+		shown = psprintf("\"%s\"", written);
+	}
+	else
+	{
+		value = PG_GETARG_FLOAT8(1);
+		shown = float8out_internal(value);
+	}
+	if (isnan(value) || value < number->min || value > number->max)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s %s is out of range", range->what, shown),
-				 errdetail("The valid range is from %lld to %lld%s.",
-						   (long long) range->min, (long long) range->max,
-						   range->unit)));
+				 errmsg("%s %s is out of range", number->name, shown),
+				 errdetail("The valid range is from %lld to %lld%s%s.",
+						   (long long) number->min, (long long) number->max,
+						   kinds[number->kind].unit, number->meaning)));
 	stored = value > 0 ? Max(rint(value * 1000), 1) : 0;
-	if (dt_group_define(name, property, (int64) stored, how) &&
+	if (dt_group_define(group, number->property, (int64) stored, how) &&
 		how == DT_CREATE_OR_ALTER)
-		notice_created(name);
+		notice_created(group);
 	if (fabs(stored - value * 1000) > 0.001)
 		ereport(NOTICE,
-				(errmsg("%s %s is rounded to %s%s", range->what, shown,
+				(errmsg("%s %s is rounded to %s%s", number->name, shown,
 						float8out_internal(stored / 1000),
-						property == DT_BURST ? " ms" :
-						property == DT_WEIGHT ? "" : " KB/s")));
+						kinds[number->kind].unit)));
 	PG_RETURN_VOID();
 }
 
-Datum
-create_resource_group(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE, false);
-}
+#define NUMBER_FUNCTION(function, number, how, is_text) \
+	PG_FUNCTION_INFO_V1(function); \
+	Datum function(PG_FUNCTION_ARGS) \
+	{ \
+		return set_number(fcinfo, &number, how, is_text); \
+	}
 
-Datum
-create_resource_group_text(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE, true);
-}
+/* The same with a number, and with a text. */
+#define NUMBER_FUNCTIONS(function, number, how) \
+	NUMBER_FUNCTION(function, number, how, false) \
+	NUMBER_FUNCTION(function##_text, number, how, true)
 
-Datum
-set_group_dirty_limit(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE_OR_ALTER, false);
-}
+NUMBER_FUNCTIONS(create_resource_group, dirty_limit, DT_CREATE)
+NUMBER_FUNCTIONS(set_group_dirty_limit, dirty_limit, DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_wal_limit, wal_limit, DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_burst, burst, DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_floor, floor_rate, DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_allowance, allowance, DT_CREATE_OR_ALTER)
+NUMBER_FUNCTION(set_group_weight, weight, DT_CREATE_OR_ALTER, false)
 
-Datum
-set_group_dirty_limit_text(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_DIRTY_LIMIT, DT_CREATE_OR_ALTER, true);
-}
-
-Datum
-set_group_wal_limit(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_WAL_LIMIT, DT_CREATE_OR_ALTER, false);
-}
-
-Datum
-set_group_wal_limit_text(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_WAL_LIMIT, DT_CREATE_OR_ALTER, true);
-}
-
-Datum
-set_group_burst(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_BURST, DT_CREATE_OR_ALTER, false);
-}
-
-Datum
-set_group_burst_text(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_BURST, DT_CREATE_OR_ALTER, true);
-}
-
-Datum
-set_group_floor(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_FLOOR, DT_CREATE_OR_ALTER, false);
-}
-
-Datum
-set_group_floor_text(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_FLOOR, DT_CREATE_OR_ALTER, true);
-}
-
-Datum
-set_group_weight(PG_FUNCTION_ARGS)
-{
-	return set_number(fcinfo, DT_WEIGHT, DT_CREATE_OR_ALTER, false);
-}
-
+PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
 Datum
 reset_group_dirty_limit(PG_FUNCTION_ARGS)
 {
@@ -305,6 +260,7 @@ reset_group_dirty_limit(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(reset_group_wal_limit);
 Datum
 reset_group_wal_limit(PG_FUNCTION_ARGS)
 {
@@ -312,6 +268,7 @@ reset_group_wal_limit(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(set_group_mode);
 Datum
 set_group_mode(PG_FUNCTION_ARGS)
 {
@@ -447,6 +404,7 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
 	return names;
 }
 
+PG_FUNCTION_INFO_V1(set_group_pressure);
 Datum
 set_group_pressure(PG_FUNCTION_ARGS)
 {
@@ -497,6 +455,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(reset_group_pressure);
 Datum
 reset_group_pressure(PG_FUNCTION_ARGS)
 {
@@ -516,6 +475,7 @@ reset_group_pressure(PG_FUNCTION_ARGS)
 /*
  * The value of a signal that somebody else measures.
  */
+PG_FUNCTION_INFO_V1(report_pressure);
 Datum
 report_pressure(PG_FUNCTION_ARGS)
 {
@@ -560,6 +520,7 @@ report_pressure(PG_FUNCTION_ARGS)
 /*
  * Whoever suspends the group that he is in goes on, or he could not resume it.
  */
+PG_FUNCTION_INFO_V1(suspend_group);
 Datum
 suspend_group(PG_FUNCTION_ARGS)
 {
@@ -577,6 +538,7 @@ suspend_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(resume_group);
 Datum
 resume_group(PG_FUNCTION_ARGS)
 {
@@ -588,6 +550,7 @@ resume_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(set_session_group);
 Datum
 set_session_group(PG_FUNCTION_ARGS)
 {
@@ -615,6 +578,7 @@ get_role(FunctionCallInfo fcinfo)
 	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
 }
 
+PG_FUNCTION_INFO_V1(grant_group_use);
 Datum
 grant_group_use(PG_FUNCTION_ARGS)
 {
@@ -624,6 +588,7 @@ grant_group_use(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(revoke_group_use);
 Datum
 revoke_group_use(PG_FUNCTION_ARGS)
 {
@@ -651,6 +616,7 @@ check_not_moved(void)
 				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
 }
 
+PG_FUNCTION_INFO_V1(join_group);
 Datum
 join_group(PG_FUNCTION_ARGS)
 {
@@ -668,6 +634,7 @@ join_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(leave_joined_group);
 Datum
 leave_joined_group(PG_FUNCTION_ARGS)
 {
@@ -711,6 +678,7 @@ notice_settings_of(const char *name)
 						 quote_literal_cstr(setting))));
 }
 
+PG_FUNCTION_INFO_V1(rename_resource_group);
 Datum
 rename_resource_group(PG_FUNCTION_ARGS)
 {
@@ -725,6 +693,7 @@ rename_resource_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(drop_resource_group);
 Datum
 drop_resource_group(PG_FUNCTION_ARGS)
 {
@@ -741,6 +710,7 @@ drop_resource_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+PG_FUNCTION_INFO_V1(dirty_throttle_reset);
 Datum
 dirty_throttle_reset(PG_FUNCTION_ARGS)
 {

@@ -35,7 +35,7 @@ PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
 PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 
 /* The number of columns of the widest row. */
-#define MAX_COLUMNS		31
+#define MAX_COLUMNS		32
 
 /* A row being put together. */
 typedef struct Row
@@ -139,6 +139,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->definition.burst_us);
 		add_thousandths(&row, g->definition.floor);
 		add_thousandths(&row, g->definition.weight);
+		add_thousandths(&row, g->definition.allowance);
 		add(&row, Int32GetDatum(g->members), false);
 		add(&row, Int32GetDatum(g->paused), false);
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0), no_signal);
@@ -204,7 +205,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy->debt[DT_DIRTY]);
 		add_thousandths(&row, copy->debt[DT_WAL]);
-		add(&row, BoolGetDatum(m->pauses_at_checks && dt_interrupt_pauses),
+		add(&row, BoolGetDatum(m->pauses_at_checks && dt_parameters.interrupt_pauses),
 			false);
 		add_int(&row, m->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, m->usage[DT_WAL].used);

@@ -118,7 +118,7 @@ DROP VIEW all_groups, definitions;
 SET dirty_throttle."group" = 'grp_a';
 DROP EXTENSION dirty_throttle;
 SELECT proname FROM pg_proc
-WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits|floor|weight|pressure)|(suspend|resume|session|join)_group|joined_group';
+WHERE proname ~ 'dirty_throttle|resource_group|dirty_limit|wal_limit|group_(burst|mode|use|limits|floor|weight|allowance|pressure)|(suspend|resume|session|join)_group|joined_group';
 SELECT relname FROM pg_class WHERE relname ~ '^dirty_throttle';
 SHOW dirty_throttle."group";
 CREATE TABLE copied (line text);

@@ -102,11 +102,20 @@ SELECT set_group_weight('batch', 2.5);
 SELECT weight FROM dirty_throttle_groups;
 SELECT set_group_weight('batch', 1);
 
+-- The allowance
+SELECT set_group_allowance('batch', 64000);
+SELECT allowance FROM dirty_throttle_groups;
+SELECT set_group_allowance('batch', '64 MB');
+SELECT set_group_allowance('batch', 0.0004);
+SELECT set_group_allowance('batch', '1 TB');
+SELECT allowance FROM dirty_throttle_groups;
+
 -- What others report, and a group that is new
 SELECT report_pressure('kafka_lag', 0.5, '1 day');
 SELECT set_group_pressure('batch', 'kafka_lag');
 SELECT set_group_pressure('new', 'checkpoint');
 SELECT set_group_weight('newer', 2);
+SELECT set_group_allowance('newer', '5MB');
 SELECT set_group_mode('newest', 'observe');
 TABLE dirty_throttle_thresholds;
 SELECT signal, state, value, unit, groups, available
@@ -179,6 +188,12 @@ FROM unnest(ARRAY[
 	$$set_group_weight('batch', 0)$$,
 	$$set_group_weight('batch', 1001)$$,
 	$$set_group_weight('batch', NULL)$$,
+	$$set_group_allowance('batch', -1)$$,
+	$$set_group_allowance('batch', 'NaN'::float8)$$,
+	$$set_group_allowance('batch', '2 TB')$$,
+	$$set_group_allowance('batch', '5 MB/s')$$,
+	$$set_group_allowance('batch', 'much')$$,
+	$$set_group_allowance('batch', NULL::text)$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', standbys => 'a')$$,
 	$$set_group_pressure('batch', 'flush_lag', '2s', standbys => repeat('a', 128))$$,
 	$$set_group_pressure('batch', 'kafka_lag', '2s')$$,

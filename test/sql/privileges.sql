@@ -52,6 +52,7 @@ INSERT INTO changes VALUES
 	('SELECT set_group_mode(''grp_a'', ''observe'')'),
 	('SELECT set_group_floor(''grp_a'', 1)'),
 	('SELECT set_group_weight(''grp_a'', 1)'),
+	('SELECT set_group_allowance(''grp_a'', 1)'),
 	('SELECT report_pressure(''x'', 1)'),
 	('SELECT set_group_pressure(''grp_a'', ''checkpoint'')'),
 	('SELECT reset_group_pressure(''grp_a'', ''checkpoint'')'),

@@ -408,6 +408,7 @@ my %calls = (
 	set_group_mode => "'grp_a', 'enforce'",
 	set_group_floor => "'grp_a', 64",
 	set_group_weight => "'grp_a', 2",
+	set_group_allowance => "'grp_a', 2000",
 	set_group_pressure => "'grp_a', 'checkpoint'",
 	report_pressure => "'x', 1, '1 s'",
 	reset_group_pressure => "'grp_a', 'checkpoint'",

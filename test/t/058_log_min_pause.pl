@@ -71,7 +71,7 @@ sub messages
 		push @messages, \%message if grep { $_ == $message{pid} } @pids;
 	}
 	# none is of another form
-	my $any = () = $log =~ /paused for/g;
+	my $any = () = $log =~ /process \d+ paused for/g;
 	$any -= () = $log =~ /STATEMENT: .*paused for/g;
 	fail("a message of another form:\n$log") if $any != $known;
 	return @messages;
@@ -395,9 +395,21 @@ $batch->quit;
 $dt->sql(q{SELECT set_group_mode('grp_a', 'observe')});
 my $observed = $dt->session_row($s)->{observed_pauses};
 $s->query('SET dirty_throttle.log_min_pause = 0');
-is(scalar(@m = logged('observe', $big)), 0, 'mode observe: no message');
+my $observed_ms = $dt->session_row($s)->{observed_pause_time};
+$mark = $dt->log_mark;
+is(scalar(@m = logged('observe', "/* so long */ $big")), 0, 'mode observe: no message about pauses');
 cmp_ok($dt->session_row($s)->{observed_pauses}, '>', $observed,
-	'mode observe: but pauses are counted');
+	'mode observe: but they are counted');
+my $would = qr/LOG:  process $pid would have paused for ([\d.]+) ms in resource group "grp_a"\n/;
+@m = $dt->log_since($mark) =~ /$would.*DETAIL:  The mode is observe\.\n.*STATEMENT:  .*so long/g;
+is(scalar(@m), 1, 'mode observe: and there is one message that says for how long');
+ok(abs($m[0] - $dt->session_row($s)->{observed_pause_time} + $observed_ms) < 0.01,
+	'mode observe: as the view does');
+$s->query('SET dirty_throttle.log_min_pause = 60000');
+$mark = $dt->log_mark;
+$s->query($big);
+$s->query('SELECT 1');
+unlike($dt->log_since($mark), $would, 'mode observe: none about less than that');
 $s->query('RESET dirty_throttle.log_min_pause');
 $dt->sql(q{SELECT set_group_mode('grp_a', 'enforce')});
 

@@ -612,13 +612,6 @@ test_grid(DtSignal signal, bool all, const char *name)
  *-------------------------------------------------------------------------
  */
 
-static void
-ok_range(double value, double low, double high, const char *name)
-{
-	ok(value >= low && value <= high, "%s: %.3f (%.3f .. %.3f)", name, value,
-	   low, high);
-}
-
 /*
  * The example of the documentation: replica_lag 2 s, and half the speed.  What
  * is at most the threshold is what the view tells, with what is on its way.

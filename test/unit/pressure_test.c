@@ -22,13 +22,6 @@
 #define CYCLE		(200 * MS)
 #define NONE		(-1)
 
-static void
-ok_range(double value, double low, double high, const char *name)
-{
-	ok(value >= low && value <= high, "%s: %.0f (%.0f .. %.0f)", name, value,
-	   low, high);
-}
-
 /*-------------------------------------------------------------------------
  * Drains
  *-------------------------------------------------------------------------

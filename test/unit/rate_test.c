@@ -30,13 +30,6 @@
 
 /* ok() with the figure in the name */
 static void
-ok_range(double value, double low, double high, const char *name)
-{
-	ok(value >= low && value <= high, "%s: %.4f (%.4f .. %.4f)", name, value,
-	   low, high);
-}
-
-static void
 ok_intact(const DtRateGroup *g, const char *name)
 {
 	const char *problem = find_violation(g);

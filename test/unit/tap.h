@@ -35,6 +35,13 @@ ok(bool condition, const char *fmt,...)
 	return condition;
 }
 
+static inline void
+ok_range(double value, double low, double high, const char *name)
+{
+	ok(value >= low && value <= high, "%s: %.12g (%.12g .. %.12g)", name,
+	   value, low, high);
+}
+
 /* To be returned by main(). */
 static int
 done_testing(void)
