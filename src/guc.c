@@ -121,10 +121,10 @@ dt_guc_init(void)
 							 "When off, whatever returns and changes no rows in a plan for a while (index builds, rewrites, VACUUM, COPY, sorts) runs at full speed meanwhile. It is paid for at the next row, before the next statement, or after the transaction.",
 							 &dt_parameters.interrupt_pauses,
 							 true,
-							 PGC_SIGHUP,
+							 PGC_SUSET,
 							 0,
 							 NULL,
-							 NULL,
+							 dt_assign_interrupt_pauses,
 							 NULL);
 
 	DefineCustomStringVariable(DT_DEFINITIONS_PARAMETER,

@@ -13,8 +13,9 @@
  *
  * That is safe, since a check serves requests only where it could also throw
  * an error: no LWLock is held, there is no critical section, and interrupts
- * are not held.  What is done there runs in the middle of errfinish(), so it
- * must not fail and must not serve interrupts.
+ * are not held.  What is done there runs in the middle of errfinish(), or of a
+ * walk over all memory contexts, so it must not fail and must not serve
+ * interrupts.
  *
  * What the core then does is made as short as possible, since interrupts are
  * held meanwhile.  Of the list nothing is left: from the first message to the
@@ -33,7 +34,10 @@
  * that arrives while it serves another one; this file notes it and makes it
  * again.  One that arrives between our request and the check is lost.
  *
- * When log_min_messages is fatal or panic there is no message, and no call.
+ * When log_min_messages is fatal or panic there is no message.  But the core
+ * still asks every memory context for its statistics, and that small context
+ * of this file, which has a function of its own for them, is one of those.
+ * Nothing has to be kept out of the log then, and there is no errfinish().
  *
  *-------------------------------------------------------------------------
  */
@@ -76,6 +80,12 @@ static struct
 	ErrorContextCallback *real_callbacks;
 	MemoryContext nothing;		/* what it lists instead */
 
+	/* of that context: the methods, and which one they replace */
+	MemoryContextMethods methods;
+	void		(*statistics) (MemoryContext, MemoryStatsPrintFunc, void *,
+							   MemoryContextCounters *, bool);
+	void		(*at_silent_check) (void);
+
 	/*
 	 * CPU time of this process, us: when the request was made for the last
 	 * time before it is served.  It is not set any more when the request is
@@ -117,6 +127,20 @@ dt_interrupt_begin_listing(void)
 	TopMemoryContext = my.nothing;
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
+}
+
+/* The request is being served.  From here on none is made. */
+static void
+begin_check(void)
+{
+	if (!my.requested)
+		(void) dt_interrupt_take_cost();
+	my.requested = 0;
+	*my.asked_by_other = 0;
+	LogMemoryContextPending = false;
+	my.real_top = TopMemoryContext;
+	my.real_callbacks = error_context_stack;
+	my.listing = 1;
 }
 
 static void
@@ -211,16 +235,8 @@ dt_interrupt_takes_message(ErrorData *message)
 			my.others_listing = 1;
 			return DT_NO_CHECK;
 		}
-		if (!my.requested)
-			(void) dt_interrupt_take_cost();
-		my.requested = 0;
-		*my.asked_by_other = 0;
-		LogMemoryContextPending = false;
+		begin_check();
 		message->output_to_server = false;
-		/* from here on there is no request */
-		my.real_top = TopMemoryContext;
-		my.real_callbacks = error_context_stack;
-		my.listing = 1;
 		return DT_CHECK_BEGINS;
 	}
 	if (strncmp(function, "MemoryContextStats", 18) != 0)
@@ -235,6 +251,24 @@ dt_interrupt_takes_message(ErrorData *message)
 		return DT_CHECK;
 	end_listing();
 	return DT_CHECK_ENDS;
+}
+
+/*
+ * The core asks for the statistics of the context "nothing".  Where it makes
+ * messages of them, emit_log_hook has been called already.
+ */
+static void
+statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
+		   MemoryContextCounters *totals, bool print_to_stderr)
+{
+	if ((my.requested || *my.asked_by_other) && !print_to_stderr &&
+		!message_level_is_interesting(LOG_SERVER_ONLY))
+	{
+		begin_check();
+		my.at_silent_check();
+		my.listing = 0;
+	}
+	my.statistics(context, print, passthru, totals, print_to_stderr);
 }
 
 /*
@@ -280,7 +314,7 @@ test_again(void)
 	if (emit_log_hook != my.tested_hook)
 		test_hooks();
 	my.tested_level = DT_LOG_MIN_MESSAGES;
-	possible = my.works && message_level_is_interesting(LOG_SERVER_ONLY);
+	possible = my.works || !message_level_is_interesting(LOG_SERVER_ONLY);
 	if (!possible || !*my.told)
 		my.requested = *my.asked_by_other = 0;	/* no message comes for them */
 	*my.told = possible;
@@ -297,7 +331,7 @@ void
 dt_interrupt_request(void)
 {
 	/* a genuine one comes first */
-	if (!my.works || !message_level_is_interesting(LOG_SERVER_ONLY) ||
+	if ((!my.works && message_level_is_interesting(LOG_SERVER_ONLY)) ||
 		my.listing || my.others_listing || my.others_wait ||
 		(LogMemoryContextPending && !my.requested))
 		return;
@@ -335,8 +369,13 @@ dt_interrupt_send(int pid, volatile sig_atomic_t *asked)
 }
 
 void
-dt_interrupt_init(void)
+dt_interrupt_init(void (*at_silent_check) (void))
 {
 	my.nothing = AllocSetContextCreate(TopMemoryContext, "dirty_throttle",
 									   ALLOCSET_SMALL_SIZES);
+	my.methods = *my.nothing->methods;
+	my.statistics = my.methods.stats;
+	my.methods.stats = statistics;
+	my.nothing->methods = &my.methods;
+	my.at_silent_check = at_silent_check;
 }

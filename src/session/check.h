@@ -10,8 +10,11 @@
 
 #include <signal.h>
 
-/* At server start. */
-extern void dt_interrupt_init(void);
+/*
+ * At server start.  The function is called at a check where the core makes no
+ * messages, that is, in place of DT_CHECK_BEGINS and DT_CHECK_ENDS.
+ */
+extern void dt_interrupt_init(void (*at_silent_check) (void));
 
 /* What a message is. */
 typedef enum DtCheck

@@ -372,6 +372,13 @@ at_check(void)
 		dt_account_charge_at_next_safe_point();
 }
 
+static void
+at_silent_check(void)
+{
+	at_check();
+	dt_transaction_note_check();
+}
+
 /* Messages by which the core serves our requests for a check are not logged. */
 static void
 dt_emit_log(ErrorData *error)
@@ -432,7 +439,7 @@ dt_hooks_install(void)
 
 	prev.emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
-	dt_interrupt_init();
+	dt_interrupt_init(at_silent_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);
 	dt_pace_commit_init();

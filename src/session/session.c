@@ -114,7 +114,7 @@ static void
 leave_at_exit(int code, Datum arg)
 {
 	dt_tick_stop();
-	dt_member_mine()->pauses_at_checks = false;
+	dt_member_mine()->can_be_asked = false;
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	if (IsParallelWorker())
 		dt_worker_ends_part();
@@ -150,7 +150,17 @@ dt_session_attach(void)
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
 	dt_account.slot = dt_session_slot;
-	dt_interrupt_listen(&mine->asked, &mine->pauses_at_checks);
+	dt_interrupt_listen(&mine->asked, &mine->can_be_asked);
+	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
+}
+
+void
+dt_assign_interrupt_pauses(bool newval, void *extra)
+{
+	if (!IsUnderPostmaster && dt_shmem_available())
+		dt_shared->interrupt_pauses = newval;
+	if (dt_account.slot != NULL)
+		dt_member_mine()->pauses_at_checks = newval;
 }
 
 bool

@@ -233,22 +233,14 @@ put_in_force(Load *load)
 static void
 log_start(int groups)
 {
-	static const char *const switches[] = {
-		"dirty_throttle.enabled", "dirty_throttle.interrupt_pauses"
-	};
-	StringInfoData off;
-	int			i;
-
-	initStringInfo(&off);
-	for (i = 0; i < lengthof(switches); i++)
-		if (strcmp(GetConfigOption(switches[i], false, false), "off") == 0)
-			appendStringInfo(&off, "%s%s = off", off.len > 0 ? ", " : "",
-							 switches[i]);
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s%s",
 						   "dirty_throttle %s has loaded %d resource groups%s%s",
 						   groups, my.version, groups,
-						   off.len > 0 ? "; " : "", off.data),
+						   dt_throttling_is_enabled() ? "" :
+						   "; dirty_throttle.enabled = off",
+						   dt_shared->interrupt_pauses ? "" :
+						   "; dirty_throttle.interrupt_pauses = off"),
 			 errhidestmt(true)));
 }
 

@@ -367,7 +367,7 @@ dt_member_move(int pid, const char *name,
 		if (dt_member_of(proc) != member)
 			continue;
 		SetLatch(&proc->procLatch);
-		if (was_in_none && dt_members[i].pauses_at_checks)
+		if (was_in_none && dt_members[i].can_be_asked)
 			ask(proc->pid, &dt_members[i].asked);
 	}
 	LWLockRelease(dt_shared->registry_lock);
@@ -390,7 +390,7 @@ dt_member_wake_all(DtGroup *g, DtAsk ask)
 		if (member->group != g && member->creditor != g)
 			continue;
 		SetLatch(&proc->procLatch);
-		if (ask != NULL && dt_members[i].pauses_at_checks)
+		if (ask != NULL && dt_members[i].can_be_asked)
 			ask(proc->pid, &dt_members[i].asked);
 	}
 }

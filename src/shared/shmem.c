@@ -85,6 +85,7 @@ dt_shmem_startup(void)
 		dt_shared->n_members = MaxBackends;
 		pg_atomic_init_u64(&dt_shared->version, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
+		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
 		for (i = 0; i < DT_COMMIT_COUNTERS; i++)

@@ -240,8 +240,9 @@ typedef struct DtMember
 	volatile int64 released_until;
 
 	/* in the slot of each process, also of a parallel worker */
-	bool		pauses_at_checks;	/* for interrupts; set by the process */
-	volatile sig_atomic_t asked;	/* by another process, for such a pause */
+	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
+	bool		pauses_at_checks;	/* if it can; the parameter */
+	volatile sig_atomic_t asked;	/* by another process, for a check */
 
 	/* guarded by group->lock */
 	DtRateMember account[DT_RESOURCES];
@@ -323,6 +324,8 @@ typedef struct DtShared
 	LWLock	   *registry_lock;
 	pg_atomic_uint64 version;	/* see dt_registry_version() */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
+	bool		interrupt_pauses;	/* the same; sessions may have another
+									 * value */
 	pg_atomic_uint32 sampler;	/* proc number; see dt_sampler_wake() */
 	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups */

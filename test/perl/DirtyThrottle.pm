@@ -279,7 +279,7 @@ sub wait_paused
 sub pays_after
 {
 	my ($sql) = @_;
-	return "SET log_min_messages = fatal; $sql; RESET log_min_messages";
+	return "SET dirty_throttle.interrupt_pauses = off; $sql; RESET dirty_throttle.interrupt_pauses";
 }
 
 # The kinds of pause: for each, where wait_paused() finds it, and statements

@@ -28,6 +28,9 @@ max_parallel_maintenance_workers = 0
 $dt->limit(grp_a => $limit);
 my $s = $dt->session(group => 'grp_a');
 my $outsider = $dt->session;
+like(slurp_file($dt->node->logfile),
+	qr/has loaded \d+ resource groups?; dirty_throttle\.interrupt_pauses = off$/m,
+	'the server log says what is off');
 
 # Rows for the indexes, all seen before.
 $dt->sql(

@@ -46,7 +46,7 @@ $dt->sql(
 	CREATE ROLE batch LOGIN;
 	ALTER ROLE batch SET dirty_throttle."group" = 'a';
 	GRANT app TO batch, chooser;
-	GRANT SET ON PARAMETER log_min_messages TO chooser, batch;
+	GRANT SET ON PARAMETER dirty_throttle.interrupt_pauses TO chooser, batch;
 	CREATE TABLE big (id int, pad text) WITH (fillfactor = 10);
 	ALTER TABLE big OWNER TO app;
 	GRANT CREATE ON SCHEMA public TO app;
@@ -237,7 +237,7 @@ foreach my $function ('f', 'work_in_none')
 
 # Who is in no group any more pays after its transaction, ...
 my @left = (
-	q{SET log_min_messages = fatal; BEGIN; SET dirty_throttle."group" = 'a'},
+	q{SET dirty_throttle.interrupt_pauses = off; BEGIN; SET dirty_throttle."group" = 'a'},
 	$rewrite, 'RESET dirty_throttle."group"');
 check_paid('SET, rewrite, RESET', $blocks,
 	sub {
@@ -332,7 +332,7 @@ $dt->sql(q{SELECT reset_group_wal_limit('a')});
 # ------------------------------------------------------- who leaves a debt
 
 fresh_limits($rate);
-$batch->value('SET log_min_messages = fatal');	# so that it pays after it
+$batch->value('SET dirty_throttle.interrupt_pauses = off');	# so that it pays after it
 my $begun = $dt->now;
 $batch->simple($rewrite)->transmit;
 ok(poll_until(sub { $dt->sql('SELECT dt_test_state(' . $batch->pid . ')') eq 'sleeps' }),

@@ -138,10 +138,12 @@ sub check_works
 }
 
 check_works('by default', 1);
-check_works('log_min_messages = panic', 0, sql => 'SET log_min_messages = panic');
-check_works('log_min_messages = fatal', 0,
+check_works('log_min_messages = panic', 1, sql => 'SET log_min_messages = panic');
+check_works('log_min_messages = fatal', 1,
 	options => '-c log_min_messages=fatal');
 check_works('log_min_messages = log', 1, sql => 'SET log_min_messages = log');
+check_works('interrupt_pauses = off in the session', 0,
+	sql => 'SET dirty_throttle.interrupt_pauses = off');
 $dt->set_conf('dirty_throttle.interrupt_pauses', 'off', $outsider);
 check_works('interrupt_pauses = off', 0);
 $dt->set_conf('dirty_throttle.interrupt_pauses', 'on', $outsider);
@@ -150,6 +152,8 @@ SKIP:
 	skip 'no library can be compiled here', 1 unless $library;
 	check_works('another library keeps the messages', 0,
 		options => '-c log_hook.chains=off');
+	check_works('another library would keep the messages, but there are none', 1,
+		options => '-c log_hook.chains=off -c log_min_messages=fatal');
 	# or comes later
 	check_works('another library is loaded and keeps the messages', 0,
 		sql => "SELECT count(*) FROM t WHERE id < 0;
@@ -171,6 +175,20 @@ check_works('in the end', 1);
 	$s->quit;
 }
 nobody_pauses('where it works');
+
+# Where there are no messages, a session that is moved is reached in a command, too.
+{
+	my $name = 'moved';
+	my $s = $dt->session(options => '-c log_min_messages=fatal');
+
+	$dt->sql("SELECT set_group_wal_limit('works', 20)");
+	$s->send('ALTER TABLE mid ALTER id TYPE int USING id + length(pg_sleep(0.001)::text)');
+	$dt->sql("SELECT set_session_group(${\ $s->pid}, 'works')");
+	ok($dt->wait_paused($s, 'in flight'), "$name: it pauses in the command");
+	$dt->sql("SELECT set_group_wal_limit('works', 0)");
+	is($s->wait->{sqlstate}, undef, "$name: no error");
+	$s->quit;
+}
 
 # A command that has waited, for longer than it then works, pauses all the same; and
 # while it waits nothing wakes it up, but the search for a deadlock.
@@ -353,18 +371,20 @@ sub backend_is_gone
 		});
 }
 
+foreach my $level (qw(warning fatal))
 {
-	my $name = 'cancel';
-	my $s = pausing($rewrite, name => $name);
+	my $name = "cancel, log_min_messages = $level";
+	my $s = pausing($rewrite, name => $name, options => "-c log_min_messages=$level");
 
 	$dt->cancel_ms($s);
 	is($s->wait->{sqlstate}, '57014', "$name: its error");
 	goes_on($s, $name);
 }
 
+foreach my $level (qw(warning fatal))
 {
-	my $name = 'terminate';
-	my $s = pausing($rewrite, name => $name);
+	my $name = "terminate, log_min_messages = $level";
+	my $s = pausing($rewrite, name => $name, options => "-c log_min_messages=$level");
 
 	$dt->terminate_ms($s);
 	ok(backend_is_gone($s->pid), "$name: it is gone");
@@ -439,15 +459,16 @@ sub backend_is_gone
 	goes_on($s, $name);
 }
 
+foreach my $level (qw(warning fatal))
 {
-	my $name = 'caught cancel';
+	my $name = "caught cancel, log_min_messages = $level";
 	my $s = pausing(
 		"DO \$\$ BEGIN
 			BEGIN $rewrite;
 			EXCEPTION WHEN query_canceled THEN RAISE NOTICE 'caught';
 			END;
 			$rewrite;
-		END \$\$", name => $name);
+		END \$\$", name => $name, options => "-c log_min_messages=$level");
 	my $xact = "SELECT xact_start FROM pg_stat_activity WHERE pid = " . $s->pid;
 	my $started = $dt->sql($xact);
 	my $paused;

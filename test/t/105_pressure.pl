@@ -12,6 +12,7 @@ use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Books;
 use DirtyThrottle::Clock;
+use List::Util qw(max);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -434,5 +435,59 @@ foreach my $case (
 		$dt->reading($signal => 'real');
 	};
 }
+
+# ---------------------------------------------------------------------- many of them
+
+# Is it so for all groups, in a query?
+sub all_groups
+{
+	my ($condition) = @_;
+	return $dt->sql("SELECT count(*) FILTER (WHERE $condition) || ' of ' || count(*)
+		FROM dirty_throttle_groups");
+}
+
+subtest '64 groups that follow eight signals' => sub {
+	my @signals = sort keys %thresholds;
+
+	$dt->sql(
+		q{SELECT create_resource_group('f' || i), set_group_floor('f' || i, 100)
+			FROM generate_series(1, 62) i;
+		SELECT set_group_dirty_limit(group_name, 10000), set_group_wal_limit(group_name, 10000)
+			FROM dirty_throttle_groups});
+	$dt->reading($_ => 'measured', $_ eq 'checkpoint' ? (98_000 * $MB, 96 * $second) : (0, 100 * $MB))
+	  foreach @signals;
+	foreach my $signal (@signals)
+	{
+		my $threshold = $thresholds{$signal} ? ", '$thresholds{$signal}'" : '';
+
+		$dt->sql("SELECT set_group_pressure(group_name, '$signal'$threshold) FROM dirty_throttle_groups");
+	}
+	is($dt->sql('SELECT count(*) FROM dirty_throttle_thresholds'), 64 * 8, 'each follows each');
+	rest();
+	is(all_groups('effective_dirty_limit = 10000 AND effective_wal_limit = 10000'),
+		'64 of 64', 'nothing presses: the fixed limits are in force');
+
+	my @s = map { $dt->session(group => $_) } qw(f1 f2 f62);
+	$_->send(q{CALL job('wal')}) foreach @s;
+	$dt->reading($_ => 'measured', $_ eq 'checkpoint' ? (0, 96 * $second) : (1000 * $MB, $MB))
+	  foreach @signals;
+	rest();
+	is(all_groups('effective_wal_limit = 100'), '64 of 64', 'all press: every group is at its floor');
+	is(all_groups('effective_dirty_limit = 100'), '3 of 64', 'those that work, for blocks too');
+	is($dt->sql(q{SELECT count(*) FROM dirty_throttle_pressure WHERE state = 'fresh'}),
+		scalar @signals, 'the sampler has looked at all of them');
+	my @before = map { [ $dt->used('f62', $_) ] } qw(dirty wal);
+	$dt->advance(5 * $second);
+	my @paid = map { my ($used, $owed) = $dt->used('f62', $_->[2]);
+		$used - $owed - $_->[0] + $_->[1] } map { [ @{ $before[$_] }, (qw(dirty wal))[$_] ] } 0, 1;
+	is(max(@paid), 500_000, 'and a member gets that, to the byte, of what it needs more of');
+
+	unfollow();
+	is(all_groups('effective_dirty_limit = 10000 AND effective_wal_limit = 10000'),
+		'64 of 64', 'followed no more');
+	$dt->cancel_ms($_) foreach @s;
+	$_->quit foreach @s;
+	$dt->reading($_ => 'real') foreach @signals;
+};
 
 $dt->finish;

@@ -35,6 +35,7 @@
 #define CYCLE_TICKS	10
 #define MB			1e6
 #define FLOOR		64000.0
+#define HALT		5.0
 #define MAX_GROUPS	2
 
 typedef struct Setup
@@ -69,6 +70,7 @@ typedef struct Setup
 	double		end;
 	double		from;			/* measure from here */
 	double		quit;			/* others do not commit any more */
+	double		halt_at;		/* the disk stands still for HALT seconds */
 	bool		print;
 	uint64_t	seed;
 } Setup;
@@ -144,6 +146,7 @@ simulate(const Setup *s)
 	double		carry = 0;
 	double		good = 0;
 	int64_t		now = INT64_C(1000000000);
+	bool		was_halted = false;
 	int			tick;
 	int			i;
 
@@ -167,6 +170,9 @@ simulate(const Setup *s)
 		double		count;
 		bool		active = t >= s->idle &&
 			(s->off == 0 || fmod(t - s->idle, s->on + s->off) < s->on);
+		bool		halted = s->halt_at > 0 && t >= s->halt_at &&
+			t < s->halt_at + HALT;
+		bool		nobody;
 
 		if (s->drift > 0)
 			base *= exp(log(s->drift) * 0.5 * (1 - cos(M_PI * t / 3600)));
@@ -183,7 +189,7 @@ simulate(const Setup *s)
 		}
 		for (i = 0; i < s->groups; i++)
 		{
-			part[i] = !active ? 0 : rates[i] > 0 ?
+			part[i] = !active || halted ? 0 : rates[i] > 0 ?
 				fmin(rates[i], s->speed / s->groups) : s->speed / s->groups;
 			job += part[i];
 		}
@@ -202,11 +208,18 @@ simulate(const Setup *s)
 			commits += s->clients;
 			sum += s->clients * 80000;
 		}
-		if (s->quit > 0 && t >= s->quit)
+		nobody = (s->quit > 0 && t >= s->quit) || halted;
+		if (nobody)
 			carry = 0;
-		count = floor(carry + (s->quit > 0 && t >= s->quit ? 0 : rng_double()));
+		count = floor(carry + (nobody ? 0 : rng_double()));
 		carry -= count;
 		commits += count;
+		if (was_halted && !halted)
+		{
+			commits += s->clients;
+			sum += s->clients * HALT * 1e6;
+		}
+		was_halted = halted;
 		if (count > 0)
 		{
 			/* few commits are noisier than many */
@@ -350,6 +363,10 @@ test_weather(void)
 		  s.step_at = 40, s.from = 40);
 	CHECK("gusts", 0.5, 1.2, 1.4, s.gusts = 10, s.gust = 3);
 	CHECK("a storm", 0.25, 1.2, 1.3, s.gusts = 4, s.gust = 5);
+	CHECK("the disk stood still for 5 s", 0.7, 1.2, 1.4, s.halt_at = 40,
+		  s.from = 45);
+	CHECK("the same, 5 ms allowed", 0.7, 1.3, 1.45, s.halt_at = 40,
+		  s.from = 45, s.threshold = 5000000, s.share = 0, s.base = 4.17);
 	CHECK("ten times as long within an hour", 0.7, 1.2, 1.35, s.drift = 10,
 		  s.end = 3600);
 	CHECK("a tenth within an hour", 0.7, 1.3, 1.45, s.drift = 0.1,
@@ -410,7 +427,8 @@ set_key(Setup *s, const char *arg)
 		KEY(power), KEY(most), KEY(speed), KEY(noise), KEY(single),
 		KEY(stalls), KEY(lag), KEY(step), KEY(weather), KEY(step_at),
 		KEY(step_end), KEY(gusts), KEY(gust), KEY(drift), KEY(idle), KEY(on),
-		KEY(off), KEY(end), KEY(from), KEY(quit)
+		KEY(off), KEY(end), KEY(from), KEY(quit),
+		KEY(halt_at)
 	};
 	int			i;
 
