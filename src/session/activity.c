@@ -53,7 +53,11 @@ dt_process_slow(void)
 		return DT_PARALLEL_WORKER;
 	if (IsLogicalWorker())
 		return DT_APPLY;
-	return MyBackendType == B_BG_WORKER && OidIsValid(MyDatabaseId) ?
+	if (MyBackendType != B_BG_WORKER || !OidIsValid(MyDatabaseId))
+		return DT_NO_MEMBER;
+
+	/* a worker of REPACK (CONCURRENTLY) is none either, nor its leader */
+	return MyProc->lockGroupLeader == NULL || MyProc->lockGroupLeader == MyProc ?
 		DT_JOB : DT_NO_MEMBER;
 }
 

@@ -4,7 +4,8 @@
  *		A background worker that gets SIGTERM while it holds a group's lock; for
  *		test/t/032_worker_termination.pl, which compiles it.
  *
- *	launch(sql)		starts a worker that runs this, a transaction each, for ever
+ *	launch(sql)		starts a worker that runs this, a transaction each, for ever;
+ *					its process ID, NULL if it has ended already
  *	use_block()		in a worker: as if a shared buffer had been dirtied
  *	trap_lock()		the same, and SIGTERM comes when a group is locked next
  *
@@ -189,8 +190,15 @@ launch(PG_FUNCTION_ARGS)
 	if (strlcpy(worker.bgw_extra, text_to_cstring(PG_GETARG_TEXT_PP(0)),
 				BGW_EXTRALEN) >= BGW_EXTRALEN)
 		elog(ERROR, "that is too long");
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
-		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
 		elog(ERROR, "the worker was not started");
-	PG_RETURN_INT32(pid);
+	switch (WaitForBackgroundWorkerStartup(handle, &pid))
+	{
+		case BGWH_STARTED:
+			PG_RETURN_INT32(pid);
+		case BGWH_STOPPED:
+			PG_RETURN_NULL();	/* it has been faster than we have */
+		default:
+			elog(ERROR, "the worker was not started");
+	}
 }

@@ -95,4 +95,25 @@ foreach my $case (grep { $_->{by} eq 'dirty' && ($_->{late} // 1) > 0 } @todo)
 	is($case->{session}->wait->{sqlstate}, undef, "$case->{name}: no error");
 	clean_up($case);
 }
+
+# REPACK (CONCURRENTLY) has a worker of its own, which is in the leader's lock group.
+# It waits for all transactions of the server, so it is alone.
+SKIP:
+{
+	skip 'no REPACK (CONCURRENTLY) before 19', 6 if $dt->sql('SHOW server_version_num') < 190000;
+
+	my $name = 'REPACK (CONCURRENTLY)';
+	$dt->limit(repack => 0);
+	$dt->sql("CREATE TABLE r AS SELECT i AS id, repeat('x', 90) AS pad FROM generate_series(1, $n) i;
+		ALTER TABLE r ADD PRIMARY KEY (id);
+		CHECKPOINT");
+	my $s = $dt->session(group => 'repack');
+	my $r = $dt->check_limit($name, 'repack', sub { $s->run('REPACK (CONCURRENTLY) r') },
+		limit => 4000, wal => 1, unnoticed => 40);
+	is($r->{result}{sqlstate}, undef, "$name: no error");
+	cmp_ok($r->{kb}, '>=', 0.1 * $n, "$name: KB");
+	cmp_ok($r->{ms}, '>', 0, "$name: it has paused, ms");
+	is($dt->group_row('repack')->{members}, 1, "$name: it is still a member");
+	$s->quit;
+}
 $dt->finish;
