@@ -65,6 +65,7 @@ static struct
 	bool	   *told;			/* whether checks can be requested */
 
 	volatile sig_atomic_t requested;	/* by this file, not served yet */
+	volatile sig_atomic_t withdrawn;	/* since the last pause began */
 	volatile sig_atomic_t others_wait;	/* for a genuine request */
 	volatile sig_atomic_t unasked;
 	volatile sig_atomic_t *asked_by_other;
@@ -330,10 +331,15 @@ dt_interrupt_test(void)
 void
 dt_interrupt_request(void)
 {
+	bool		silent = !message_level_is_interesting(LOG_SERVER_ONLY);
+
 	/* a genuine one comes first */
-	if ((!my.works && message_level_is_interesting(LOG_SERVER_ONLY)) ||
+	if ((!my.works && !silent) ||
 		my.listing || my.others_listing || my.others_wait ||
 		(LogMemoryContextPending && !my.requested))
+		return;
+	/* on its way to the context "nothing": an interrupt would end the pause */
+	if (silent && my.requested && !LogMemoryContextPending)
 		return;
 	my.repeated = my.requested && (my.repeated || !LogMemoryContextPending);
 	if (!my.repeated)
@@ -346,9 +352,19 @@ dt_interrupt_request(void)
 void
 dt_interrupt_withdraw(void)
 {
+	my.withdrawn = my.requested;
 	if (my.requested)
 		LogMemoryContextPending = false;
 	my.requested = 0;
+}
+
+bool
+dt_interrupt_was_withdrawn(void)
+{
+	bool		result = my.withdrawn;
+
+	my.withdrawn = 0;
+	return result;
 }
 
 void

@@ -89,6 +89,12 @@ extern void dt_interrupt_request(void);
 extern void dt_interrupt_withdraw(void);
 
 /*
+ * Did the last withdrawal, which was not asked for yet, leave an interrupt
+ * without a reason?
+ */
+extern bool dt_interrupt_was_withdrawn(void);
+
+/*
  * To be called now and then: a genuine call of
  * pg_log_backend_memory_contexts() that came while a request was served is
  * answered at the next check.  May be called in a signal handler.

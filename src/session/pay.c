@@ -302,10 +302,16 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	dt_transaction_begun = true;
 }
 
+/*
+ * A check has found the transaction at work.  When something is to be paid
+ * first, the statement is yet to come that pays: between two transactions of a
+ * procedure there are checks, too.
+ */
 void
 dt_transaction_mark_begun(void)
 {
-	dt_transaction_begun = true;
+	if (!after.pay_first)
+		dt_transaction_begun = true;
 }
 
 void

@@ -20,6 +20,7 @@
 #include "session/activity.h"
 #include "session/apply.h"
 #include "session/blockers.h"
+#include "session/check.h"
 #include "session/sleep.h"
 #include "storage/ipc.h"
 #include "storage/procsignal.h"
@@ -195,7 +196,9 @@ serve_interrupts(bool *known)
 	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
 		dt_recovery_conflict_pending())
 		return false;
-	*known = CheckClientConnectionPending;	/* this pause looks itself */
+	*known = dt_interrupt_was_withdrawn();
+	if (CheckClientConnectionPending)
+		*known = true;			/* this pause looks itself */
 	CheckClientConnectionPending = false;
 	if (ProcSignalBarrierPending)
 	{

@@ -442,6 +442,7 @@ PG_FUNCTION_INFO_V1(dt_test_run);
 PG_FUNCTION_INFO_V1(dt_test_run_on);
 PG_FUNCTION_INFO_V1(dt_test_state);
 PG_FUNCTION_INFO_V1(dt_test_set_jitter);
+PG_FUNCTION_INFO_V1(dt_test_interrupt_at_commit);
 
 /* dt_test_now() returns bigint: the time, in us since the start */
 Datum
@@ -510,5 +511,25 @@ dt_test_set_jitter(PG_FUNCTION_ARGS)
 						(uint32) (PG_GETARG_FLOAT8(0) * PG_UINT32_MAX));
 	pg_atomic_write_u32(&test_clock->jitter_step,
 						(uint32) (PG_GETARG_FLOAT8(1) * PG_UINT32_MAX));
+	PG_RETURN_VOID();
+}
+
+static void
+interrupt_at_commit(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT)
+		return;
+	InterruptPending = true;
+	UnregisterXactCallback(interrupt_at_commit, NULL);
+}
+
+/*
+ * dt_test_interrupt_at_commit(): when this transaction commits there is an
+ * interrupt without a reason, which ends the pause that follows
+ */
+Datum
+dt_test_interrupt_at_commit(PG_FUNCTION_ARGS)
+{
+	RegisterXactCallback(interrupt_at_commit, NULL);
 	PG_RETURN_VOID();
 }

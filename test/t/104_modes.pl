@@ -11,6 +11,7 @@ use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Books;
 use DirtyThrottle::Clock;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $block = 8192;
@@ -50,6 +51,42 @@ sub us
 	my ($ms) = @_;
 	return sprintf '%.0f', 1000 * $ms;
 }
+
+# ------------------------------------------------------------------------ procedures
+
+# An interrupt ends the pause after a transaction of a procedure.  The next one pays
+# before it works, also if the process has checked for interrupts before.
+subtest 'a procedure whose pause is interrupted' => sub {
+	my $go = $dt->node->data_dir . '/go';
+
+	$dt->sql(
+		q{CREATE PROCEDURE two() LANGUAGE plpgsql AS $$
+			BEGIN
+				PERFORM dt_test_interrupt_at_commit();
+				} . insert(5) . q{;
+				COMMIT;
+				-- no statement that a hook would tell of
+				WHILE (pg_stat_file('go', true)).size IS NULL LOOP
+				END LOOP;
+				} . insert(5) . q{;
+			END $$});
+	$dt->fresh(g => dirty => $kb);
+	$s->send('CALL two()');
+	ok(poll_until(sub { $dt->group_row('g')->{blocks_dirtied} > 0 }), 'the first one has worked');
+	my ($used, $owed) = $dt->used('g', 'dirty');
+	cmp_ok($owed, '>', 3 * $block, 'and has not paid');
+	# it has a reason for a check, and makes it
+	$dt->sql("SELECT set_group_dirty_limit('g', 1.5 * $kb)");
+	sleep 1;
+	is($dt->state($s), 'runs', 'it works, without a statement');
+	append_to_file($go, 'go');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pays');
+	is(($dt->used('g', 'dirty'))[0], $used, 'before it goes on');
+	cmp_ok($dt->run, '>=', $owed / 1.5, 'all of it');
+	$s->wait;
+	unlink $go;
+};
 
 # ------------------------------------------------------------------------ observe
 

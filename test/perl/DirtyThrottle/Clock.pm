@@ -79,6 +79,8 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_set_jitter(float8, float8) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_interrupt_at_commit() RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_others(bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_read_at(text) RETURNS bigint
