@@ -88,6 +88,34 @@ subtest 'a procedure whose pause is interrupted' => sub {
 	unlink $go;
 };
 
+# ----------------------------------------------------------------------- at a check
+
+# Whatever the command holds there, it holds for 200 ms.
+subtest 'a long pause at a check' => sub {
+	$dt->sql(
+		q{CREATE TABLE big (id int, pad text) WITH (fillfactor = 10);
+		INSERT INTO big SELECT k, repeat('x', 800) FROM generate_series(1, 20000) k;
+		CHECKPOINT});
+	$dt->set_conf('dirty_throttle.transaction_grace', '1ms');
+	$dt->fresh(g => dirty => 0.1);
+	$s->send('ALTER TABLE big ALTER id TYPE bigint');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses');
+	my ($used, $owed) = $dt->used('g', 'dirty');
+	cmp_ok($owed, '>', 3 * $block, 'for minutes');
+	foreach my $n (1 .. 3)
+	{
+		$dt->advance(200_000);
+		is($dt->state($s), 'sleeps', "it pauses on ($n)");
+	}
+	cmp_ok(($dt->used('g', 'dirty'))[0], '>', $used, 'and has gone on to other checks meanwhile');
+	$dt->cancel_ms($s);
+	$s->wait;
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d');
+	$dt->sql('DROP TABLE big');
+	$dt->limit(g => 0);
+};
+
 # ------------------------------------------------------------------------ observe
 
 subtest 'observe' => sub {
