@@ -82,10 +82,28 @@ subtest 'a procedure whose pause is interrupted' => sub {
 	append_to_file($go, 'go');
 	$dt->settle;
 	is($dt->state($s), 'sleeps', 'it pays');
+	is($dt->group_row('g')->{paused}, 1, 'and is counted');
 	is(($dt->used('g', 'dirty'))[0], $used, 'before it goes on');
 	cmp_ok($dt->run, '>=', $owed / 1.5, 'all of it');
 	$s->wait;
+	is($dt->group_row('g')->{paused}, 0, 'as one that pauses, and no more');
 	unlink $go;
+};
+
+# ------------------------------------------------------------------------ creditors
+
+subtest 'the limit of a group that a session owes to is removed' => sub {
+	$dt->fresh(g => dirty => $kb);
+	$s->query($_) foreach 'BEGIN', insert(5), q{SET dirty_throttle."group" = ''};
+	$s->send('COMMIT');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pays');
+	is($dt->group_row('g')->{members}, 0, 'and is in the group no more');
+	$dt->limit(g => 0);
+	$dt->settle;
+	ok($s->finished, 'nothing is left to be paid');
+	$s->wait;
+	$s->query(q{SET dirty_throttle."group" = 'g'});
 };
 
 # ----------------------------------------------------------------------- at a check
