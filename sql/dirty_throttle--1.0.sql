@@ -171,7 +171,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION drop_resource_group(text, boolean, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION drop_resource_group(text, boolean, boolean) IS
-'Drops a resource group. With if_exists, a group that does not exist causes a notice instead of an error. With force, sessions that are members of the group leave it at once, also while they pause, instead of causing an error.';
+'Drops a resource group. With if_exists, a group that does not exist causes a notice instead of an error. With force, sessions that are members of the group leave it at COMMIT, also while they pause, instead of causing an error.';
 
 CREATE FUNCTION grant_group_use(group_name text, role_name text)
 RETURNS void

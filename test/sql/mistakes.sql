@@ -2,6 +2,8 @@
 -- The mistakes that users make, and what they are told: docs/mistakes.md has
 -- them all.
 --
+-- expect-in-log: WARNING:  resource group "Bacth" does not exist
+--
 \set SHOW_CONTEXT never
 \pset format unaligned
 \pset tuples_only on
@@ -31,7 +33,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 SELECT create_resource_group('batch', '12 MB');
-CREATE ROLE regress_dt_user;
+CREATE ROLE regress_dt_user LOGIN;
 
 -- What is an error
 SELECT command, regexp_replace(try(command), 'process \d+', 'process ...')
@@ -68,8 +70,6 @@ FROM unnest(ARRAY[
 	$$SELECT grant_group_use('batch', 'regress_dt_usr')$$,
 	-- the parameter
 	$$SET dirty_throttle.group = 'batch'$$,
-	$$SET dirty_throttle."group" = batch2$$,
-	$$SET dirty_throttle."group" = 'batsch'$$,
 	$$SET dirty_throttle.dirty_limit = '5 MB'$$,
 	$$SET dirty_throttle.enabled = off$$,
 	$$SET dirty_throttle.max_groups = 100$$,
@@ -98,6 +98,12 @@ FROM unnest(ARRAY[
 	$$SELECT suspend_group('batch', NULL)$$,
 	$$SELECT suspend_group('nobody')$$]) AS command;
 
+-- The same in transactions that have changed no groups
+SELECT command, try(command)
+FROM unnest(ARRAY[
+	$$SET dirty_throttle."group" = batch2$$,
+	$$SET dirty_throttle."group" = 'batsch'$$]) AS command;
+
 -- Without privileges
 SET ROLE regress_dt_user;
 SELECT command, try(command)
@@ -111,23 +117,31 @@ RESET ROLE;
 -- In transactions
 BEGIN READ ONLY;
 SELECT set_group_dirty_limit('batch', '5 MB');
+\echo :LAST_ERROR_SQLSTATE
 SELECT set_group_dirty_limit('batch', '5 MB');
+\echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 BEGIN;
 SELECT set_group_dirty_limit('batch', '5 MB');
 PREPARE TRANSACTION 'regress_dt';
+\echo :LAST_ERROR_SQLSTATE
 BEGIN;
 SELECT create_resource_group('new');
 SET dirty_throttle."group" = 'new';
+\echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 SET dirty_throttle."group" = 'batch';
 SELECT drop_resource_group('batch');
+\echo :LAST_ERROR_SQLSTATE
+SELECT create_resource_group('group ' || i) FROM generate_series(1, 8) AS i;	-- of 8, with batch
+\echo :LAST_ERROR_SQLSTATE
 
 -- What succeeds, with a notice
 SELECT suspend_group('batch');
 SELECT resume_group('batch');
 SELECT resume_group('batch');
 RESET dirty_throttle."group";
+SELECT set_group_floor('nightly', '1 MB');
 SELECT set_group_dirty_limit('Batch', '5 MB');
 SELECT set_group_dirty_limit('batch', 1000.0 / 3);
 SELECT set_group_pressure('batch', 'replica_lag', '2s');
@@ -136,6 +150,9 @@ SELECT reset_group_pressure('batch', 'slot_lag');
 SELECT revoke_group_use('batch', 'regress_dt_user');
 SELECT drop_resource_group('nobody', if_exists => true);
 ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Bacth';
+SELECT current_user AS superuser \gset
+\c - regress_dt_user
+\c - :superuser
 ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Batch';
 SELECT drop_resource_group('Batch');
 
