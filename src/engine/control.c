@@ -55,7 +55,8 @@ typedef struct Sharing
 	int64_t		used;			/* by those that share, bytes/s */
 	int64_t		used_now;		/* the same, since the last step */
 	int64_t		observed;		/* by those in mode observe */
-	int64_t		floors;			/* of all of these, sum */
+	int64_t		rest;			/* by all of these in a probe: what their
+								 * floors leave of it */
 	int64_t		weights;		/* sum */
 	int64_t		all;			/* what was split last; -1: nothing yet */
 	int64_t		left;			/* of that to those who share by weight, */
@@ -258,7 +259,7 @@ sum_up(Sharing *sh)
 		else if (g->threshold[sh->signal] > 0)
 			sh->observed += g->use_rate[sh->resource];
 		if (g->threshold[sh->signal] > 0)
-			sh->floors += g->floor;
+			sh->rest += min64(g->floor, g->use_now[sh->resource]);
 	}
 }
 
@@ -272,9 +273,8 @@ use_of_all(const Sharing *sh, const DtPressureGroup *g)
 
 /*
  * What is used by those who do not share, of what the law has counted.  From a
- * budget of each second a burst of others is taken away at once, unless what
- * stays free is enough for it: members are charged a little later than they
- * write.
+ * budget of each second a burst of others is taken away at once, unless it is
+ * small: members are charged a little later than they write.
  */
 static int64_t
 use_of_others(const DtPressure *p, const Sharing *sh, const DtPressureGroup *g)
@@ -288,7 +288,7 @@ use_of_others(const DtPressure *p, const Sharing *sh, const DtPressureGroup *g)
 		int64_t		now = p->wal_now - sh->used_now -
 			(takes_part(g, sh->signal) ? 0 : g->use_now[DT_WAL]);
 
-		return now > mean + dt_law_reserve(g->threshold[sh->signal]) ?
+		return now > mean + dt_law_burst(g->threshold[sh->signal]) ?
 			now : mean;
 	}
 	if (sh->resource == DT_WAL)
@@ -490,6 +490,7 @@ ask_law(DtPressure *p, DtPressureGroup *g, const Sharing *sh)
 				if (reading->is_new)
 					rate = dt_law_latency(law, &reading->latency, threshold,
 										  share, !g->observe);
+				g->probed = !g->observe && reading->latency.probe_us > 0;
 				break;
 			}
 	}
@@ -515,6 +516,7 @@ set_shares(DtPressure *p, Sharing *sh)
 
 		g->pressures[s] = -1;
 		g->share[s] = 0;
+		g->probed &= dt_signals[s].law != DT_LAW_LATENCY;
 		if (g->threshold[s] <= 0 || p->signal[s].state == DT_SIGNAL_ABSENT)
 		{
 			memset(&g->law[s], 0, sizeof(g->law[s]));
@@ -642,9 +644,14 @@ dt_pressure_step(DtPressure *p, DtPressureGroup *const *groups, int n,
 		sum_up(&sh);
 		if (reading->is_new && dt_signals[s].law == DT_LAW_LATENCY)
 		{
-			dt_latency_read(&reading->latency, reading->counters[0],
-							reading->counters[1], sh.used + sh.observed,
-							sh.floors, reading->read_at);
+			DtLatencyReading commits = {
+				.commits = reading->counters[0],.us = reading->counters[1],
+				.waiting = reading->waiting,.used = sh.used + sh.observed,
+				.used_now = sh.used_now,.rest = sh.rest,
+				.now = reading->read_at
+			};
+
+			dt_latency_read(&reading->latency, &commits);
 			reading->value = reading->latency.recent / 1000;
 		}
 		if (first && (dt_signals[s].law == DT_LAW_BRAKE ||

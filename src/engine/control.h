@@ -63,7 +63,9 @@ typedef struct DtSignalReading
 	int64_t		means[2];		/* DT_IO_PRESSURE: over two windows */
 	DtDrain		drain;			/* law level: the queue, and what ... */
 	int64_t		written;		/* ... the groups have written into it */
-	int64_t		counters[2];	/* law latency: see dt_pressure_read(), */
+	int64_t		waiting;		/* law latency, set by the caller before
+								 * dt_pressure_read(): commits under way */
+	int64_t		counters[2];	/* the same: see dt_pressure_read(), */
 	DtLatency	latency;		/* and what is known from these */
 } DtSignalReading;
 
@@ -104,6 +106,7 @@ typedef struct DtPressureGroup
 										 * rate is from when it is less than
 										 * the limit; -1: it was so before */
 	int64_t		share[DT_SIGNALS];	/* what each signal leaves to it, 0 = all */
+	bool		probed;			/* it is to rest for a moment only */
 	int64_t		budget;			/* DT_CHECKPOINT: what all may write until one
 								 * comes by time, bytes/s, and ... */
 	int64_t		others;			/* ... what of it others write; both may be 0 */

@@ -28,21 +28,27 @@
  * of the rate at which commits last took too long.  From there on it rises
  * slowly, and the faster the longer nothing happens.
  *
- * The base is how long a commit takes without those who are limited.  It is the
- * median of the last samples, as a single one is noisy, and what the samples
- * differ by is added, in proportion to how little a median of so many can be
- * relied on: only what exceeds that is noticed.  Samples come from times in
- * which those who are limited use nothing, and from probes: they rest, until
- * commits no longer take less and less time.  Probes cost PROBE_PERCENT of what
+ * The base is how long a commit takes without those who are limited.  A third
+ * of the last samples are less: a single one is noisy, and some are too high, as
+ * the disk has not worked off yet what was written before.  What the samples
+ * differ by is added, in proportion to how little so many can be relied on: only
+ * what exceeds that is noticed.  Samples come from times in which those who are
+ * limited use nothing, and from probes: they rest, until commits no longer take
+ * less and less time.  If somebody does not rest, as a transaction for which
+ * others wait must not, nothing is learned.  Probes cost PROBE_PERCENT of what
  * those who are limited achieve at best.  Two samples in a row far above the
  * others replace these.  A job makes no commit faster, so when commits take
  * less time than the base beside it, the base is less.
  *
  * Doubt.  When the rate has been halved and commits take as long as before,
  * it goes no further down but asks: a probe tells whether commits stay below
- * the threshold if those who are limited rest.  If they do not, it is somebody
- * else's doing: the base is what was found, and the rate what it was before.
- * For the same reason a threshold below the base counts as a fifth above it.
+ * the threshold if those who are limited rest.  If they do not, and do not a
+ * while later either, it is somebody else's doing: the base is what was found,
+ * and the rate what it was before.  For the same reason a threshold below the
+ * base counts as a fifth above it.
+ *
+ * Commits that do not end, as when a synchronous standby is gone, tell nothing:
+ * meanwhile the rate stays.
  *
  *-------------------------------------------------------------------------
  */
@@ -60,12 +66,14 @@
 #define ENOUGH			16
 #define WINDOW_US		(5 * SECOND_US)
 #define BATCH			5
-#define NOISE_FACTOR	50
+#define NOISE_FACTOR	40
 #define EVIDENT_MIN		1500
 #define EVIDENT_MAX		15000
 
 /* Samples. */
 #define IDLE_US			(2 * SECOND_US)
+#define REST_MOST		INT64_C(128000) /* bytes/s: next to nothing, ... */
+#define REST_PART		64			/* ... as is this part of what it was */
 #define LOW_WINDOWS		5
 #define SLOW_WINDOWS	50
 
@@ -73,6 +81,8 @@
 #define SETTLE_US		(400 * MS_US)
 #define PROBE_ENOUGH	100
 #define PROBE_US		(1200 * MS_US)
+#define ASK_AGAIN_US	(3 * SECOND_US)
+#define ASK_LATEST_US	(30 * SECOND_US)
 #define PROBE_EVERY_US	(15 * SECOND_US)
 #define PROBE_OFTEN_US	(5 * SECOND_US)
 #define PROBE_LEAST_US	(4 * SECOND_US)
@@ -83,6 +93,7 @@
 
 /* Steps. */
 #define START_US		SECOND_US
+#define HANG_US			SECOND_US
 #define WAIT_US			(600 * MS_US)
 #define SLOWLY_US		(5 * SECOND_US)
 #define UNUSED_US		(30 * SECOND_US)
@@ -113,7 +124,7 @@ int64_t
 dt_latency_base(const DtLatency *l)
 {
 	int64_t		sorted[DT_LATENCY_SAMPLES] = {0};
-	int64_t		median;
+	int64_t		low;
 	int64_t		off;
 	int			i;
 	int			j;
@@ -126,14 +137,14 @@ dt_latency_base(const DtLatency *l)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = l->sample[i];
 	}
-	median = sorted[(l->n_samples - 1) / 2];
+	low = sorted[(l->n_samples - 1) / 3];
 
 	/* as if there had been two more that are off by a quarter */
-	off = median / 2;
+	off = low / 2;
 	for (i = 0; i < l->n_samples; i++)
-		off += max64(median - sorted[i], sorted[i] - median);
+		off += max64(low - sorted[i], sorted[i] - low);
 	off /= l->n_samples + 2;
-	return median + 12 * off / root_of_100(l->n_samples);
+	return low + 12 * off / root_of_100(l->n_samples);
 }
 
 int64_t
@@ -185,26 +196,68 @@ static void
 begin_probe(DtLatency *l, int64_t question)
 {
 	l->probe_us = 1;
-	l->probe_n = l->probe_sum = l->probe_mean = 0;
+	l->probe_failed = false;
 	l->probe_cost = l->used;
 	l->question = question;
 	l->sampled_at = l->read_at; /* when it will have failed, too */
 }
 
+/* It is over: forget its commits, and what was heard in between. */
 static void
-end_probe(DtLatency *l, int64_t mean)
+end_probe(DtLatency *l)
 {
-	l->probe_us = 0;
+	l->probe_us = l->probe_n = l->probe_sum = l->probe_mean = 0;
 	l->open_n = l->open_sum = 0;
-	if (l->question > 0)
+	l->closed_at = l->read_at;
+}
+
+static void
+answer(DtLatency *l, bool helps)
+{
+	l->answers++;
+	l->helped = helps;
+}
+
+/*
+ * Commits take that long while those who are limited rest.  That it does not
+ * help counts when it is found twice: what was written before may still be on
+ * its way to the disk.
+ */
+static void
+learn_from_probe(DtLatency *l, int64_t mean)
+{
+	bool		denied = l->question > 0 && mean > l->question;
+	int64_t		since = l->read_at - l->denied_at;
+
+	end_probe(l);
+	if (denied && l->denied_at != 0 && since <= ASK_LATEST_US)
 	{
-		l->answers++;
-		l->helped = mean <= l->question;
-	}
-	if (l->question > 0 && !l->helped)
+		l->denied_at = 0;
+		answer(l, false);
 		set_sample(l, mean);
-	else
-		take_sample(l, mean);
+		return;
+	}
+	l->denied_at = denied ? l->read_at : 0;
+	if (l->question > 0 && !denied)
+		answer(l, true);
+	take_sample(l, mean);
+}
+
+/*
+ * Nothing is known after it, since somebody did not rest, or too few have
+ * committed.  Without an answer it goes on as if it helped.
+ */
+static void
+give_up_probe(DtLatency *l)
+{
+	int64_t		n = l->probe_failed ? 0 : l->probe_n;
+	int64_t		sum = l->probe_failed ? 0 : l->probe_sum;
+
+	end_probe(l);
+	l->probe_n = n;
+	l->probe_sum = sum;
+	if (l->question > 0)
+		answer(l, true);
 }
 
 /*
@@ -212,7 +265,8 @@ end_probe(DtLatency *l, int64_t mean)
  * not take less and less time.
  */
 static void
-go_on_with_probe(DtLatency *l, int64_t n, int64_t us)
+go_on_with_probe(DtLatency *l, const DtLatencyReading *r, int64_t n,
+				 int64_t us)
 {
 	bool		is_long;
 	int64_t		mean;
@@ -220,23 +274,25 @@ go_on_with_probe(DtLatency *l, int64_t n, int64_t us)
 	l->probe_us += l->elapsed;
 	l->budget -= max64(muldiv64(l->elapsed, l->probe_cost, l->peak),
 					   l->elapsed / 4);
-	l->closed_at = l->read_at;
 	if (l->probe_us <= SETTLE_US)
 		return;
+	if (r->used_now > max64(2 * r->rest, REST_MOST) &&
+		r->used_now > l->probe_cost / 8)
+		l->probe_failed = true;
 	is_long = l->probe_us >= PROBE_US;
 	l->probe_n += n;
 	l->probe_sum += us;
-	if (l->probe_n < (is_long ? ENOUGH : PROBE_ENOUGH))
+	if (l->probe_failed || l->probe_n < (is_long ? ENOUGH : PROBE_ENOUGH))
 	{
-		if (l->probe_us >= 2 * PROBE_US)
-			l->probe_us = 0;
+		if (l->probe_us >= (l->probe_failed ? 1 : 2) * PROBE_US)
+			give_up_probe(l);
 		return;
 	}
 	mean = mean_ns(l->probe_sum, l->probe_n);
 	if (l->probe_mean > 0 && mean > l->probe_mean - l->probe_mean / 6)
-		end_probe(l, (mean + l->probe_mean) / 2);
+		learn_from_probe(l, (mean + l->probe_mean) / 2);
 	else if (is_long)
-		end_probe(l, mean);
+		learn_from_probe(l, mean);
 	else
 	{
 		l->probe_mean = mean;
@@ -299,10 +355,11 @@ close_window(DtLatency *l)
 	l->is_new = true;
 	l->closed_at = l->read_at;
 	if (l->n > 0)
-	{
 		l->mean = mean_ns(l->open_sum, l->open_n);
+	if (l->n < ENOUGH)
+		l->recent = 0;
+	else
 		l->recent += (l->mean - l->recent) / (l->recent > 0 ? 5 : 1);
-	}
 	l->open_n = l->open_sum = 0;
 	if (l->n >= ENOUGH)
 		note_noise(l);
@@ -339,44 +396,61 @@ probe_is_due(const DtLatency *l)
 		 max64(muldiv64(every, l->used, l->peak), PROBE_LEAST_US));
 }
 
-void
-dt_latency_read(DtLatency *l, int64_t commits, int64_t sum, int64_t used,
-				int64_t rest, int64_t now)
+/* Is it time to ask, once more if it was denied that it helps? */
+static bool
+question_is_due(const DtLatency *l)
 {
-	int64_t		n = min64(advanced(l->commits, commits), COUNT_MAX);
-	int64_t		us = min64(advanced(l->sum, sum), COUNT_MAX);
+	return l->doubt > 0 &&
+		(l->denied_at == 0 || l->read_at - l->denied_at >= ASK_AGAIN_US);
+}
+
+void
+dt_latency_read(DtLatency *l, const DtLatencyReading *r)
+{
+	int64_t		n = min64(advanced(l->commits, r->commits), COUNT_MAX);
+	int64_t		us = min64(advanced(l->sum, r->us), COUNT_MAX);
 	bool		is_first = l->read_at == 0;
 
-	l->elapsed = is_first ? 0 : min64(advanced(l->read_at, now), PEAK_US);
-	l->commits = commits;
-	l->sum = sum;
-	l->read_at = now;
+	l->elapsed = is_first ? 0 : min64(advanced(l->read_at, r->now), PEAK_US);
+	l->commits = r->commits;
+	l->sum = r->us;
+	l->read_at = r->now;
 	l->is_new = false;
-	l->used = used;
+	l->used = r->used;
 	l->peak -= muldiv64(l->peak, l->elapsed, PEAK_US);
-	l->peak = max64(max64(l->peak, used), 1);
-	l->rests = used <= 2 * rest;
+	l->peak = max64(max64(l->peak, r->used), 1);
+	l->hung_n += n;
+	if (l->hung_n >= r->waiting)
+		l->hung_n = l->hung_us = 0;
+	else
+		l->hung_us += l->elapsed;
+	l->rests = r->used <= max64(l->peak / REST_PART, REST_MOST);
 	if (l->rests)
-		l->rested_at = now;
+		l->rested_at = r->now;
 	if (is_first)
 	{
-		l->closed_at = l->sampled_at = now;
+		l->closed_at = l->sampled_at = r->now;
 		l->budget = BUDGET_US;
 		return;
 	}
 	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
 	if (l->probe_us > 0)
-		go_on_with_probe(l, n, us);
+		go_on_with_probe(l, r, n, us);
 	else
 	{
 		l->open_n += n;
 		l->open_sum += us;
 		count_idle(l, n, us);
-		if (l->open_n >= ENOUGH || now - l->closed_at >= WINDOW_US)
+		if (l->open_n >= ENOUGH ||
+			(l->hung_us == 0 && r->now - l->closed_at >= WINDOW_US))
 			close_window(l);
-		if (l->is_new && l->n >= ENOUGH && !l->rests && l->budget > 0 &&
-			(l->doubt > 0 || (l->wanted && probe_is_due(l))))
-			begin_probe(l, l->doubt);
+		if (l->is_new && l->n >= ENOUGH && !l->rests && l->budget > 0)
+		{
+			if (question_is_due(l))
+				begin_probe(l, l->doubt);
+			else if (l->doubt == 0 && l->wanted && probe_is_due(l))
+				begin_probe(l, 0);
+		}
 	}
 	l->wanted = false;
 	l->doubt = 0;
@@ -449,6 +523,7 @@ step_up(DtLaw *law, int64_t used, int64_t dt)
 {
 	int64_t		percent = 50;
 
+	dt = min64(dt, SECOND_US);	/* the sampler may have been late */
 	law->quiet_us += dt;
 	if (used < law->rate / 2)
 	{
@@ -458,7 +533,7 @@ step_up(DtLaw *law, int64_t used, int64_t dt)
 		return;
 	}
 	law->unused_us = 0;
-	if (law->rate >= law->knee / 4 * 3)
+	if (law->knee > 0 && law->rate >= law->knee / 4 * 3)
 		percent = 4 + clamp64((law->quiet_us - SLOWLY_US) * 6 / SECOND_US,
 							  0, 96);
 	law->rate += muldiv64(law->rate, percent * dt, 100 * SECOND_US) + 1;
@@ -502,17 +577,16 @@ dt_law_latency(DtLaw *law, DtLatency *l, int64_t threshold,
 	else if (l->is_new && threshold > 0 && law->hold_us == 0)
 		weigh_window(law, l, threshold);
 
-	if (law->hold_us > 0)
-		 /* what it did last does not show yet */ ;
+	if (law->hold_us > 0 || l->hung_us >= HANG_US)
+		 /* what it did last does not show yet, or nobody knows */ ;
 	else if (law->evidence < evident(l) / 3 && law->rate > 0)
 		step_up(law, l->used, l->elapsed);
 	else if (law->evidence >= evident(l))
 	{
-		if (obeyed && law->first > 0 && law->rate <= law->first / 2 &&
-			!has_helped(law))
-			l->doubt = max64(l->doubt, threshold);
-		else
+		if (law->first == 0 || law->rate > law->first / 2 || has_helped(law))
 			step_down(law, l);
+		else if (obeyed)
+			l->doubt = max64(l->doubt, threshold);
 	}
 	return law->rate > 0 ? law->rate : DT_FREE;
 }

@@ -115,10 +115,11 @@ dt_law_budget(int64_t bytes_left, int64_t time_left)
 /*
  * A budget of each second.
  *
- * A part of it stays free, for what others begin to write before that is known.
+ * A fortieth of it stays free, for what others begin to write before that is
+ * known.  More than twice of that at once is a burst of others.
  */
 int64_t
-dt_law_reserve(int64_t budget)
+dt_law_burst(int64_t budget)
 {
 	return budget / 20;
 }
@@ -126,7 +127,7 @@ dt_law_reserve(int64_t budget)
 int64_t
 dt_law_rate(int64_t budget)
 {
-	return budget - dt_law_reserve(budget);
+	return budget - budget / 40;
 }
 
 /*

@@ -13,6 +13,6 @@
 DtLook
 dt_look_commit_latency(DtFound *found)
 {
-	dt_commits_sum(&found->value, &found->other);
+	dt_commits_sum(&found->value, &found->other, &found->waiting);
 	return DT_LOOK_MEASURED;
 }

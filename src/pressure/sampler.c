@@ -51,6 +51,9 @@
 /* As many standbys as can be named. */
 #define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
+/* For so long a probe counts that the sampler does not end. */
+#define PROBE_US		INT64CONST(3000000)
+
 /* Sleepers are woken when the rate has risen by a tenth since they were. */
 #define WAKE_PERCENT	110
 
@@ -286,6 +289,7 @@ look(DtSignal signal, int64 now)
 	int			i;
 
 	strlcpy(my.infos[signal].reason, f->reason, DT_REASON_SIZE);
+	my.pressure.signal[signal].waiting = f->waiting;
 	if (result == DT_LOOK_MEASURED && f->at != 0)
 		dt_pressure_read(&my.pressure, signal, f->value, f->other, f->at);
 	else if (result == DT_LOOK_NOTHING)
@@ -378,6 +382,8 @@ expiry(const DtPressureGroup *law, int64 now)
 	int64		oldest = now;
 	int			s;
 
+	if (law->probed)
+		return now + PROBE_US;
 	for (s = 0; s < DT_SIGNALS; s++)
 		if (law->threshold[s] > 0 &&
 			my.pressure.signal[s].state != DT_SIGNAL_ABSENT)
@@ -450,15 +456,13 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 static void
 log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 {
-	bool		at_floor = false;
-	int			r;
+	int			signal = -1;	/* that keeps it there */
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
-			law->rate[r] != law->limit[r])
-			at_floor = true;
-	if (!at_floor || law->signal < 0 || f->out_of_reach ||
-		others_exceed(law))
+			law->rate[r] != law->limit[r] && law->signal >= 0)
+			signal = law->decides[r];
+	if (signal < 0 || f->out_of_reach || others_exceed(law))
 	{
 		f->floor_since = 0;
 		f->floor_logged = false;
@@ -471,7 +475,8 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 	f->floor_logged = true;
 	ereport(LOG,
 			(errmsg("resource group \"%s\" is slowed down to its floor by signal \"%s\"",
-					f->definition.name, dt_signals[law->signal].name)));
+					f->definition.name,
+					dt_definition_signal_name(&f->definition, signal))));
 }
 
 /*
@@ -496,6 +501,7 @@ apply(Follower *f, int64 now)
 	memcpy(result.decides, law->decides, sizeof(result.decides));
 	memcpy(result.share, law->share, sizeof(result.share));
 	result.out_of_reach = f->out_of_reach;
+	result.probed = law->probed;
 	result.expires = expiry(law, now);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{

@@ -28,6 +28,7 @@ typedef struct DtFound
 {
 	int64		value;			/* see dt_pressure_read() */
 	int64		other;
+	int64		waiting;		/* commits under way */
 	int64		at;				/* when that was so, us; 0: not known yet */
 	int			n;				/* law zones: the queues, ... */
 	const DtDrain *const *drains;	/* ... until the next look, and ... */

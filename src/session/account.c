@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include "session/account.h"
+#include "shared/commits.h"
 #include "shared/group.h"
 #include "shared/role_debt.h"
 #include "utils/timestamp.h"
@@ -46,6 +47,8 @@ static DtAccount *const my = &dt_account;
 static void
 forget_account(void)
 {
+	if (my->group != NULL)
+		dt_commits_note_leaving(my->group);
 	my->group = NULL;
 	my->pause_is_due = false;
 	my->asleep = false;
@@ -84,6 +87,8 @@ follow_locked(DtGroup *g)
 		my->usage[r].was_throttled = true;
 		my->usage[r].pause_is_due = false;
 	}
+	if (my->group != NULL && my->group != g)
+		dt_commits_note_leaving(my->group);
 	my->group = g;
 	my->times_joined = my->slot->times_joined;
 	my->times_left = my->slot->times_left;

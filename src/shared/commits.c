@@ -14,7 +14,8 @@
  * these have changed anyway: see load.c.
  *
  * There are several counters, or all sessions would wait for the same cache
- * line.  They only grow.
+ * line.  Commits that have begun are counted, too: while none ends, as without
+ * the synchronous standby, that is no sign that nobody commits.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,21 +34,26 @@ static struct
 {
 	bool		followed;		/* a group follows the signal */
 	bool		registered;		/* the callback is */
+	bool		was_member;		/* in this transaction, of one that does */
 	bool		measuring;		/* the commit that has begun then */
 	instr_time	begun;
 }			my;
 
+static bool
+follows(const DtGroup *g)
+{
+	return g != NULL &&
+		dt_definition_follows(&g->definition, DT_COMMIT_LATENCY);
+}
+
 /*
- * Is this session outside of the groups that follow the signal?  The threshold
- * is read without a lock, as a moment does not matter.
+ * Is this session outside of the groups that follow the signal, and was so all
+ * the time?  The threshold is read without a lock, as a moment does not matter.
  */
 static bool
 is_outsider(void)
 {
-	DtGroup    *g = dt_member_mine()->group;
-
-	return g == NULL ||
-		!dt_definition_follows(&g->definition, DT_COMMIT_LATENCY);
+	return !my.was_member && !follows(dt_member_mine()->group);
 }
 
 /* Does the commit that begins wait for a flush?  See RecordTransactionCommit(). */
@@ -61,25 +67,45 @@ is_flushed(void)
 static void
 transaction_event(XactEvent event, void *arg)
 {
+	DtCommits  *c = &dt_shared->commits[MyProcNumber % DT_COMMIT_COUNTERS];
+	instr_time	end;
+
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
 		my.measuring = my.followed && is_flushed() && is_outsider();
-		if (my.measuring)
-			INSTR_TIME_SET_CURRENT(my.begun);
+		if (!my.measuring)
+			return;
+		pg_atomic_fetch_add_u64(&c->begun, 1);
+		INSTR_TIME_SET_CURRENT(my.begun);
+		return;
 	}
-	else if (event == XACT_EVENT_COMMIT && my.measuring)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
+		event != XACT_EVENT_PREPARE)
+		return;
+	my.was_member = false;
+	if (!my.measuring)
+		return;
+	my.measuring = false;
+	if (event == XACT_EVENT_COMMIT)
 	{
-		DtCommits  *c = &dt_shared->commits[MyProcNumber % DT_COMMIT_COUNTERS];
-		instr_time	end;
-
 		INSTR_TIME_SET_CURRENT(end);
 		INSTR_TIME_SUBTRACT(end, my.begun);
 		pg_atomic_fetch_add_u64(&c->n, 1);
 		pg_atomic_fetch_add_u64(&c->us, INSTR_TIME_GET_MICROSEC(end));
-		my.measuring = false;
 	}
 	else
-		my.measuring = false;
+		pg_atomic_fetch_sub_u64(&c->begun, 1);
+}
+
+/*
+ * This session leaves a group.  What it has written in this transaction as a
+ * member is flushed by its commit.
+ */
+void
+dt_commits_note_leaving(const DtGroup *g)
+{
+	if (my.registered && IsTransactionState() && follows(g))
+		my.was_member = true;
 }
 
 /*
@@ -101,15 +127,21 @@ dt_commits_follow(void)
 	my.registered = true;
 }
 
+/*
+ * All commits until now, how long they took, and how many have begun and not
+ * ended.
+ */
 void
-dt_commits_sum(int64 *commits, int64 *us)
+dt_commits_sum(int64 *commits, int64 *us, int64 *waiting)
 {
-	int			i;
+	int64		begun = 0;
 
 	*commits = *us = 0;
-	for (i = 0; i < DT_COMMIT_COUNTERS; i++)
+	for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
 	{
 		*commits += pg_atomic_read_u64(&dt_shared->commits[i].n);
 		*us += pg_atomic_read_u64(&dt_shared->commits[i].us);
+		begun += pg_atomic_read_u64(&dt_shared->commits[i].begun);
 	}
+	*waiting = begun - *commits;
 }

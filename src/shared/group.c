@@ -45,7 +45,7 @@ effective_rate(const DtGroup *g, DtResource resource)
 
 /*
  * Put a rate that pressure has changed in force; what it makes the group
- * forgive is counted.
+ * forgive is counted.  Nothing is forgiven because the group rests for a moment.
  */
 static void
 follow_pressure(DtGroup *g, DtResource resource, int64 now)
@@ -59,7 +59,7 @@ follow_pressure(DtGroup *g, DtResource resource, int64 now)
 	if (effective == 0)
 		g->forgiven += dt_rate_group_debt(rate, now);
 	dt_rate_set(rate, effective, now);
-	if (effective > 0 && effective < before)
+	if (effective > 0 && effective < before && !g->pressure.probed)
 		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }

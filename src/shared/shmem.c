@@ -90,6 +90,7 @@ dt_shmem_startup(void)
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
 		for (i = 0; i < DT_COMMIT_COUNTERS; i++)
 		{
+			pg_atomic_init_u64(&dt_shared->commits[i].begun, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
 		}

@@ -75,6 +75,7 @@ typedef struct DtGroupPressure
 	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
 									 * all */
 	bool		out_of_reach;	/* DT_CHECKPOINT: others alone force them */
+	bool		probed;			/* it is to rest for a moment only */
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 
@@ -306,7 +307,8 @@ typedef struct DtSampled
 /* Commits of outsiders; see commits.c. */
 typedef struct DtCommits
 {
-	pg_atomic_uint64 n pg_attribute_aligned(PG_CACHE_LINE_SIZE);
+	pg_atomic_uint64 begun pg_attribute_aligned(PG_CACHE_LINE_SIZE);
+	pg_atomic_uint64 n;
 	pg_atomic_uint64 us;
 } DtCommits;
 

@@ -261,8 +261,11 @@ dt_test_commits(PG_FUNCTION_ARGS)
 {
 	int64		commits;
 	int64		us;
+	int64		waiting;
 
-	dt_commits_sum(&commits, &us);
+	dt_commits_sum(&commits, &us, &waiting);
+	if (waiting != 0)
+		elog(ERROR, "%lld commits are under way", (long long) waiting);
 	PG_RETURN_INT64(commits);
 }
 

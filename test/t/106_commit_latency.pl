@@ -24,7 +24,9 @@ $dt->sql(
 		BEGIN LOOP
 			INSERT INTO t SELECT k, repeat('x', 900) FROM generate_series(1, 200) k;
 			COMMIT;
-		END LOOP; END $$});
+		END LOOP; END $$;
+	CREATE PROCEDURE as_member() LANGUAGE sql SET dirty_throttle."group" = 'batch'
+		AS 'INSERT INTO t VALUES (1)'});
 
 sub follow
 {
@@ -54,6 +56,14 @@ follow('batch', '20%');
 is(counted($outsider, @inserts), 3, 'outsiders are');
 is(counted($other, @inserts), 3, 'so are members of a group that does not follow it');
 is(counted($member, @inserts), 0, 'those of one that does are not');
+is(counted($member, 'BEGIN', @inserts, q{SET dirty_throttle."group" = ''}, 'COMMIT'), 0,
+	'nor the commit of who has written as one, and left');
+is(counted($member, @inserts), 3, 'but those after it');
+$member->query(q{SET dirty_throttle."group" = 'batch'});
+is(counted($member, 'BEGIN', q{SET LOCAL dirty_throttle."group" = ''}, @inserts, 'COMMIT'), 0,
+	'for one transaction');
+is(counted($member, @inserts), 0, 'and so on');
+is(counted($outsider, q{CALL as_member()}), 0, 'a procedure that is a member while it runs');
 is(counted($outsider, 'BEGIN', @inserts, 'COMMIT'), 1, 'a transaction counts once');
 is(counted($outsider, 'BEGIN', @inserts, 'ROLLBACK'), 0, 'if it commits');
 is(counted($outsider, 'SELECT 1', 'TABLE t'), 0, 'and writes');

@@ -36,6 +36,7 @@
 #define MB			1e6
 #define FLOOR		64000.0
 #define HALT		5.0
+#define HANG		30.0
 #define MAX_GROUPS	2
 
 typedef struct Setup
@@ -53,6 +54,7 @@ typedef struct Setup
 	double		single;			/* of a single commit, log */
 	double		stalls;			/* a second */
 	double		lag;			/* seconds that an effect takes to come and go */
+	double		drain;			/* and to go, if that takes longer */
 	double		step;			/* from step_at to step_end the knee is so
 								 * many times what it was, and ... */
 	double		weather;		/* ... all commits take so many times as long */
@@ -71,6 +73,11 @@ typedef struct Setup
 	double		from;			/* measure from here */
 	double		quit;			/* others do not commit any more */
 	double		halt_at;		/* the disk stands still for HALT seconds */
+	double		hang_at;		/* no commit ends for HANG seconds: the
+								 * synchronous standby is gone, ... */
+	double		deaf;			/* the job does not rest: it keeps that part of
+								 * its rate in a probe */
+	bool		observe;		/* nor obeys at all */
 	bool		print;
 	uint64_t	seed;
 } Setup;
@@ -85,6 +92,11 @@ typedef struct Result
 								 * of the knee or below */
 	double		group[MAX_GROUPS];
 	double		relief;			/* seconds until others are well, at worst */
+	double		hung;			/* the highest rate of the job in a hang, as a
+								 * part of that before */
+	double		base;			/* that is known in the end, as a part of the
+								 * real one */
+	double		last;			/* the last rate, part of the knee; 0: none */
 } Result;
 
 static double
@@ -146,7 +158,12 @@ simulate(const Setup *s)
 	double		carry = 0;
 	double		good = 0;
 	int64_t		now = INT64_C(1000000000);
+	double		before = 0;		/* of each group, when there was no probe */
+	double		before_hang = 0;
+	double		used_before = 0;
+	double		written = 0;
 	bool		was_halted = false;
+	bool		was_hung = false;
 	int			tick;
 	int			i;
 
@@ -172,6 +189,8 @@ simulate(const Setup *s)
 			(s->off == 0 || fmod(t - s->idle, s->on + s->off) < s->on);
 		bool		halted = s->halt_at > 0 && t >= s->halt_at &&
 			t < s->halt_at + HALT;
+		bool		hung = s->hang_at > 0 && t >= s->hang_at &&
+			t < s->hang_at + HANG;
 		bool		nobody;
 
 		if (s->drift > 0)
@@ -189,11 +208,13 @@ simulate(const Setup *s)
 		}
 		for (i = 0; i < s->groups; i++)
 		{
-			part[i] = !active || halted ? 0 : rates[i] > 0 ?
+			part[i] = !active || halted ? 0 : rates[i] > 0 && !s->observe ?
 				fmin(rates[i], s->speed / s->groups) : s->speed / s->groups;
+			if (l.probe_us > 0 && s->deaf > 0 && active)
+				part[i] = s->deaf * before;
 			job += part[i];
 		}
-		load += (job - load) * fmin(1, TICK / s->lag);
+		load += (job - load) * fmin(1, TICK / (job < load ? fmax(s->lag, s->drain) : s->lag));
 		factor = fmin(1 + 0.2 * pow(load / knee, s->power), s->most);
 		noise += -noise * TICK / 0.3 + normal() * s->noise * sqrt(2 * TICK / 0.3);
 		mean = base * factor * exp(noise - s->noise * s->noise / 2);
@@ -203,23 +224,31 @@ simulate(const Setup *s)
 			stall = 0.03 + 0.1 * rng_double();
 		carry += s->commits > 0 ? s->commits * TICK :
 			stall > 0 ? 0 : s->clients * TICK * 1000 / (s->think + mean);
-		if (stall > 0 && stall <= TICK && s->commits == 0)
+		if (stall > 0 && stall <= TICK && s->commits == 0 && !hung)
 		{
 			commits += s->clients;
 			sum += s->clients * 80000;
 		}
-		nobody = (s->quit > 0 && t >= s->quit) || halted;
+		nobody = (s->quit > 0 && t >= s->quit) || halted || hung;
 		if (nobody)
 			carry = 0;
 		count = floor(carry + (nobody ? 0 : rng_double()));
 		carry -= count;
 		commits += count;
-		if (was_halted && !halted)
+		if ((was_halted && !halted) || (was_hung && !hung))
 		{
 			commits += s->clients;
-			sum += s->clients * HALT * 1e6;
+			sum += s->clients * (was_hung ? HANG : HALT) * 1e6;
 		}
 		was_halted = halted;
+		/* when it has lasted for more than a second, that is known */
+		if (hung && t < s->hang_at + 1.4)
+			before_hang = before * s->groups;
+		else if (hung && l.probe_us == 0)
+			result.hung = fmax(result.hung, job / before_hang);
+		was_hung = hung;
+		if (l.probe_us == 0)
+			before = job / s->groups;
 		if (count > 0)
 		{
 			/* few commits are noisier than many */
@@ -245,14 +274,24 @@ simulate(const Setup *s)
 				result.relief = t - s->idle;
 		}
 		used += (job - used) * TICK;
+		written += job * TICK;
 		if (tick % CYCLE_TICKS == 0)
 		{
-			dt_latency_read(&l, (int64_t) commits, (int64_t) sum,
-							(int64_t) used, (int64_t) (FLOOR * s->groups), now);
+			DtLatencyReading r = {
+				.commits = (int64_t) commits,.us = (int64_t) sum,
+				.waiting = halted || hung ? (int64_t) s->clients : 0,
+				.used = (int64_t) used,
+				.used_now = (int64_t) ((written - used_before) /
+									   (CYCLE_TICKS * TICK)),
+				.rest = (int64_t) (FLOOR * s->groups),.now = now
+			};
+
+			used_before = written;
+			dt_latency_read(&l, &r);
 			for (i = 0; i < s->groups; i++)
 			{
 				int64_t		all = dt_law_latency(&laws[i], &l, s->threshold,
-												 s->share, true);
+												 s->share, !s->observe);
 
 				rates[i] = all == DT_FREE ? 0 :
 					fmax((double) all / s->groups, FLOOR);
@@ -272,6 +311,8 @@ simulate(const Setup *s)
 	result.harm /= n;
 	result.low /= n;
 	result.kept = beside_n / alone_n;
+	result.base = (double) dt_latency_base(&l) / 1e6 / s->base;
+	result.last = (double) laws[0].rate / s->knee;
 	for (i = 0; i < s->groups; i++)
 		result.group[i] /= n;
 	return result;
@@ -293,6 +334,9 @@ simulate_all(Setup s)
 		sum.harm += r.harm / RUNS;
 		sum.kept += r.kept / RUNS;
 		sum.low += r.low / RUNS;
+		sum.hung = fmax(sum.hung, r.hung);
+		sum.base += r.base / RUNS;
+		sum.last += r.last / RUNS;
 		sum.relief = fmax(sum.relief, r.relief < 0 ? s.end : r.relief);
 		for (i = 0; i < s.groups; i++)
 			sum.group[i] += r.group[i] / RUNS;
@@ -344,6 +388,8 @@ test_knee(void)
 	CHECK("short commits", 0.8, 1.2, 1.4, s.base = 0.13, s.think = 0.5);
 	CHECK("an effect that comes late", 0.8, 1.4, 1.5, s.lag = 1);
 	CHECK("one that comes very late", 0.8, 1.8, 2.2, s.lag = 3);
+	CHECK("a disk that works off for long", 0.8, 1.6, 2.3, s.drain = 8,
+		  s.end = 120, s.from = 20);
 	CHECK("a knee out of the job's reach", 0.37, 0.5, 1.05,
 		  s.knee = 300 * MB);
 }
@@ -379,11 +425,61 @@ test_few_commits(void)
 	CHECK("nobody commits", 2.49, 2.5, 5, s.commits = 1e-9);
 	CHECK("one commit in a minute", 2.45, 2.5, 5, s.commits = 1.0 / 60,
 		  s.end = 600);
+	CHECK("5 commits in a second", 0.6, 1.8, 2.2, s.commits = 5,
+		  s.end = 600, s.from = 100);
+	CHECK("5 commits in a second, 5 ms allowed", 0.6, 1.8, 2.2, s.commits = 5,
+		  s.end = 600, s.from = 100, s.threshold = 5000000, s.share = 0,
+		  s.base = 4.17);
 	CHECK("10 commits in a second", 0.7, 1.6, 2, s.commits = 10,
 		  s.end = 200);
 	CHECK("100 commits in a second", 0.8, 1.3, 1.5, s.commits = 100);
 	CHECK("others leave", 2.4, 2.5, 5, s.quit = 60, s.from = 80,
 		  s.end = 120);
+}
+
+/*
+ * What is not known must not be taken for good news: commits that do not end, a
+ * job that does not rest, and what nobody obeys.
+ */
+static void
+test_unknown(void)
+{
+	Setup		s = new_setup();
+	Result		r;
+
+	s.hang_at = 40;
+	s.end = 40 + HANG;
+	r = simulate_all(s);
+	ok(r.hung <= 1.001, "no commit ends for %.0f s: after the first of these the job "
+	   "goes at most %.3f times as fast as then", HANG, r.hung);
+	s.end = 150;
+	s.from = 40 + HANG + 10;
+	r = simulate_all(s);
+	ok(r.rate >= 0.7 && r.rate <= 1.2 && r.harm <= 1.4,
+	   "and afterwards as ever: rate %.2f, commits take %.2f times as long",
+	   r.rate, r.harm);
+
+	s = new_setup();
+	s.deaf = 1;
+	s.idle = 20;				/* the base is known from before */
+	s.from = 30;
+	r = simulate_all(s);
+	ok(r.rate >= 0.7 && r.rate <= 1.2 && r.harm <= 1.4 && r.base <= 1.3,
+	   "a job that does not rest: base %.2f, rate %.2f, commits take %.2f times as "
+	   "long", r.base, r.rate, r.harm);
+	s.share = 0;
+	s.threshold = 450000;
+	r = simulate_all(s);
+	ok(r.rate <= 1.3 && r.harm <= 1.5, "the same with a time: rate %.2f, commits "
+	   "take %.2f times as long", r.rate, r.harm);
+
+	s = new_setup();
+	s.observe = true;
+	s.idle = 20;
+	s.from = 30;
+	r = simulate_all(s);
+	ok(r.last >= 0.2, "if nobody obeys, it goes down only until it is seen not to "
+	   "help: %.2f", r.last);
 }
 
 static void
@@ -428,7 +524,7 @@ set_key(Setup *s, const char *arg)
 		KEY(stalls), KEY(lag), KEY(step), KEY(weather), KEY(step_at),
 		KEY(step_end), KEY(gusts), KEY(gust), KEY(drift), KEY(idle), KEY(on),
 		KEY(off), KEY(end), KEY(from), KEY(quit),
-		KEY(halt_at)
+		KEY(halt_at), KEY(hang_at), KEY(deaf), KEY(drain)
 	};
 	int			i;
 
@@ -478,6 +574,7 @@ main(int argc, char **argv)
 	test_knee();
 	test_weather();
 	test_few_commits();
+	test_unknown();
 	test_groups();
 	test_absolute();
 	return done_testing();
