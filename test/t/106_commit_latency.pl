@@ -133,6 +133,36 @@ for (1 .. 20)
 }
 ok((grep { $_ == $floor } @seen), 'a share: at the floor until the base is known');
 is($seen[-1], 0, 'then no limit is needed');
+
+# what is owed from before a probe is owed after it
+$dt->cancel_ms($s);
+$s->quit;
+$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency');
+	CREATE TABLE big AS SELECT g, repeat('x', 900) AS pad FROM generate_series(1, 20000) g});
+$dt->advance($second);
+$s = $dt->session(group => 'batch');
+$s->query('SET dirty_throttle.interrupt_pauses = off');
+$dt->sql('SELECT dirty_throttle_reset()');
+# each page is logged whole
+$dt->sql('CHECKPOINT');
+$s->send('VACUUM (FREEZE) big');
+$dt->wait_paused($s);
+my $debt = $dt->group_row('batch')->{wal_debt};
+cmp_ok($debt, '>', 10_000, "$debt KB are owed");
+my $worker = $dt->session(group => 'batch');
+$worker->send('CALL job()');
+follow('batch', '20%');
+@seen = ();
+for (1 .. 15)
+{
+	$dt->advance($second / 5);
+	push @seen, in_force();
+}
+ok((grep { $_ == $floor } @seen), 'at the floor for a moment');
+is($dt->sql(q{SELECT debt_forgiven FROM dirty_throttle_group_stats WHERE group_name = 'batch'}),
+	0, 'and nothing is forgiven for that');
+$dt->cancel_ms($worker);
+$worker->quit;
 $dt->reading(commit_latency => 'real');
 $dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
 $dt->limit(batch => 0);
