@@ -82,7 +82,6 @@ follow_locked(DtGroup *g)
 			my->usage[r].charged_up_to = dt_account_counter(r);
 		}
 		my->usage[r].was_throttled = true;
-		my->usage[r].pause_is_due = false;
 	}
 	my->group = g;
 	my->times_joined = my->slot->times_joined;
@@ -541,9 +540,10 @@ longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
 /*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Returns for how long to pause, in us, and sets "cause".
+ * *owed_us becomes what is owed, in us at the group's rate, if that is more.
  */
 static int64
-charge_locked(int64 now, double jitter, bool in_flight)
+charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
 {
 	int64		next_charge[DT_RESOURCES];
 	int64		pause = 0;
@@ -572,45 +572,27 @@ charge_locked(int64 now, double jitter, bool in_flight)
 								 jitter);
 			threshold = dt_rate_threshold(rate, account);
 		}
+		if (due > 0)
+			*owed_us = Max(*owed_us,
+						   dt_rate_time(rate,
+										dt_rate_debt(rate, account, now)));
 		usage->was_throttled = throttled;
-		usage->pause_is_due = due > 0;
 		usage->threshold = threshold;
 		next_charge[r] = usage->charged_up_to + threshold;
 		pause = longer_pause_locked(pause, due, r, &longest);
 	}
 	pause = left_to_role_locked(pause, false, now);
+	if (my->slot->pays_for_role)
+		*owed_us = Max(*owed_us,
+					   dt_role_debt_time(my->group, my->slot->role, now));
 	if (is_suspended(my->group, in_flight))
 	{
 		pause = SUSPEND_SLICE_US;
 		my->cause = DT_BY_SUSPEND;
 	}
-	my->pause_is_due = pause > 0;
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
 	return pause;
-}
-
-/* What is owed to the group, in us at its rate. */
-static int64
-owed_time_locked(int64 now)
-{
-	int64		owed_us = my->slot->pays_for_role ?
-		dt_role_debt_time(my->group, my->slot->role, now) : 0;
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
-	{
-		DtRateGroup *rate = &my->group->usage[r].rate;
-
-		if (my->usage[r].pause_is_due)
-		{
-			int64		bytes = dt_rate_debt(rate, &my->slot->account[r],
-											 now);
-
-			owed_us = Max(owed_us, dt_rate_time(rate, bytes));
-		}
-	}
-	return owed_us;
 }
 
 /*
@@ -644,8 +626,7 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 		return elsewhere;
 	}
 	mark_running_locked(g, now);	/* an error has ended the last pause */
-	pause = charge_locked(now, jitter, in_flight);
-	*owed_us = Max(*owed_us, owed_time_locked(now));
+	pause = charge_locked(now, jitter, in_flight, owed_us);
 	if (elsewhere > pause)
 	{
 		pause = elsewhere;
@@ -694,7 +675,7 @@ left_to_pay_locked(int64 pause, int64 now)
  * Before a slice of a pause: returns for how much longer to sleep, us, but at
  * most "longest", unless the group is suspended.  If the result is more than 0,
  * this process is marked as asleep, and the pause is counted if it is new;
- * otherwise it is marked as running.  In mode observe the limits of the group
+ * otherwise the caller calls dt_account_end_pause().  In mode observe the limits of the group
  * cause no sleep: what is owed is forgiven, and counted as an observed pause.
  */
 int64
@@ -736,8 +717,6 @@ dt_account_pause(bool is_new, bool in_flight, int64 longest)
 			mark_running_locked(g, now);
 		dt_group_unlock(g);
 	}
-	if (pause <= 0)
-		dt_account_end_pause();
 	return pause;
 }
 

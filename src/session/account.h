@@ -21,7 +21,6 @@ typedef struct DtUsage
 {
 	int64		charged_up_to;	/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	bool		pause_is_due;	/* a pause was due at the last charge */
 	int64		threshold;		/* bytes, as of the last charge */
 	int64		worker_used;	/* by this parallel worker: what the leader
 								 * must not charge again */
