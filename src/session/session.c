@@ -378,7 +378,6 @@ dt_session_allow_changes(void)
 	my.changes_held = false;
 	if (my.wanted_changed)
 		apply_wanted_group();
-	my.wanted_changed = false;
 }
 
 bool

@@ -130,7 +130,7 @@ dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
 
 		if (pause <= 0)
 		{
-			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_TIME_OVER;
+			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_CUT_SHORT;
 			break;
 		}
 		begun_us = 0;
@@ -147,7 +147,7 @@ dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
 		}
 		if (dt_blockers_check_release(in_flight))
 		{
-			end = DT_PAUSE_RELEASED;
+			end = DT_PAUSE_CUT_SHORT;
 			break;
 		}
 	}

@@ -12,8 +12,8 @@
 typedef enum DtPauseEnd
 {
 	DT_PAUSE_PAID,				/* all is paid, or forgiven */
-	DT_PAUSE_TIME_OVER,			/* it was as long as it may be */
-	DT_PAUSE_RELEASED,			/* others wait for what this session holds */
+	DT_PAUSE_CUT_SHORT,			/* it was as long as it may be, or others wait
+								 * for what this session holds */
 	DT_PAUSE_INTERRUPTED		/* InterruptPending is set */
 } DtPauseEnd;
 

@@ -297,8 +297,6 @@ typedef struct DtReport
 typedef struct DtSampled
 {
 	slock_t		lock;			/* guards all of this; taken last */
-	int64		at;				/* when the signals were sampled, us; 0 =
-								 * never */
 	DtSignalInfo signals[DT_SIGNALS];
 	DtReport	reports[DT_REPORTS];
 } DtSampled;
@@ -405,19 +403,12 @@ dt_throttling_is_enabled(void)
 
 /*
  * Does suspend_group() make members pause, within a transaction (in_flight) or
- * outside of one?  Does a limit on this resource make members pause?
+ * outside of one?
  */
 static inline bool
 dt_group_is_suspended(const DtGroup *g, bool in_flight)
 {
 	return g->suspended_since != 0 && (g->suspended_hard || !in_flight) &&
-		dt_throttling_is_enabled();
-}
-
-static inline bool
-dt_group_is_limited(const DtGroup *g, DtResource resource)
-{
-	return g->usage[resource].rate.rate > 0 && !g->observe &&
 		dt_throttling_is_enabled();
 }
 
