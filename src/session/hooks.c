@@ -63,7 +63,7 @@
 
 #include "compat.h"
 
-/* Those that were there before. */
+/* Those that were there before, or what the server does without any. */
 static struct
 {
 	shmem_request_hook_type shmem_request;
@@ -253,15 +253,6 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 		prev.object_access(access, classId, objectId, subId, arg);
 }
 
-static inline void
-call_ExecutorRun(EXECUTOR_RUN_PARAMS)
-{
-	if (prev.ExecutorRun)
-		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-	else
-		standard_ExecutorRun(EXECUTOR_RUN_ARGS);
-}
-
 static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
@@ -274,7 +265,7 @@ member_runs(EXECUTOR_RUN_PARAMS)
 	analyzed_at = 0;
 	dt_pace_rows_of(queryDesc);
 	dt_interrupt_begin_cut(&cut);
-	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	dt_interrupt_end_cut(&cut);
 	if (queryDesc->plannedstmt->parallelModeNeeded)
 		dt_workers_skip();
@@ -290,7 +281,7 @@ worker_runs(EXECUTOR_RUN_PARAMS)
 	if (dt_session_active())
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
-		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
 		dt_tick_stop();
@@ -308,7 +299,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	else
 	{
 		dt_pace_commit_need(false);
-		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	}
 }
 
@@ -339,12 +330,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 	else
 		dt_pace_commit_need(false);
-	if (prev.ProcessUtility)
-		prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
 	if (is_active)
 		dt_interrupt_end_cut(&cut);
 }
@@ -432,9 +419,11 @@ dt_hooks_install(void)
 	post_parse_analyze_hook = dt_post_parse_analyze;
 	prev.object_access = object_access_hook;
 	object_access_hook = dt_object_access;
-	prev.ExecutorRun = ExecutorRun_hook;
+	prev.ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook :
+		standard_ExecutorRun;
 	ExecutorRun_hook = dt_ExecutorRun;
-	prev.ProcessUtility = ProcessUtility_hook;
+	prev.ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
+		standard_ProcessUtility;
 	ProcessUtility_hook = dt_ProcessUtility;
 
 	prev.emit_log = emit_log_hook;
