@@ -338,7 +338,7 @@ forgive_locked(int64 now)
 	my->group->stats.observed_pauses++;
 	my->group->stats.observed_pause_us += pause;
 	my->slot->xact.observed_pause_us += pause;
-	my->slot->xact.group_id = my->group->id;
+	strlcpy(my->slot->xact.group_name, my->group->definition.name, NAMEDATALEN);
 }
 
 /*
@@ -746,7 +746,8 @@ dt_account_end_pause(void)
 
 /*
  * The process goes on without pausing because others wait, among them the one
- * with this ID; see dt_member_note_release().
+ * with this ID, or, if that is 0, does not any more; see
+ * dt_member_note_release().
  */
 void
 dt_account_note_release(int pid)
@@ -758,17 +759,5 @@ dt_account_note_release(int pid)
 	if (g == NULL)
 		return;
 	dt_member_note_release(my->slot, g, pid, now, wall_clock);
-	dt_group_unlock(g);
-}
-
-void
-dt_account_end_release(void)
-{
-	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
-
-	if (g == NULL)
-		return;
-	dt_member_end_release(my->slot, g, now);
 	dt_group_unlock(g);
 }

@@ -170,6 +170,5 @@ extern void dt_account_catch_up(void);
 extern int64 dt_account_pause(bool is_new, bool in_flight, int64 longest);
 extern void dt_account_end_pause(void);
 extern void dt_account_note_release(int pid);
-extern void dt_account_end_release(void);
 
 #endif							/* DT_ACCOUNT_H */

@@ -376,7 +376,7 @@ dt_blockers_end_release(void)
 	if (dt_session_slot->released_until == 0)
 		return;
 	dt_session_slot->released_until = 0;
-	dt_account_end_release();
+	dt_account_note_release(0);
 }
 
 static void

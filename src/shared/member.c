@@ -134,7 +134,7 @@ dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
 {
 	if (member->sleepers++ > 0)
 		return;
-	member->xact.group_id = g->id;
+	strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
 	member->paused_in = g;
 	member->paused_by_since_us = member->paused_since_us = now;
 	member->paused_since = wall_clock;
@@ -166,41 +166,30 @@ end_pause(DtMember *member, DtGroup *g, int64 now)
 	dt_member_wakes_up(member, g, now);
 }
 
-static void
-count_release(DtMember *member, DtGroup *g, int64 now)
-{
-	int64		us = now - member->released_up_to_us;
-
-	member->stats.released_us += us;
-	g->stats.released_us += us;
-	member->xact.released_us += us;
-	member->released_up_to_us = now;
-}
-
 void
 dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 					   TimestampTz wall_clock)
 {
-	if (member->released_since == 0)
+	if (member->released_since != 0)
+	{
+		int64		us = now - member->released_up_to_us;
+
+		member->stats.released_us += us;
+		g->stats.released_us += us;
+		member->xact.released_us += us;
+	}
+	else if (pid != 0)
 	{
 		member->stats.releases++;
 		g->stats.releases++;
 		member->xact.releases++;
 		member->released_since = wall_clock;
-		member->released_up_to_us = now;
 	}
+	member->released_up_to_us = now;
+	if (pid != 0)
+		member->xact.released_for = pid;
 	else
-		count_release(member, g, now);
-	member->xact.released_for = pid;
-}
-
-void
-dt_member_end_release(DtMember *member, DtGroup *g, int64 now)
-{
-	if (member->released_since == 0)
-		return;
-	count_release(member, g, now);
-	member->released_since = 0;
+		member->released_since = 0;
 }
 
 static void
@@ -209,7 +198,7 @@ end_membership(DtMember *member, int64 now)
 	DtGroup    *g = member->group;
 
 	end_pause(member, g, now);
-	dt_member_end_release(member, g, now);
+	dt_member_note_release(member, g, 0, now, 0);
 	g->members--;
 	member->group = NULL;
 }

@@ -61,12 +61,11 @@ extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 
 /*
  * With its group locked: the member goes on without pausing, as the process
- * with that ID waits for it; to be called again and again while that is so.
- * dt_member_end_release(): it does not any more.
+ * with that ID waits for it; to be called again and again while that is so.  0:
+ * it does not any more.
  */
 extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 								   int64 now, TimestampTz wall_clock);
-extern void dt_member_end_release(DtMember *member, DtGroup *g, int64 now);
 
 /* All pauses of the member's transaction, us; only for its own processes. */
 extern int64 dt_member_xact_paused_us(const DtMember *member);

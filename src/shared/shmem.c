@@ -194,20 +194,6 @@ dt_group_lookup_id(const char *name)
 	return id;
 }
 
-/* Copy the name of a group.  Returns false if it was dropped. */
-bool
-dt_group_lookup_name(uint64 id, char *name)
-{
-	DtGroup    *g;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find_id(id);
-	if (g != NULL)
-		strlcpy(name, g->definition.name, NAMEDATALEN);
-	LWLockRelease(dt_shared->registry_lock);
-	return g != NULL;
-}
-
 /* Why no group can have this name, after "must not"; NULL: it can. */
 const char *
 dt_name_flaw(const char *name)

@@ -172,7 +172,8 @@ dt_pause_is_by_wal(DtPauseCause cause)
  */
 typedef struct DtXactPauses
 {
-	uint64		group_id;		/* the group of the last one */
+	char		group_name[NAMEDATALEN];	/* of the group, when the last one
+											 * began */
 	int64		pauses;
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
 	int64		observed_pause_us;	/* in mode observe: not made */
@@ -417,9 +418,8 @@ extern DtGroup *dt_group_find(const char *name);
 extern DtGroup *dt_group_find_or_error(const char *name);
 extern DtGroup *dt_group_find_id(uint64 id);
 
-/* The same, taking that lock */
+/* Taking that lock */
 extern uint64 dt_group_lookup_id(const char *name);
-extern bool dt_group_lookup_name(uint64 id, char *name);
 
 extern const char *dt_name_flaw(const char *name);
 extern bool dt_group_find_similar(const char *name, char *similar);
