@@ -9,7 +9,8 @@
  * makes such a request, tells when that message comes, and keeps it and the
  * following list of memory contexts out of the log.  The messages are
  * recognized by the names of the core's functions, which are the same from 15
- * to 19.  If the core gets a hook, only this file changes.
+ * to 19.  If the core gets a hook, only this file changes, and member.c, which
+ * makes requests in other processes.
  *
  * That is safe, since a check serves requests only where it could also throw
  * an error: no LWLock is held, there is no critical section, and interrupts
@@ -374,14 +375,6 @@ dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
 	my.asked_by_other = asked;
 	my.told = possible;
 	test_again();
-}
-
-void
-dt_interrupt_send(int pid, volatile sig_atomic_t *asked)
-{
-	*asked = 1;
-	pg_write_barrier();
-	(void) SendProcSignal(pid, PROCSIG_LOG_MEMORY_CONTEXT, INVALID_PROC_NUMBER);
 }
 
 void

@@ -176,26 +176,25 @@ dt_session_has_joined(void)
 static void
 apply_wanted_group(void)
 {
-	uint64		id = my.wanted->id;
-	DtGroup    *present;
+	DtGroup    *g = NULL;
 
 	my.wanted_changed = false;
 	dt_session_attach();
 	my.looked_up_version = dt_registry_version();
-	if (id == 0 && my.wanted_name[0] != '\0')
-		id = dt_group_lookup_id(my.wanted_name);
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	present = dt_session_slot->group;
+	if (my.wanted_name[0] != '\0' &&
+		(g = dt_group_find_id(my.wanted->id)) == NULL)
+		g = dt_group_find(my.wanted_name);
 	if (!dt_session_slot->moved &&
-		(id == 0 || present == NULL || present->id != id))
+		(g == NULL || dt_session_slot->group != g))
 	{
 		dt_account_leave();
-		if (my.wanted_name[0] != '\0' &&
-			dt_member_join(dt_session_slot, &id, my.wanted_name))
+		if (g != NULL)
 		{
+			dt_member_join(dt_session_slot, g);
 			/* from now on the value means this group, even if it is renamed */
-			my.wanted->id = id;
+			my.wanted->id = g->id;
 			my.wanted->warned = false;
 		}
 	}

@@ -163,7 +163,7 @@ dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 		follow_pressure(g, r, now);
 	dt_group_unlock(g);
 	if (wake)
-		dt_member_wake_all(g, NULL);
+		dt_member_wake_all(g, false);
 }
 
 /*
@@ -234,7 +234,7 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 	dt_group_lock(g);
 	apply_definition(g, d, now);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, NULL);
+	dt_member_wake_all(g, false);
 }
 
 /* The same: release the members of a group, and free its slot. */
@@ -280,8 +280,7 @@ dt_group_reset_stats(const char *name)
  * resumes all groups.  Returns whether the group was suspended before.
  */
 bool
-dt_group_set_suspended(const char *name, bool suspended, bool hard,
-					   DtAsk ask)
+dt_group_set_suspended(const char *name, bool suspended, bool hard)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	DtGroup    *g;
@@ -298,7 +297,7 @@ dt_group_set_suspended(const char *name, bool suspended, bool hard,
 	g->suspended_hard = hard;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, ask);
+	dt_member_wake_all(g, suspended && hard);
 	LWLockRelease(dt_shared->registry_lock);
 	return was_suspended;
 }

@@ -19,7 +19,7 @@ extern void dt_group_end(DtGroup *g);
 
 /* What concerns shared memory only */
 extern bool dt_group_set_suspended(const char *name, bool suspended,
-								   bool hard, DtAsk ask);
+								   bool hard);
 extern void dt_group_reset_stats(const char *name);
 
 /* Pressure */

@@ -19,6 +19,7 @@
 #include "shared/member.h"
 #include "shared/role_debt.h"
 #include "storage/procarray.h"
+#include "storage/procsignal.h"
 
 #include "compat.h"
 
@@ -266,20 +267,12 @@ forget_workers(DtMember *member)
 		member->usage[r].charged_by_workers = 0;
 }
 
-bool
-dt_member_join(DtMember *member, uint64 *id, const char *name)
+void
+dt_member_join(DtMember *member, DtGroup *g)
 {
-	DtGroup    *g = dt_group_find_id(*id);
-
 	Assert(member->group == NULL);
-	if (g == NULL)
-		g = dt_group_find(name);
-	if (g == NULL)
-		return false;
-	*id = g->id;
 	forget_workers(member);
 	enter_group(member, g);
-	return true;
 }
 
 /*
@@ -311,15 +304,48 @@ find_session(int pid)
 	return member;
 }
 
+/*
+ * Wake the processes of one member or, if that is NULL, of all who are in g or
+ * owe to it.  It does no harm to set the latch of a process that is not asleep,
+ * or that has exited meanwhile.
+ *
+ * also_busy: request a check for interrupts, too, in those that can pause there;
+ * see check.c, which serves that.
+ */
+static void
+wake(const DtMember *one, const DtGroup *g, bool also_busy)
+{
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		DtMember   *member = dt_member_of(proc);
+
+		if (one != NULL ? member != one :
+			(member->group != g && member->creditor != g))
+			continue;
+		SetLatch(&proc->procLatch);
+		if (!also_busy || !dt_members[i].can_be_asked)
+			continue;
+		dt_members[i].asked = 1;
+		pg_write_barrier();
+		(void) SendProcSignal(proc->pid, PROCSIG_LOG_MEMORY_CONTEXT,
+							  INVALID_PROC_NUMBER);
+	}
+}
+
 void
-dt_member_move(int pid, const char *name,
-			   DtAsk ask)
+dt_member_wake_all(DtGroup *g, bool also_busy)
+{
+	wake(NULL, g, also_busy);
+}
+
+void
+dt_member_move(int pid, const char *name)
 {
 	DtGroup    *g = NULL;
 	DtGroup    *old;
 	DtMember   *member;
 	bool		was_in_none;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	if (name != NULL && name[0] != '\0')
@@ -345,43 +371,9 @@ dt_member_move(int pid, const char *name,
 	}
 	member->moved = (name != NULL);
 
-	/*
-	 * Make the session and its parallel workers look at their account: those
-	 * that sleep, and those that run a command without being in a group.
-	 */
-	for (i = 0; i < dt_shared->n_members; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-
-		if (dt_member_of(proc) != member)
-			continue;
-		SetLatch(&proc->procLatch);
-		if (was_in_none && dt_members[i].can_be_asked)
-			ask(proc->pid, &dt_members[i].asked);
-	}
+	/* one that was in no group does not look at its account while it works */
+	wake(member, NULL, was_in_none);
 	LWLockRelease(dt_shared->registry_lock);
-}
-
-/*
- * It does no harm to set the latch of a process that is not asleep, or that
- * has exited meanwhile.
- */
-void
-dt_member_wake_all(DtGroup *g, DtAsk ask)
-{
-	int			i;
-
-	for (i = 0; i < dt_shared->n_members; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		DtMember   *member = dt_member_of(proc);
-
-		if (member->group != g && member->creditor != g)
-			continue;
-		SetLatch(&proc->procLatch);
-		if (ask != NULL && dt_members[i].can_be_asked)
-			ask(proc->pid, &dt_members[i].asked);
-	}
 }
 
 /*
@@ -404,7 +396,7 @@ dt_member_take_out_all(DtGroup *g)
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, NULL);
+	dt_member_wake_all(g, false);
 
 	for (i = 0; i < dt_shared->n_members; i++)
 	{

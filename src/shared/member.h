@@ -12,23 +12,12 @@
 
 #include "shared/shmem.h"
 
-/*
- * Makes a process that can pause at checks for interrupts look at its account,
- * also if it waits; "asked" is in its slot.
- */
-typedef void (*DtAsk) (int pid, volatile sig_atomic_t *asked);
-
 /* From now on, or no longer, set_session_group() can move this session. */
 extern void dt_member_publish(DtMember *member);
 extern void dt_member_unpublish(DtMember *member);
 
-/*
- * With the registry lock: make this process, which is in no group, a member of
- * the group with that ID or, when that does not exist any more, of the one
- * with that name.  Sets *id to the ID of the group.  False when there is
- * neither.
- */
-extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
+/* With the registry lock: put one that is in no group into g. */
+extern void dt_member_join(DtMember *member, DtGroup *g);
 
 /*
  * End a membership, with the group locked: charge "uncharged" bytes, the use
@@ -78,14 +67,8 @@ extern const char *dt_member_cause_name(DtPauseCause cause);
  * group.  NULL ends such a move, if there is one: the session leaves the group,
  * and its next statement joins the one that its parameter names.  ERROR when
  * there is no such session, or no such group.
- *
- * A session that was in no group does not look at its account while it runs a
- * command.  To make it do so, "ask" is called for each of its processes that
- * can pause at checks for interrupts, with the process ID and the address of
- * "asked" in the slot of that process.
  */
-extern void dt_member_move(int pid, const char *name,
-						   DtAsk ask);
+extern void dt_member_move(int pid, const char *name);
 
 /*
  * Take all members out of a group that is being dropped, and forgive what is
@@ -95,10 +78,10 @@ extern void dt_member_take_out_all(DtGroup *g);
 
 /*
  * Wake all members of g, with their parallel workers, and all who owe to g,
- * so that sleepers look at their accounts again; with "ask", also those that work
- * or wait for something else.
+ * so that sleepers look at their accounts again; with "also_busy", also those
+ * that work or wait for something else.
  */
-extern void dt_member_wake_all(DtGroup *g, DtAsk ask);
+extern void dt_member_wake_all(DtGroup *g, bool also_busy);
 
 /* Copy the name of the member's group, NAMEDATALEN bytes; false: none. */
 extern bool dt_member_group_name(DtMember *member, char *name);
