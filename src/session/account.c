@@ -38,7 +38,11 @@
 /* The length of a slice in a suspended group. */
 #define SUSPEND_SLICE_US		INT64CONST(1000000)
 
-DtAccount	dt_account = {.next_dirty = PG_INT64_MAX,.next_wal = PG_INT64_MAX};
+DtMember	dt_no_slot;
+
+DtAccount	dt_account = {
+	.next_dirty = PG_INT64_MAX,.next_wal = PG_INT64_MAX,.slot = &dt_no_slot
+};
 
 static DtAccount *const my = &dt_account;
 
@@ -103,8 +107,6 @@ dt_account_lock(int64 *now)
 	DtGroup    *g;
 
 	*now = dt_now_us();
-	if (my->slot == NULL)
-		return NULL;
 	while ((g = ((volatile DtMember *) my->slot)->group) != NULL)
 	{
 		dt_group_lock(g);
@@ -127,16 +129,6 @@ dt_account_lock(int64 *now)
 	return NULL;
 }
 
-static pg_noinline void
-look_again(void)
-{
-	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
-
-	if (g != NULL)
-		dt_group_unlock(g);
-}
-
 /*
  * Is the slot in a group?  Others can change that at any time; this finds out,
  * and so does every charge.
@@ -144,8 +136,11 @@ look_again(void)
 bool
 dt_account_follow(void)
 {
-	if (my->slot != NULL && !is_followed())
-		look_again();
+	int64		now;
+	DtGroup    *g;
+
+	if (!is_followed() && (g = dt_account_lock(&now)) != NULL)
+		dt_group_unlock(g);
 	return my->group != NULL;
 }
 
@@ -192,27 +187,11 @@ dt_account_quantum(DtResource resource)
 	return QUANTUM * my->usage[resource].threshold;
 }
 
-/*
- * Did the last charge or slice find no pause to make, is nothing left to be
- * charged, and is there no debt to another group?  (A member may owe a little.)
- */
-bool
-dt_account_is_settled(void)
-{
-	if (my->slot == NULL)
-		return true;
-	if (my->slot->creditor != NULL)
-		return false;
-	return my->slot->group == NULL ||
-		(!my->pause_is_due && !dt_account_has_uncharged() &&
-		 dt_account_is_known());
-}
-
 /* Is this process in a group, as far as it or others know? */
 bool
 dt_account_is_member(void)
 {
-	return my->slot != NULL && (my->slot->group != NULL || my->group != NULL);
+	return my->slot->group != NULL || my->group != NULL;
 }
 
 /*
@@ -365,14 +344,17 @@ forget_lag_locked(DtGroup *g, int64 now)
 static int64
 look_at_creditor(bool asleep, int64 *owed_us)
 {
-	int64		now = dt_now_us();
-	int64		pause = 0;
+	int64		now;
+	int64		pause;
 	DtResource	resource;
 	DtGroup    *g;
 
 	*owed_us = 0;
-	if (my->slot == NULL || IsParallelWorker() || !dt_throttling_is_enabled() ||
-		(g = dt_member_lock_creditor(my->slot)) == NULL)
+	if (my->slot->creditor == NULL || IsParallelWorker() ||
+		!dt_throttling_is_enabled())
+		return 0;
+	now = dt_now_us();
+	if ((g = dt_member_lock_creditor(my->slot)) == NULL)
 		return 0;
 	dt_group_check_pressure(g, now);
 	pause = dt_role_debt_pause(g, my->slot->role, asleep, now, &resource);
@@ -453,8 +435,7 @@ void
 dt_account_close(void)
 {
 	leave(false, 0);
-	if (my->slot != NULL)
-		dt_member_forget_creditor(my->slot);
+	dt_member_forget_creditor(my->slot);
 }
 
 static void
@@ -488,22 +469,6 @@ left_to_role_locked(int64 pause, bool asleep, int64 now)
 	return left;
 }
 
-static pg_noinline bool
-look_at_role(void)
-{
-	int64		pause;
-	DtGroup    *g;
-	int64		now;
-
-	if ((g = dt_account_lock(&now)) == NULL)
-		return false;
-	pause = left_to_role_locked(0, false, now);
-	if (pause == 0)
-		end_wait_for_role_locked(now);
-	dt_group_unlock(g);
-	return pause > 0;
-}
-
 /*
  * Before a transaction: has this session to wait for what others of its role
  * have left unpaid in the group?  When it has not, it never has to as long as
@@ -512,7 +477,17 @@ look_at_role(void)
 bool
 dt_account_pays_for_role(void)
 {
-	return my->slot != NULL && my->slot->pays_for_role && look_at_role();
+	int64		pause;
+	DtGroup    *g;
+	int64		now;
+
+	if (!my->slot->pays_for_role || (g = dt_account_lock(&now)) == NULL)
+		return false;
+	pause = left_to_role_locked(0, false, now);
+	if (pause == 0)
+		end_wait_for_role_locked(now);
+	dt_group_unlock(g);
+	return pause > 0;
 }
 
 /*

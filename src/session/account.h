@@ -40,7 +40,7 @@ typedef struct DtAccount
 	int64		next_dirty;
 	int64		next_wal;
 
-	DtMember   *slot;			/* ours or our leader's; NULL: not attached */
+	DtMember   *slot;			/* ours or our leader's, or dt_no_slot */
 	DtGroup    *group;			/* NULL: no account, as far as we know */
 	DtUsage		usage[DT_RESOURCES];
 	uint32		generation;		/* group->generation at the last charge */
@@ -55,6 +55,12 @@ typedef struct DtAccount
 } DtAccount;
 
 extern DtAccount dt_account;
+
+/*
+ * The slot of a process that has none, or has not attached to it yet: in no
+ * group.
+ */
+extern DtMember dt_no_slot;
 
 /* Is a charge due?  This runs for each row, so one comparison does both. */
 static inline bool
@@ -134,9 +140,8 @@ dt_account_is_quiet(void)
 static inline void
 dt_account_renew_allowance(void)
 {
-	if (dt_account.slot != NULL)
-		dt_account.slot->usage[DT_DIRTY].allowed =
-			dt_account.slot->usage[DT_WAL].allowed = 0;
+	dt_account.slot->usage[DT_DIRTY].allowed =
+		dt_account.slot->usage[DT_WAL].allowed = 0;
 }
 
 /* Does it go on without pauses, since others wait for it? */
@@ -149,7 +154,6 @@ dt_account_is_released(void)
 /* These only read, also in the handlers of timers. */
 extern bool dt_account_is_member(void);
 extern bool dt_account_is_suspended(bool in_flight);
-extern bool dt_account_is_settled(void);
 extern int64 dt_account_quantum(DtResource resource);
 extern bool dt_account_check_is_due(int64 worth_us);
 

@@ -351,7 +351,7 @@ dt_blockers_interval(void)
 bool
 dt_blockers_check_release(bool begun)
 {
-	bool		already = dt_session_slot->released_until != 0;
+	bool		already = dt_account.slot->released_until != 0;
 	int			pid;
 
 	if (dt_account_is_suspended(true))
@@ -366,16 +366,16 @@ dt_blockers_check_release(bool begun)
 		return false;
 	}
 	dt_account_note_release(pid);
-	dt_session_slot->released_until = dt_now_us() + RELEASED_US;
+	dt_account.slot->released_until = dt_now_us() + RELEASED_US;
 	return true;
 }
 
 void
 dt_blockers_end_release(void)
 {
-	if (dt_session_slot->released_until == 0)
+	if (dt_account.slot->released_until == 0)
 		return;
-	dt_session_slot->released_until = 0;
+	dt_account.slot->released_until = 0;
 	dt_account_note_release(0);
 }
 

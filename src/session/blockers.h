@@ -8,9 +8,7 @@
 #ifndef DT_BLOCKERS_H
 #define DT_BLOCKERS_H
 
-#include "access/parallel.h"
 #include "nodes/pg_list.h"
-#include "session/session.h"
 
 /* Instead of a process ID: WAL replay waits for a page or a snapshot. */
 #define DT_REPLAY	(-1)
@@ -40,16 +38,11 @@ extern int64 dt_blockers_interval(void);
  */
 extern bool dt_blockers_check_release(bool begun);
 
-/* Nobody waits any more: pauses are possible again. */
+/*
+ * Nobody waits any more, or the transaction is over and its locks are free:
+ * pauses are possible again.
+ */
 extern void dt_blockers_end_release(void);
-
-/* The transaction is over, and its locks are free. */
-static inline void
-dt_blockers_end_transaction(void)
-{
-	if (unlikely(dt_session_slot->released_until != 0) && !IsParallelWorker())
-		dt_blockers_end_release();
-}
 
 extern bool dt_blockers_extends_relation(void);
 

@@ -124,7 +124,7 @@ begin_statement(bool snapshot_is_new, bool is_command)
 	bool		is_member = note_statement();
 
 	/* also after a commit within a procedure, and between its commands */
-	if (is_member || dt_session_slot->creditor != NULL)
+	if (is_member || dt_account.slot->creditor != NULL)
 		dt_transaction_pay_before(snapshot_is_new);
 	/* after the pause, which stops the timer that this sets */
 	if (is_command && is_member && !dt_process_is_background())

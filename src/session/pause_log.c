@@ -37,8 +37,8 @@ is_long(int64 us)
 static bool
 is_worth_a_message(void)
 {
-	return is_long(dt_member_xact_paused_us(dt_session_slot)) ||
-		is_long(dt_session_slot->xact.observed_pause_us);
+	return is_long(dt_member_xact_paused_us(dt_account.slot)) ||
+		is_long(dt_account.slot->xact.observed_pause_us);
 }
 
 bool
@@ -53,13 +53,13 @@ dt_pause_log_forget(void)
 {
 	if (dt_pause_log_is_empty())
 		return;
-	memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
+	memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 }
 
 static void
 report_observed(void)
 {
-	DtXactPauses *pauses = &dt_session_slot->xact;
+	DtXactPauses *pauses = &dt_account.slot->xact;
 
 	if (is_long(pauses->observed_pause_us))
 		ereport(LOG_SERVER_ONLY,
@@ -72,8 +72,8 @@ report_observed(void)
 static void
 report_paused(void)
 {
-	DtXactPauses *pauses = &dt_session_slot->xact;
-	int64		total_us = dt_member_xact_paused_us(dt_session_slot);
+	DtXactPauses *pauses = &dt_account.slot->xact;
+	int64		total_us = dt_member_xact_paused_us(dt_account.slot);
 	StringInfoData detail;
 
 	if (!is_long(total_us))

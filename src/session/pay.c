@@ -195,7 +195,7 @@ charge_and_pause_at(Place place)
 	int64		pause;
 
 	pause = dt_account_charge(true,
-							  may_pause && dt_session_slot->released_until == 0 ?
+							  may_pause && dt_account.slot->released_until == 0 ?
 							  from_us : DT_NO_PAUSE,
 							  is_new, &owed_us);
 	if (pause == 0)
@@ -274,7 +274,7 @@ pause_before(bool snapshot_is_new)
 		take_snapshot();
 }
 
-static pg_noinline bool
+static bool
 must_pause_before(void)
 {
 	return may_pause_here() && !dt_process_is_background() &&
@@ -293,10 +293,7 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	/* a ROLLBACK must not fail */
 	if (IsAbortedTransactionBlockState())
 		return;
-	if (unlikely(after.pay_first || dt_session_slot->pays_for_role ||
-				 (dt_account.group != NULL &&
-				  dt_account.group->suspended_since != 0)) &&
-		must_pause_before())
+	if (must_pause_before())
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
 	dt_transaction_begun = true;
@@ -326,7 +323,7 @@ forget_transaction(bool command_goes_on)
 	if (!command_goes_on)
 		dt_transaction_begun = false;
 	memset(&xact, 0, sizeof(xact));
-	dt_blockers_end_transaction();
+	dt_blockers_end_release();
 }
 
 static pg_noinline bool
@@ -358,9 +355,8 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 		!(client_waits && (!committed || after.commit_pause_ms == 0));
 
 	dt_workers_forget();
-	after.charge = (after.has_begun && dt_account_follow() &&
-					dt_account_is_suspended(false)) ||
-		!dt_account_is_settled();
+	after.charge = !dt_account_is_quiet() &&
+		(dt_account_is_member() || dt_account.slot->creditor != NULL);
 	forget_transaction(command_goes_on);
 
 	if (after.charge)

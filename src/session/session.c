@@ -53,11 +53,6 @@ typedef struct WantedGroup
 
 int			dt_session_state = DT_UNATTACHED;
 
-/* The slot of a process that has none, or has not attached to it yet. */
-static DtMember no_slot;
-
-DtMember   *dt_session_slot = &no_slot;
-
 /* The extra of a value that has none. */
 static WantedGroup no_extra;
 
@@ -120,10 +115,10 @@ leave_at_exit(int code, Datum arg)
 		dt_worker_ends_part();
 	else
 	{
-		dt_member_unpublish(dt_session_slot);
+		dt_member_unpublish(dt_account.slot);
 		dt_account_close();
 	}
-	dt_account.slot = NULL;
+	dt_account.slot = &dt_no_slot;
 }
 
 void
@@ -137,19 +132,18 @@ dt_session_attach(void)
 	dt_session_state &= ~DT_UNATTACHED;
 	if (dt_process() == DT_NO_MEMBER)
 		return;
-	dt_session_slot = dt_member_of(MyProc);
+	dt_account.slot = dt_member_of(MyProc);
 	mine = dt_member_mine();
 	if (!IsParallelWorker())
 	{
-		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
-		dt_session_slot->role = may_join() ? authenticated_role() : InvalidOid;
+		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
-		dt_member_publish(dt_session_slot);
+		dt_member_publish(dt_account.slot);
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
-	dt_account.slot = dt_session_slot;
 	dt_interrupt_listen(&mine->asked, &mine->can_be_asked);
 	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
 }
@@ -159,7 +153,7 @@ dt_assign_interrupt_pauses(bool newval, void *extra)
 {
 	if (!IsUnderPostmaster && dt_shmem_available())
 		dt_shared->interrupt_pauses = newval;
-	if (dt_account.slot != NULL)
+	if (dt_account.slot != &dt_no_slot)
 		dt_member_mine()->pauses_at_checks = newval;
 }
 
@@ -186,13 +180,13 @@ apply_wanted_group(void)
 	if (my.wanted_name[0] != '\0' &&
 		(g = dt_group_find_id(my.wanted->id)) == NULL)
 		g = dt_group_find(my.wanted_name);
-	if (!dt_session_slot->moved &&
-		(g == NULL || dt_session_slot->group != g))
+	if (!dt_account.slot->moved &&
+		(g == NULL || dt_account.slot->group != g))
 	{
 		dt_account_leave();
 		if (g != NULL)
 		{
-			dt_member_join(dt_session_slot, g);
+			dt_member_join(dt_account.slot, g);
 			/* from now on the value means this group, even if it is renamed */
 			my.wanted->id = g->id;
 			my.wanted->warned = false;
@@ -398,7 +392,7 @@ dt_session_begin_statement(void)
 	 */
 	is_member = dt_account_follow();
 	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-		!dt_session_slot->moved &&
+		!dt_account.slot->moved &&
 		(!my.wanted->warned || my.looked_up_version != dt_registry_version()))
 	{
 		apply_wanted_group();

@@ -283,8 +283,10 @@ row_is_readable(void)
  * lock there is nothing else.
  */
 void
-dt_load_slow(void)
+dt_load(void)
 {
+	if (likely(!dt_load_may_be_due))
+		return;
 	/* for the leader to do, or never */
 	if (IsParallelWorker() || !dt_shmem_available() || dt_shared->is_current)
 		dt_load_may_be_due = false;

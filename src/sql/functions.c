@@ -607,7 +607,7 @@ revoke_group_use(PG_FUNCTION_ARGS)
 static void
 check_not_moved(void)
 {
-	if (dt_session_slot->moved)
+	if (dt_account.slot->moved)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
