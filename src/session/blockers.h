@@ -31,12 +31,12 @@ extern int64 dt_blockers_interval(void);
  *
  * False in a group that is suspended hard: its members keep their locks.
  *
- * begun: false before the first statement of a transaction.  Then the session
+ * in_flight: false before the first statement of a transaction.  Then the session
  * holds the locks on the tables that its first query names, and maybe advisory
  * locks from earlier.  The latter do not count, as they do not prevent the
  * pause after a transaction either.
  */
-extern bool dt_blockers_check_release(bool begun);
+extern bool dt_blockers_check_release(bool in_flight);
 
 /*
  * Nobody waits any more, or the transaction is over and its locks are free:
