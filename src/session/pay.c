@@ -98,12 +98,12 @@ static struct
 }			after;
 
 /*
- * Pause until all is paid, if nothing intervenes.  begun_us: the first slice, of
- * a pause that has begun and was counted; 0: is_new tells whether to count it.
+ * Pause until all is paid, if nothing intervenes.  first_slice_us: that of a
+ * pause that has begun and was counted; 0: is_new tells whether to count it.
  * After an ERROR there is nothing to undo: what is not paid is still owed.
  */
 static void
-pause_at(Place place, int64 begun_us, bool is_new)
+pause_at(Place place, int64 first_slice_us, bool is_new)
 {
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
@@ -113,8 +113,9 @@ pause_at(Place place, int64 begun_us, bool is_new)
 	for (;;)
 	{
 		dt_tick_before_pause();
-		end = dt_pause_interruptible(begun_us, is_new, in_flight, until);
-		begun_us = 0;
+		end = dt_pause_interruptible(first_slice_us, is_new, in_flight,
+									 until);
+		first_slice_us = 0;
 		xact.continues = end != DT_PAUSE_PAID;
 		if (end != DT_PAUSE_INTERRUPTED)
 			break;

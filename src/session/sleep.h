@@ -22,12 +22,12 @@ extern void dt_pause_init(void);
 
 /*
  * Pause in a transaction, or before the first statement of one.  An interrupt
- * ends the pause, and is not served here.  begun_us: the first slice of a pause
- * that dt_account_charge() has begun, or 0.  "is_new" is false when this
- * continues an earlier pause, which is not counted again.  The pause ends at "until", a
- * time of dt_now_us(), unless the group is suspended.
+ * ends the pause, and is not served here.  first_slice_us: how long the first
+ * slice of a pause is that dt_account_charge() has begun, or 0.  "is_new" is
+ * false when this continues an earlier pause, which is not counted again.  The
+ * pause ends at "until", a time of dt_now_us(), unless the group is suspended.
  */
-extern DtPauseEnd dt_pause_interruptible(int64 begun_us, bool is_new,
+extern DtPauseEnd dt_pause_interruptible(int64 first_slice_us, bool is_new,
 										 bool in_flight, int64 until);
 
 /*
@@ -38,7 +38,7 @@ extern DtPauseEnd dt_pause_interruptible(int64 begun_us, bool is_new,
  * pause ends after longest_us also in a suspended group.
  * "feedback": send feedback to the publisher meanwhile.
  */
-extern void dt_pause_after_transaction(int64 begun_us, int64 longest_us,
+extern void dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
 									   bool background, bool feedback);
 
 /*
