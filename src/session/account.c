@@ -393,10 +393,10 @@ leave(bool by_choice, int64 owed_us)
 	{
 		uncharged[r] = take_uncharged_locked(r, now);
 		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
-			g->observe)
+			g->definition.observe)
 			uncharged[r] = 0;
 	}
-	if (g->observe)
+	if (g->definition.observe)
 		forgive_locked(now);
 	left_us = dt_member_leave(my->slot, uncharged, now);
 	if (by_choice)				/* the caller holds the registry lock */
@@ -457,7 +457,7 @@ left_to_role_locked(int64 pause, bool asleep, int64 now)
 	DtResource	resource;
 	int64		left = 0;
 
-	if (my->slot->pays_for_role && !my->group->observe &&
+	if (my->slot->pays_for_role && !my->group->definition.observe &&
 		dt_throttling_is_enabled())
 		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now,
 								  &resource);
@@ -608,7 +608,8 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 		my->cause = cause;
 	}
 	my->pause_is_due = pause > 0;
-	if (pause > 0 && pause_from_us != DT_NO_PAUSE && !g->observe &&
+	if (pause > 0 && pause_from_us != DT_NO_PAUSE &&
+		!g->definition.observe &&
 		(*owed_us >= pause_from_us || is_suspended(g, in_flight)))
 		mark_paused_locked(g, is_new, now, wall_clock);
 	dt_group_unlock(g);
@@ -667,7 +668,7 @@ dt_account_pause(bool is_new, bool in_flight, int64 longest)
 		g = dt_member_lock_creditor(my->slot);
 	else if (dt_throttling_is_enabled())
 	{
-		if (g->observe)
+		if (g->definition.observe)
 			forgive_locked(now);
 		else
 			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,

@@ -110,7 +110,7 @@ forget_signals(DtGroup *g, int64 now)
 static void
 apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 {
-	bool		observe = (d->observe != 0);
+	bool		mode_changes = d->observe != g->definition.observe;
 	int			r;
 
 	g->definition = *d;
@@ -125,12 +125,11 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 		if (rate->burst_us != d->burst_us)
 			dt_rate_set_burst(rate, d->burst_us, now);
 		/* what is owed in mode observe, or until then, is forgiven */
-		if (observe != g->observe)
+		if (mode_changes)
 			dt_rate_set(rate, 0, now);
 		if (rate->rate != effective)
 			dt_rate_set(rate, effective, now);
 	}
-	g->observe = observe;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
@@ -206,7 +205,6 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	int64		now = dt_now_us();
 	int			r;
 
-	g->observe = false;
 	g->suspended_since = 0;
 	g->suspended_hard = false;
 	g->members = 0;

@@ -217,7 +217,7 @@ dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 		DtRateGroup *rate = &g->usage[r].rate;
 
 		(void) dt_rate_charge(rate, &member->account[r], uncharged[r], now, 0);
-		if (g->observe)
+		if (g->definition.observe)
 			(void) dt_rate_forgive(rate, &member->account[r], now);
 	}
 	owed_us = dt_role_debt_inherit(g, member->role, member->account, now);

@@ -122,7 +122,6 @@ typedef struct DtGroup
 	 * matter: a change increments "generation".  Only whether suspended_since
 	 * is 0 can be read so.
 	 */
-	bool		observe;		/* limits make nobody pause */
 	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
