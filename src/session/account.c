@@ -73,9 +73,8 @@ follow_locked(DtGroup *g)
 {
 	bool		is_new = my->group == NULL ||
 		my->slot->times_left != my->times_left;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (is_new)
 		{
@@ -202,11 +201,9 @@ dt_account_is_member(void)
 bool
 dt_account_check_is_due(int64 worth_us)
 {
-	int			r;
-
 	if (!dt_account_is_current() || is_suspended(my->group, true))
 		return true;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		bytes = dt_account_counter(r) - my->usage[r].charged_up_to;
 
@@ -301,9 +298,8 @@ static void
 forgive_locked(int64 now)
 {
 	int64		pause = 0;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		due = dt_rate_forgive(&my->group->usage[r].rate,
 										  &my->slot->account[r], now);
@@ -328,9 +324,7 @@ forgive_locked(int64 now)
 static void
 forget_lag_locked(DtGroup *g, int64 now)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_forget_lag(&g->usage[r].rate, &my->slot->account[r], now);
 }
 
@@ -384,12 +378,11 @@ leave(bool by_choice, int64 owed_us)
 	int64		left_us;
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	if ((g = dt_account_lock(&now)) == NULL)
 		return;
 	mark_running_locked(g, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		uncharged[r] = take_uncharged_locked(r, now);
 		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
@@ -523,12 +516,11 @@ charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
 	int64		next_charge[DT_RESOURCES];
 	int64		pause = 0;
 	int64		longest = 0;
-	int			r;
 
 	my->generation = pg_atomic_read_u32(&my->group->generation);
 	if (my->slot->pays_for_role || my->slot->creditor == my->group)
 		forget_lag_locked(my->group, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &my->group->usage[r].rate;
 		DtRateMember *account = &my->slot->account[r];
@@ -634,9 +626,8 @@ static int64
 left_to_pay_locked(int64 pause, int64 now)
 {
 	int64		longest = 0;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &my->group->usage[r].rate;
 		DtRateMember *account = &my->slot->account[r];

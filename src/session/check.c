@@ -293,11 +293,10 @@ test_hooks(void)
 		.lineno = __LINE__,
 		.assoc_context = CurrentMemoryContext
 	};
-	int			i;
 
 	my.tested_hook = emit_log_hook;
 	my.works = true;
-	for (i = 0; i < lengthof(wanted); i++)
+	for (int i = 0; i < lengthof(wanted); i++)
 	{
 		message.funcname = wanted[i][0];
 		message.message = unconstify(char *, wanted[i][1]);

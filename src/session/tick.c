@@ -224,9 +224,8 @@ static bool
 is_fast(void)
 {
 	bool		fast = false;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		used = dt_account_counter(r) - my.seen[r];
 

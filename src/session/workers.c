@@ -30,9 +30,7 @@ static DtAccount *const my = &dt_account;
 static void
 begin_run(void)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		my->usage[r].charged_up_to = dt_account_counter(r);
 		my->usage[r].worker_used = 0;
@@ -85,7 +83,6 @@ dt_worker_event(XactEvent event, void *arg)
 	bool		had_no_plan = my->worker_runs;
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	if (event != XACT_EVENT_PARALLEL_COMMIT)
 		return;
@@ -94,7 +91,7 @@ dt_worker_event(XactEvent event, void *arg)
 	if ((g = dt_account_lock(&now)) != NULL)
 	{
 		my->slot->workers_have_no_plan = had_no_plan;
-		for (r = 0; r < DT_RESOURCES; r++)
+		for (int r = 0; r < DT_RESOURCES; r++)
 		{
 			my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
 			my->usage[r].worker_used = 0;
@@ -130,14 +127,13 @@ dt_workers_forget(void)
 {
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	dt_workers_skip();
 
 	/* no worker is left that could write it */
 	if (!dt_account_workers_have_charged() || (g = dt_account_lock(&now)) == NULL)
 		return;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		my->slot->usage[r].charged_by_workers = 0;
 	dt_group_unlock(g);
 }

@@ -18,12 +18,10 @@
 static void
 reset_stats(DtGroup *g, TimestampTz now)
 {
-	int			r;
-
 	memset(&g->stats, 0, sizeof(g->stats));
 	g->forgiven = 0;
 	g->stats_reset = now;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		g->usage[r].used = 0;
 }
 
@@ -73,22 +71,20 @@ static void
 forget_signals(DtGroup *g, int64 now)
 {
 	DtGroupPressure *pressure = &g->pressure;
-	int			r;
-	int			s;
 
 	if (!dt_definition_follows(&g->definition, DT_CHECKPOINT))
 		pressure->out_of_reach = false;
 	if (pressure->signal >= 0 &&
 		!dt_definition_follows(&g->definition, pressure->signal))
 		pressure->signal = -1;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (pressure->decides[r] < 0 ||
 			dt_definition_follows(&g->definition, pressure->decides[r]))
 			continue;
 		pressure->decides[r] = -1;
 		pressure->rate[r] = 0;
-		for (s = 0; s < DT_SIGNALS; s++)
+		for (int s = 0; s < DT_SIGNALS; s++)
 		{
 			int64		share = pressure->share[s];
 
@@ -111,13 +107,12 @@ static void
 apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 {
 	bool		mode_changes = d->observe != g->definition.observe;
-	int			r;
 
 	g->definition = *d;
 	forget_signals(g, now);
 	if (!dt_definition_follows_any(d))
 		dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 		int64		effective = effective_rate(g, r);
@@ -137,11 +132,9 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 void
 dt_pressure_clear(DtGroupPressure *pressure)
 {
-	int			r;
-
 	memset(pressure, 0, sizeof(*pressure));
 	pressure->signal = -1;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		pressure->decides[r] = -1;
 	pressure->expires = PG_INT64_MAX;
 }
@@ -154,11 +147,10 @@ void
 dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 {
 	int64		now = dt_now_us();
-	int			r;
 
 	dt_group_lock(g);
 	g->pressure = *pressure;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		follow_pressure(g, r, now);
 	dt_group_unlock(g);
 	if (wake)
@@ -187,10 +179,8 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 void
 dt_group_end_pressure(DtGroup *g, int64 now)
 {
-	int			r;
-
 	dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		follow_pressure(g, r, now);
 }
 
@@ -203,7 +193,6 @@ void
 dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 {
 	int64		now = dt_now_us();
-	int			r;
 
 	g->suspended_since = 0;
 	g->suspended_hard = false;
@@ -212,7 +201,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	g->n_role_debts = 0;
 	memset(g->role_debts, 0, sizeof(g->role_debts));
 	dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		/* less than a block is not worth a charge, also of WAL */
 		dt_rate_init(&g->usage[r].rate, 0, BLCKSZ, now);
@@ -250,10 +239,9 @@ void
 dt_group_reset_stats(const char *name)
 {
 	bool		found = false;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		TimestampTz now = GetCurrentTimestamp();

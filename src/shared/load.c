@@ -90,9 +90,8 @@ warn(const Load *load, const char *problem)
 {
 	int			left_out = load->n - dt_shared->max_groups;
 	int			ignored = 0;
-	int			i;
 
-	for (i = 0; i < load->n; i++)
+	for (int i = 0; i < load->n; i++)
 		ignored += list_length(load->by_id[i]->unknown);
 	if (load->is_bad)
 		ereport(WARNING,
@@ -152,11 +151,10 @@ static void
 find_slots(Load *load)
 {
 	int			pass;
-	int			i;
 
 	for (pass = 0; pass < 2; pass++)
 	{
-		for (i = 0; i < dt_shared->max_groups; i++)
+		for (int i = 0; i < dt_shared->max_groups; i++)
 		{
 			DtGroup    *g = &dt_groups[i];
 			DtEntry    *key = (DtEntry *) &g->definition;
@@ -185,7 +183,6 @@ static void
 put_in_force(Load *load)
 {
 	int			slot = 0;
-	int			i;
 
 	dt_shared->is_current = load->is_current;
 	if (load->is_same)
@@ -195,7 +192,7 @@ put_in_force(Load *load)
 	if (load->is_bad)
 		return;
 	find_slots(load);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		DtEntry    *entry = load->of_slot[i];
@@ -206,7 +203,7 @@ put_in_force(Load *load)
 									  sizeof(DtDefinition)) != 0)
 			dt_group_alter(g, &entry->definition);
 	}
-	for (i = 0; i < load->n; i++)
+	for (int i = 0; i < load->n; i++)
 	{
 		if (load->by_name[i]->has_slot)
 			continue;
@@ -218,7 +215,7 @@ put_in_force(Load *load)
 					   ++dt_shared->last_group_id);
 	}
 	dt_shared->commits_followed = false;
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			dt_definition_follows(&dt_groups[i].definition, DT_COMMIT_LATENCY))
 			dt_shared->commits_followed = true;
@@ -252,7 +249,6 @@ load_once(void)
 	int			groups = 0;
 	bool		first;
 	bool		done;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	done = load->loads == dt_shared->loads;
@@ -260,7 +256,7 @@ load_once(void)
 		put_in_force(load);
 	first = done && !dt_shared->start_logged;
 	dt_shared->start_logged |= done;
-	for (i = 0; i < dt_shared->max_groups && first; i++)
+	for (int i = 0; i < dt_shared->max_groups && first; i++)
 		groups += dt_groups[i].id != 0;
 	LWLockRelease(dt_shared->registry_lock);
 	if (first)

@@ -53,10 +53,9 @@ static void
 enter_group(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
-	int			r;
 
 	dt_group_lock(g);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].rate, &member->account[r], now);
@@ -210,9 +209,8 @@ dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 {
 	DtGroup    *g = member->group;
 	int64		owed_us;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 
@@ -261,9 +259,7 @@ dt_member_forget_creditor(DtMember *member)
 static void
 forget_workers(DtMember *member)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		member->usage[r].charged_by_workers = 0;
 }
 
@@ -386,19 +382,17 @@ void
 dt_member_take_out_all(DtGroup *g)
 {
 	int64		now = dt_now_us();
-	int			r;
-	int			i;
 
 	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
 	dt_group_lock(g);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_set(&g->usage[r].rate, 0, now);
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
 	dt_member_wake_all(g, false);
 
-	for (i = 0; i < dt_shared->n_members; i++)
+	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		DtMember   *member = &dt_members[i];
 

@@ -69,7 +69,6 @@ void
 dt_shmem_startup(void)
 {
 	bool		created;
-	int			i;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	created = attach_area("dirty_throttle", sizeof(DtShared),
@@ -88,12 +87,12 @@ dt_shmem_startup(void)
 		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
-		for (i = 0; i < DT_COMMIT_COUNTERS; i++)
+		for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
 		{
 			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
 		}
-		for (i = 0; i < dt_parameters.max_groups; i++)
+		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{
 			SpinLockInit(&dt_groups[i].lock);
 			pg_atomic_init_u32(&dt_groups[i].generation, 0);
@@ -135,12 +134,10 @@ dt_allow_termination(void)
 void
 dt_assign_enabled(bool newval, void *extra)
 {
-	int			i;
-
 	if (IsUnderPostmaster || !dt_shmem_available())
 		return;
 	pg_atomic_write_u32(&dt_shared->enabled, newval);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		pg_atomic_fetch_add_u32(&dt_groups[i].generation, 1);
 }
 
@@ -148,9 +145,7 @@ dt_assign_enabled(bool newval, void *extra)
 DtGroup *
 dt_group_find(const char *name)
 {
-	int			i;
-
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			strcmp(dt_groups[i].definition.name, name) == 0)
 			return &dt_groups[i];
@@ -172,9 +167,7 @@ dt_group_find_or_error(const char *name)
 DtGroup *
 dt_group_find_id(uint64 id)
 {
-	int			i;
-
-	for (i = 0; i < dt_shared->max_groups && id != 0; i++)
+	for (int i = 0; i < dt_shared->max_groups && id != 0; i++)
 		if (dt_groups[i].id == id)
 			return &dt_groups[i];
 	return NULL;
@@ -244,11 +237,10 @@ dt_group_find_similar(const char *name, char *similar)
 {
 	bool		has_lock = LWLockHeldByMe(dt_shared->registry_lock);
 	bool		found = false;
-	int			i;
 
 	if (!has_lock)
 		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_groups && !found; i++)
+	for (int i = 0; i < dt_shared->max_groups && !found; i++)
 	{
 		const char *other = dt_groups[i].definition.name;
 
