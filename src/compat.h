@@ -104,8 +104,8 @@ dt_next_waiter(LOCK *lock, PGPROC *waiter)
 }
 
 /*
- * 16: walsenders tell whether they decode.  In 15 they do when they stream from
- * a logical slot.
+ * 16: walsenders tell whether they decode.  In 15 they do when they stream
+ * from a logical slot.
  */
 #if PG_VERSION_NUM < 160000
 static inline bool

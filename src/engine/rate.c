@@ -33,11 +33,11 @@
  * Members use first and pay afterwards, so what the engine keeps is debt, in
  * bytes: a changed rate rescales nothing.  While anybody owes, the group's
  * income (rate x time) is shared equally among the debtors, as in fluid fair
- * queueing: the virtual time V counts what has been repaid to each, and a charge
- * of c moves its member's finish tag F by c.  The member has paid, and may go
- * on, when V has reached F.
- * How much the others owe changes how fast V moves, never who owes what, so a
- * huge debt of one member leaves the others their share.
+ * queueing: the virtual time V counts what has been repaid to each, and a
+ * charge of c moves its member's finish tag F by c.  The member has paid, and
+ * may go on, when V has reached F.  How much the others owe changes how fast
+ * V moves, never who owes what, so a huge debt of one member leaves the
+ * others their share.
  *
  * Income that nobody needs goes to the pool P, from which the next charge is
  * paid while there is no debtor.  The pool also gets back what a debtor was
@@ -49,9 +49,10 @@
  *
  * A member that leaves in debt hands its debt over to another one, its heir,
  * which stands for all who have left, uses nothing itself, and is repaid like
- * any other: with the share of one debtor, however many have left however much.
- * So with n members and k heirs in debt, each member gets a share of 1 / (n + k)
- * of the income, and never pays for more than that of what others have left.
+ * any other: with the share of one debtor, however many have left however
+ * much.  So with n members and k heirs in debt, each member gets a share of
+ * 1 / (n + k) of the income, and never pays for more than that of what others
+ * have left.
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
@@ -109,8 +110,8 @@ div_up(int64_t a, int64_t b)
 }
 
 /*
- * What m owes, in tokens.  If that is negative, the income has paid more than m
- * owes (a debtor), or m lags behind (any other member).
+ * What m owes, in tokens.  If that is negative, the income has paid more than
+ * m owes (a debtor), or m lags behind (any other member).
  */
 static inline int64_t
 unpaid(const DtRateGroup *g, const DtRateMember *m)
@@ -193,10 +194,10 @@ end_let_off(DtRateGroup *g, DtRateMember *m)
 
 /*
  * Look after a member that may not have called for long.  A debtor that is
- * overpaid by at least "overpaid" has stopped, or uses nothing: give its income
- * back to the others.  The tags of other members must not fall so far behind V
- * that the difference wraps around; beyond the largest lag that counts it has
- * no meaning.  The caller has to call distribute_pool().
+ * overpaid by at least "overpaid" has stopped, or uses nothing: give its
+ * income back to the others.  The tags of other members must not fall so far
+ * behind V that the difference wraps around; beyond the largest lag that
+ * counts it has no meaning.  The caller has to call distribute_pool().
  */
 static void
 evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)

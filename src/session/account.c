@@ -15,8 +15,10 @@
  * out of its group or into another at any time.  dt_account_lock() notices
  * that and follows; what was not charged by then is charged to the new group.
  *
- * The timers of tick.c only read a few of these variables, to find out whether
- * a charge is worth a check for interrupts; it is made there.
+ * The handlers of tick.c's timers read a few of these variables, to find out
+ * whether a charge is worth a check for interrupts.  They never charge: they
+ * request the check, and set next_dirty and next_wal so that a row that comes
+ * before it charges.
  *
  * Functions whose names end in "_locked" expect the group to be locked.
  *
@@ -56,7 +58,14 @@ forget_account(void)
 	my->next_dirty = my->next_wal = PG_INT64_MAX;
 }
 
-/* Is the membership the one that this process has followed? */
+/*
+ * Is the membership the one that this process has followed?
+ *
+ * This is not dt_account_is_known(), which is false for a session in no group.
+ * Such a session has nothing to follow, and must not be made to look: after
+ * dt_account_leave() it has next_dirty and next_wal = 0, so that it comes to
+ * pay its creditor, and dt_account_lock() would set these to the maximum.
+ */
 static inline bool
 is_followed(void)
 {
@@ -160,8 +169,8 @@ dt_account_is_suspended(bool in_flight)
 
 /*
  * This session has suspended the group with that ID: if it is a member, the
- * suspension does not make it pause, however long it lasts.  Returns whether it
- * is one.
+ * suspension does not make it pause, however long it lasts.  Returns whether
+ * it is one.
  */
 bool
 dt_account_exempt(uint64 group_id)
@@ -194,9 +203,9 @@ dt_account_is_member(void)
 }
 
 /*
- * Is there reason for a check for interrupts?  Have more than a quantum of bytes
- * been used, and enough for the group to earn them in worth_us at least; or has
- * something changed, or is the group suspended with "hard"?
+ * Is there reason for a check for interrupts?  Has a quantum of bytes been
+ * used or more, and so many that the group takes worth_us or more to earn
+ * them; or has something changed, or is the group suspended with "hard"?
  */
 bool
 dt_account_check_is_due(int64 worth_us)
@@ -254,12 +263,12 @@ mark_running_locked(DtGroup *g, int64 now)
 
 /* How much of it is more than the group allows each transaction? */
 static int64
-beyond_allowance_locked(DtMemberUsage *my_usage, int64 bytes)
+beyond_allowance_locked(DtMemberUsage *shared_usage, int64 bytes)
 {
-	int64		left = my->group->definition.allowance - my_usage->allowed;
+	int64		left = my->group->definition.allowance - shared_usage->allowed;
 	int64		allowed = Min(bytes, Max(left, 0));
 
-	my_usage->allowed += allowed;
+	shared_usage->allowed += allowed;
 	return bytes - allowed;
 }
 
@@ -272,22 +281,22 @@ static int64
 take_uncharged_locked(int resource, int64 now)
 {
 	DtGroupUsage *group_usage = &my->group->usage[resource];
-	DtMemberUsage *my_usage = &my->slot->usage[resource];
+	DtMemberUsage *shared_usage = &my->slot->usage[resource];
 	DtUsage    *usage = &my->usage[resource];
 	int64		used = dt_account_counter(resource);
 	int64		bytes = used - usage->charged_up_to;
 
 	usage->charged_up_to = used;
-	if (my_usage->charged_by_workers > 0 && !IsParallelWorker())
+	if (shared_usage->charged_by_workers > 0 && !IsParallelWorker())
 		bytes -= dt_member_take_workers_part(my->slot, resource, bytes);
 	if (bytes == 0)
 		return 0;
-	my_usage->used += bytes;
+	shared_usage->used += bytes;
 	group_usage->used += bytes;
 	dt_meter_add(&group_usage->meter, bytes, now);
 	if (my->worker_runs)
 		usage->worker_used += bytes;
-	return beyond_allowance_locked(my_usage, bytes);
+	return beyond_allowance_locked(shared_usage, bytes);
 }
 
 /*
@@ -332,8 +341,8 @@ forget_lag_locked(DtGroup *g, int64 now)
  * Is a pause due for what the session owes to a group that it has left, or if
  * it is asleep, how much longer?  Then sets "cause", and *owed_us to what is
  * owed there in time at that group's rate; otherwise to 0.  When that is not
- * worth a pause (any more), the session is done with it.  Parallel workers know
- * nothing of it.
+ * worth a pause (any more), the session is done with it.  Parallel workers
+ * know nothing of it.
  */
 static int64
 look_at_creditor(bool asleep, int64 *owed_us)
@@ -484,9 +493,10 @@ dt_account_pays_for_role(void)
 }
 
 /*
- * The longer one of a pause and another that is due for a resource; sets "cause"
- * if that takes longer to pay.  Pauses are cut to a second, so the time that it
- * takes decides between resources; *longest is the longest one until now.
+ * Returns the longer one of "pause" and "due", a pause for a resource.  Sets
+ * "cause" to that resource if it decides.  As the engine cuts pauses to a
+ * second, two resources may have equal ones: then the one decides that takes
+ * longer to pay.  *longest is how long that is, of the resources until now.
  */
 static int64
 longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
@@ -570,9 +580,9 @@ charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
  * largest debt for which a pause is due, in time at its group's rate.
  *
  * If a pause is due, and that debt is pause_from_us or more or the group is
- * suspended, the pause begins: this process is marked as asleep.  is_new: it is
- * counted, as it is not a part of the last one.  Not for DT_NO_PAUSE, nor in
- * mode observe.
+ * suspended, the pause begins here: this process is marked as asleep, and with
+ * is_new the pause is counted; without, it is a part of the last one.  With
+ * DT_NO_PAUSE no pause begins, nor in mode observe.
  */
 int64
 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
@@ -640,10 +650,11 @@ left_to_pay_locked(int64 pause, int64 now)
 
 /*
  * Before a slice of a pause: returns for how much longer to sleep, us, but at
- * most "longest", unless the group is suspended.  If the result is more than 0,
- * this process is marked as asleep, and the pause is counted if it is new;
- * otherwise the caller calls dt_account_end_pause().  In mode observe the limits of the group
- * cause no sleep: what is owed is forgiven, and counted as an observed pause.
+ * most "longest", unless the group is suspended.  If the result is more than
+ * 0, this process is marked as asleep, and the pause is counted if it is new;
+ * otherwise the caller calls dt_account_end_pause().  In mode observe the
+ * limits of the group cause no sleep: what is owed is forgiven, and counted
+ * as an observed pause.
  */
 int64
 dt_account_pause(bool is_new, bool in_flight, int64 longest)

@@ -3,10 +3,6 @@
  * account.h
  *		What this process uses, charged to its group.
  *
- * Three words describe where a member pays: a safe point is a place in the
- * code where it may sleep; a pause there is "in flight" if it is within a
- * transaction; and a pause consists of slices, sleeps of at most a second.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_ACCOUNT_H
@@ -29,7 +25,9 @@ typedef struct DtUsage
 /*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
- * engine.  Only account.c writes it, and workers.c what is about workers.
+ * engine.  account.c writes this; but session.c writes "slot", workers.c what
+ * is about workers, and others tell by
+ * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount
 {
@@ -62,7 +60,11 @@ extern DtAccount dt_account;
  */
 extern DtMember dt_no_slot;
 
-/* Is a charge due?  This runs for each row, so one comparison does both. */
+/*
+ * Is a charge due, for one of the resources or both?  This runs for each row.
+ * The bitwise "and" of two differences is negative only if both are, so there
+ * is one comparison.
+ */
 static inline bool
 dt_account_charge_is_due(void)
 {
@@ -136,7 +138,7 @@ dt_account_is_quiet(void)
 		dt_account.slot->creditor == NULL && !dt_account_workers_have_charged();
 }
 
-/* A transaction has ended and was charged: the next one has its own allowance. */
+/* A transaction has ended and was charged: the next one has an allowance. */
 static inline void
 dt_account_renew_allowance(void)
 {

@@ -4,18 +4,19 @@
  *		Has somebody outside the group waited too long for this session?
  *
  * A member that pauses in flight holds its heavyweight locks, and one that
- * pauses before a transaction those of a query's parse analysis.  It looks now
- * and then who waits for them: it walks the locks of its own processes, and
- * where a member of its group waits for one, goes on with the locks of that
- * member, and so on.  What this costs depends on the number of these locks, not
- * on the number of processes.  Each list is read with its partition lock in
- * shared mode, and only one of these locks is held at a time.
+ * pauses before a transaction those of a query's parse analysis.  It looks
+ * now and then who waits for them: it walks the locks of its own processes,
+ * and where a member of its group waits for one, goes on with the locks of
+ * that member, and so on.  What this costs depends on the number of these
+ * locks, not on the number of processes.  Each list is read with its
+ * partition lock in shared mode, and only one of these locks is held at a
+ * time.
  *
  * Whoever is not in the group is an outsider, also the startup process of a
- * standby.  Autovacuum workers are not, unless they prevent a wraparound of the
- * server's: a member could make one wait whenever it likes, also one against
- * wraparound by the storage parameters of its own table.  Who waits for an
- * autovacuum worker that waits for this session does count.
+ * standby.  Autovacuum workers are not, unless they prevent a wraparound of
+ * the server's: a member could make one wait whenever it likes, also one
+ * against wraparound by the storage parameters of its own table.  Who waits
+ * for an autovacuum worker that waits for this session does count.
  *
  * On a standby, replay also waits for pins of pages and for snapshots.
  *
@@ -45,7 +46,7 @@
  */
 #define SHORTEST_INTERVAL_US	INT64CONST(10000)
 
-/* Whether others still wait is not looked at more often than this. */
+/* When others wait, the session goes on for so long before it looks again. */
 #define RELEASED_US		20000
 
 static struct
@@ -248,7 +249,8 @@ walk_locks(PGPROC *proc, void (*function) (PROCLOCK *held, void *arg),
 }
 
 /*
- * Find all that wait for walk->holder, directly or behind members of its group.
+ * Find all that wait for walk->holder, directly or behind members of its
+ * group.
  */
 static void
 walk_all(Walk *walk)
@@ -273,8 +275,8 @@ note_extension(PROCLOCK *held, void *arg)
 }
 
 /*
- * Does this process extend a relation?  Whoever inserts into the same one waits
- * for that, also the other members, who would then all pause for one.
+ * Does this process extend a relation?  Whoever inserts into the same one
+ * waits for that, also the other members, who would then all pause for one.
  */
 bool
 dt_blockers_extends_relation(void)

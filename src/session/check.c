@@ -89,9 +89,9 @@ static struct
 	void		(*at_silent_check) (void);
 
 	/*
-	 * CPU time of this process, us: when the request was made for the last
-	 * time before it is served.  It is not set any more when the request is
-	 * found to be served.
+	 * The CPU time of this process from which on the cost of a check counts,
+	 * us: when the request was made, or the last one before the core began to
+	 * serve it; then when dt_interrupt_take_cost() was called.
 	 */
 	int64		cost_since;
 	volatile sig_atomic_t repeated;

@@ -89,8 +89,8 @@ extern void dt_interrupt_request(void);
 extern void dt_interrupt_withdraw(void);
 
 /*
- * Did the last withdrawal, which was not asked for yet, leave an interrupt
- * without a reason?
+ * Has a request been withdrawn, so that there may be an interrupt without a
+ * reason?  True once for each withdrawal.
  */
 extern bool dt_interrupt_was_withdrawn(void);
 

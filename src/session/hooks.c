@@ -13,7 +13,8 @@
  * EXPLAIN.  Other callbacks are registered where they are needed, as some of
  * them cost every transaction something: those for the end of a transaction in
  * commit.c, session.c, load.c and commits.c, for the exit of a process in
- * session.c, and for a timeout in tick.c.
+ * session.c and sampler.c, for a relation that is out of date in load.c, and
+ * for a timeout in tick.c.
  *
  * For a session in no group a hook that is called for each statement looks at
  * a few variables and calls the next one; what members need is in functions
@@ -98,9 +99,7 @@ dt_shmem_startup_hook(void)
 	dt_pause_init();
 }
 
-/*
- * A statement begins that must not wait.  Is the session in a group?
- */
+/* A statement begins.  Is the session in a group? */
 static pg_attribute_always_inline bool
 note_statement(void)
 {
@@ -109,7 +108,7 @@ note_statement(void)
 	dt_load();
 	dt_pace_commit_need(true);
 	is_member = dt_session_begin_statement();
-	if (is_member && !dt_process_is_background())
+	if (is_member && !dt_process_is_servers_own())
 		dt_tick_start(false);
 	return is_member;
 }
@@ -126,8 +125,8 @@ begin_statement(bool snapshot_is_new, bool is_command)
 	/* also after a commit within a procedure, and between its commands */
 	if (is_member || dt_account.slot->creditor != NULL)
 		dt_transaction_pay_before(snapshot_is_new);
-	/* after the pause, which stops the timer that this sets */
-	if (is_command && is_member && !dt_process_is_background())
+	/* not before the pause, which would stop the timer that this sets */
+	if (is_command && is_member && !dt_process_is_servers_own())
 		dt_tick_start(true);
 }
 
@@ -339,8 +338,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 /*
  * A check for interrupts, anywhere.  Nearly everything that runs long calls
  * CHECK_FOR_INTERRUPTS again and again, in sessions, autovacuum workers and
- * parallel workers.  The timers of tick.c request a pause there.  When a running
- * session is put into a group, the process that does so requests one.
+ * parallel workers.  The timers of tick.c request a pause there.  When a
+ * running session is put into a group, the process that does so requests one.
  */
 static void
 at_check(void)
@@ -352,7 +351,7 @@ at_check(void)
 	dt_pace_commit_need(true);
 	dt_transaction_mark_begun();
 	dt_tick_start(false);
-	/* others ask, whatever the parameter says */
+	/* there are checks without that parameter, too: other processes ask */
 	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
 		dt_transaction_pay_at_check();
 	else
@@ -366,7 +365,7 @@ at_silent_check(void)
 	dt_transaction_note_check();
 }
 
-/* Messages by which the core serves our requests for a check are not logged. */
+/* Messages by which the core serves our requests for checks are not logged. */
 static void
 dt_emit_log(ErrorData *error)
 {

@@ -24,7 +24,7 @@
 #include "session/session.h"
 #include "session/sleep.h"
 
-static int	min_pause_ms = -1;	/* the same when the transaction ended */
+static int	min_pause_ms = -1;	/* log_min_pause when the transaction ended */
 
 /* Is this so long that it is to be logged? */
 static bool

@@ -43,7 +43,7 @@
  * its table locked, and of an apply worker that cannot tell its publisher that
  * it is alive.
  */
-#define BACKGROUND_PAUSE_US			INT64CONST(1000000)
+#define SERVERS_OWN_PAUSE_US		INT64CONST(1000000)
 
 /* false: none between rows.  Only test/core-suites wants that. */
 #ifndef DT_ROW_PAUSES
@@ -98,9 +98,11 @@ static struct
 }			after;
 
 /*
- * Pause until all is paid, if nothing intervenes.  first_slice_us: that of a
- * pause that has begun and was counted; 0: is_new tells whether to count it.
- * After an ERROR there is nothing to undo: what is not paid is still owed.
+ * Pause until all is paid, if nothing intervenes.  If dt_account_charge() has
+ * begun the pause, and thereby counted it, first_slice_us is how long its
+ * first slice takes.  Otherwise that is 0, and is_new tells whether to count
+ * the pause.  After an ERROR there is nothing to undo: what is not paid is
+ * still owed.
  */
 static void
 pause_at(Place place, int64 first_slice_us, bool is_new)
@@ -164,9 +166,10 @@ dt_transaction_note_check(void)
 }
 
 /*
- * Between two checks at which the same pause goes on the command works, if only
- * for a moment.  When that has cost more than the pause has paid, pauses have
- * to be longer, or the debt would grow without end.
+ * How long may the pause at this check be?  A pause that goes on at the next
+ * check lets the command work in between, if only for a moment.  When what the
+ * command has used then is more than the pause has paid, pauses have to be
+ * longer, or the debt would grow without end.
  */
 static void
 set_longest_at_check(int64 owed_us)
@@ -179,11 +182,14 @@ set_longest_at_check(int64 owed_us)
 }
 
 /*
- * Does the transaction pay while it runs?  Once it has owed more than the grace
- * it does so to its end, for a smooth rate.  While others wait for this session
- * it looks before each pause whether they still do; otherwise when the pause has
- * begun, as part of the charge.  Returns whether it has paused; what is not paid
- * here is paid at a later safe point.
+ * Charge, and pause if the transaction has to pay while it runs: once it has
+ * owed more than the grace, it pays in flight to its end, for a smooth rate.
+ * Returns whether it has paused.  What is not paid here is paid at a later
+ * safe point.
+ *
+ * Normally the charge begins the pause, and whether others wait for this
+ * session is looked at after that.  While the session is released, that comes
+ * first.
  */
 static bool
 charge_and_pause_at(Place place)
@@ -221,7 +227,7 @@ dt_transaction_pay_between_rows(void)
 {
 	if (!DT_ROW_PAUSES)
 		return;
-	if (!dt_process_is_background())
+	if (!dt_process_is_servers_own())
 		(void) charge_and_pause_at(BETWEEN_ROWS);
 }
 
@@ -278,7 +284,7 @@ pause_before(bool snapshot_is_new)
 static bool
 must_pause_before(void)
 {
-	return may_pause_here() && !dt_process_is_background() &&
+	return may_pause_here() && !dt_process_is_servers_own() &&
 		(after.pay_first || dt_account_is_suspended(true) ||
 		 dt_account_pays_for_role());
 }
@@ -343,7 +349,7 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 	 * may evaluate expressions only, of which no hook tells.
 	 */
 	after.has_begun = dt_transaction_begun || !client_waits ||
-		dt_process_is_background();
+		dt_process_is_servers_own();
 
 	/*
 	 * After an abort the client gets its answer at once.  A coordinator that
@@ -374,10 +380,10 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 }
 
 /*
- * The transaction has ended and has released its locks.  True when something is
- * left to be done: there is something to charge or to pay, or a message to log.
- * Then the caller has to call dt_transaction_finish() when the transaction is
- * over, and the session's group stays the same until then.
+ * The transaction has ended and has released its locks.  True when something
+ * is left to be done: there is something to charge or to pay, or a message to
+ * log.  Then the caller has to call dt_transaction_finish() when the
+ * transaction is over, and the session's group stays the same until then.
  *
  * command_goes_on: it is one of several transactions of a command that may
  * hold locks meanwhile.  client_waits: for the answer.
@@ -411,8 +417,8 @@ longest_pause(bool client_waits, bool *feedback)
 		dt_apply_feedback_possible();
 	if (*feedback)
 		return Min(longest, dt_apply_feedback_longest_silence());
-	if (dt_process_is_background())
-		longest = Min(longest, BACKGROUND_PAUSE_US);
+	if (dt_process_is_servers_own())
+		longest = Min(longest, SERVERS_OWN_PAUSE_US);
 	if (dt_process() == DT_APPLY)
 		longest = Min(longest, dt_now_us() - after.pause_end);
 	return longest;
@@ -426,7 +432,7 @@ pay_after(bool client_waits, int64 pause)
 
 	dt_tick_before_pause();
 	dt_pause_after_transaction(dt_account.asleep ? pause : 0, longest_us,
-							   dt_process_is_background(), feedback);
+							   dt_process_is_servers_own(), feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
 	after.pay_first = dt_account.pause_is_due;
@@ -442,7 +448,7 @@ dt_transaction_finish(bool client_waits)
 {
 	if (after.charge)
 	{
-		bool		begin = after.may_pause && !dt_process_is_background();
+		bool		begin = after.may_pause && !dt_process_is_servers_own();
 		int64		owed_us;
 		int64		pause = dt_account_charge(!after.has_begun,
 											  begin ? 0 : DT_NO_PAUSE, true,

@@ -64,7 +64,7 @@ static struct
 	 */
 	char		wanted_name[NAMEDATALEN];
 	WantedGroup *wanted;		/* the extra of the present value */
-	uint64		looked_up_version;	/* of the registry, at the last try */
+	uint64		changes_seen;	/* dt_registry_changes() at the last try */
 
 	/* while a pause after a transaction is due, the group stays the same */
 	bool		changes_held;
@@ -174,7 +174,7 @@ apply_wanted_group(void)
 
 	my.wanted_changed = false;
 	dt_session_attach();
-	my.looked_up_version = dt_registry_version();
+	my.changes_seen = dt_registry_changes();
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	if (my.wanted_name[0] != '\0' &&
@@ -300,12 +300,12 @@ dt_assign_group(const char *name, void *newextra)
 	WantedGroup *extra = newextra;
 	bool		usable = strlen(name) < NAMEDATALEN;
 
-	if (dt_process_is_background())
+	if (dt_process_is_servers_own())
 		return;
 
 	strlcpy(my.wanted_name, usable ? name : "", NAMEDATALEN);
 	my.wanted = extra ? extra : &no_extra;
-	my.looked_up_version = 0;
+	my.changes_seen = 0;
 	if (my.wanted_name[0] != '\0')
 		dt_session_state |= DT_WANTS_GROUP;
 	else
@@ -393,7 +393,7 @@ dt_session_begin_statement(void)
 	is_member = dt_account_follow();
 	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
 		!dt_account.slot->moved &&
-		(!my.wanted->warned || my.looked_up_version != dt_registry_version()))
+		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
 	{
 		apply_wanted_group();
 		is_member = dt_account_follow();
@@ -424,7 +424,7 @@ dt_session_follow_background_group(void)
 		return;
 	if (strcmp(name, my.wanted_name) != 0 ||
 		(!dt_account_follow() && name[0] != '\0' &&
-		 my.looked_up_version != dt_registry_version()))
+		 my.changes_seen != dt_registry_changes()))
 	{
 		strlcpy(my.wanted_name, name, NAMEDATALEN);
 		my.wanted = &no_extra;

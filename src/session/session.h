@@ -21,7 +21,8 @@ extern int	dt_session_state;
 
 /*
  * May this session be in a group, want one, or owe to one, or may definitions
- * have changed?  A session for which this is false does little more than this test in a hook.
+ * have changed?  A session for which this is false does little more than this
+ * test in a hook.
  */
 static inline bool
 dt_session_active(void)

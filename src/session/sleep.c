@@ -201,8 +201,8 @@ dt_pause_call_safely(void (*function) (void))
  * Interrupts are held in a pause after a transaction.  So this does what
  * CHECK_FOR_INTERRUPTS() would do, as far as that cannot fail.  False: there
  * is an interrupt that ends the pause.  *known tells whether a reason for the
- * interrupt was found.  From 16 on a conflict with recovery is none, since its
- * flags are not visible to extensions.
+ * interrupt was found.  For some conflicts with recovery none is found, as
+ * extensions do not see their flags; see compat.h.
  */
 static bool
 serve_interrupts(bool *known)
@@ -259,7 +259,7 @@ interrupted(bool *waiting)
 
 void
 dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
-						   bool background, bool feedback)
+						   bool servers_own, bool feedback)
 {
 	int64		until = dt_now_us() + longest_us;
 	bool		had_timer = stop_client_timer();
@@ -285,12 +285,12 @@ dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
 		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
 			break;
 		/* the server's own workers do not wait for resume_group() */
-		if (left <= 0 && background)
+		if (left <= 0 && servers_own)
 			break;
 		pause = next_slice(&first_slice_us, first, false, left);
 		if (pause <= 0)
 			break;
-		if (background)
+		if (servers_own)
 			pause = Min(pause, left);
 		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
 			break;

@@ -34,12 +34,12 @@ extern DtPauseEnd dt_pause_interruptible(int64 first_slice_us, bool is_new,
  * Pause where interrupts are held and an ERROR would be a PANIC.  What the
  * core wants of every process at once (procsignal barriers) is done here; any
  * other interrupt, such as a cancel, ends the pause and is served by the core.
- * "background": this is a worker of autovacuum or logical replication, whose
+ * "servers_own": this is a worker of autovacuum or logical replication, whose
  * pause ends after longest_us also in a suspended group.
  * "feedback": send feedback to the publisher meanwhile.
  */
 extern void dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
-									   bool background, bool feedback);
+									   bool servers_own, bool feedback);
 
 /*
  * Call a function where an ERROR would be a PANIC.  False: it has failed, and

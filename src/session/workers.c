@@ -6,9 +6,10 @@
  * A parallel worker has no membership of its own: it charges what it uses to
  * its leader's slot, and pauses for what is owed there.  The core later adds
  * what the worker's part of the plan has used to the leader's counters.  The
- * leader must not charge that a second time, so at its end the worker adds what
- * it has charged for that part to "charged_by_workers" in the slot (under the
- * lock of the group), and the leader's charges leave that much out.
+ * leader must not charge that a second time, so at its end the worker adds
+ * what it has charged for that part to "charged_by_workers" in the slot
+ * (under the lock of the group), and the leader's charges leave that much
+ * out.
  *
  * What a worker uses before and after its part of a plan, for example to set
  * hint bits in the catalogs that it reads, is charged as well, but never gets

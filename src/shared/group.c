@@ -173,8 +173,8 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 }
 
 /*
- * With g locked: end its pressure.  Other sleepers find out when their slice is
- * over.
+ * With g locked: end its pressure.  Other sleepers find out when their slice
+ * is over.
  */
 void
 dt_group_end_pressure(DtGroup *g, int64 now)
@@ -185,9 +185,10 @@ dt_group_end_pressure(DtGroup *g, int64 now)
 }
 
 /*
- * Put a definition in force, with the registry lock held exclusively: make a
- * free slot a group without members.  After this and the next two functions the
- * caller calls dt_registry_changed().
+ * These three put definitions in force.  The caller holds the registry lock
+ * exclusively, and afterwards calls dt_registry_note_change().
+ *
+ * dt_group_begin() makes a free slot a group without members.
  */
 void
 dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
@@ -212,7 +213,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	g->id = id;
 }
 
-/* The same: give a group another definition, and wake its members. */
+/* Give a group another definition, and wake its members. */
 void
 dt_group_alter(DtGroup *g, const DtDefinition *d)
 {
@@ -224,7 +225,7 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 	dt_member_wake_all(g, false);
 }
 
-/* The same: release the members of a group, and free its slot. */
+/* Take the members out of a group, and free its slot. */
 void
 dt_group_end(DtGroup *g)
 {

@@ -13,7 +13,7 @@
 #include "shared/member.h"
 
 /* Definitions, with the registry lock held exclusively */
-extern void dt_group_begin(DtGroup *slot, const DtDefinition *d, uint64 id);
+extern void dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
 

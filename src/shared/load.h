@@ -12,10 +12,10 @@
 
 extern bool dt_load_may_be_due;
 
-/* Bring shared memory up to date, if it may not be and this is possible here. */
+/* Bring shared memory up to date, if that may be due and is possible here. */
 extern void dt_load(void);
 extern void dt_load_object_accessed(ObjectAccessType access, Oid classId,
 									Oid objectId, void *arg);
-extern void dt_load_init(const char *version);
+extern void dt_load_init(const char *library_version);
 
 #endif							/* DT_LOAD_H */

@@ -8,8 +8,9 @@
  * so on behalf of other sessions.  Those find out when they look at their
  * slot, at each charge and when their latch is set; see account.c.
  *
- * Joining takes the registry lock (shared, or exclusive on behalf of another
- * session) and the group's spinlock; leaving takes the spinlock.
+ * Joining and leaving take the registry lock (shared, or exclusive on behalf
+ * of another session) and the group's spinlock.  Only at the end of a process
+ * the spinlock is enough.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,8 +47,9 @@ dt_member_unpublish(DtMember *member)
 }
 
 /*
- * Join a group.  The caller holds the registry lock, so the group stays.  For
- * what the session itself still owes there it waits anyhow.
+ * Join a group.  The caller holds the registry lock, so the group stays.  If
+ * the group is the session's creditor, the session pauses for that anyhow, and
+ * need not wait for its role as well.
  */
 static void
 enter_group(DtMember *member, DtGroup *g)
@@ -301,12 +303,12 @@ find_session(int pid)
 }
 
 /*
- * Wake the processes of one member or, if that is NULL, of all who are in g or
- * owe to it.  It does no harm to set the latch of a process that is not asleep,
- * or that has exited meanwhile.
+ * Wake the processes of one member or, if that is NULL, of all who are in g
+ * or owe to it.  It does no harm to set the latch of a process that is not
+ * asleep, or that has exited meanwhile.
  *
- * also_busy: request a check for interrupts, too, in those that can pause there;
- * see check.c, which serves that.
+ * also_busy: request a check for interrupts, too, in those that can pause
+ * there; see check.c, which serves that.
  */
 static void
 wake(const DtMember *one, const DtGroup *g, bool also_busy)
@@ -420,10 +422,14 @@ dt_member_group_name(DtMember *member, char *name)
 }
 
 /*
- * With its group locked: how much of what the leader's counter has gained, in
- * bytes, have parallel workers charged?  That is not left out again.  While it
- * is much less than what they have charged in a command, it is the leader's
- * own: the core adds all of theirs in one go.
+ * The leader's counter has gained "bytes": how many of these have parallel
+ * workers charged already?  From then on they count as left out.  The group is
+ * locked.
+ *
+ * Workers without a plan, such as those of CREATE INDEX, charge for the whole
+ * command, and the core adds all that they have used to the leader's counter
+ * in one go, at its end.  A gain that is much less than that is the leader's
+ * own.
  */
 int64
 dt_member_take_workers_part(DtMember *member, DtResource resource, int64 bytes)

@@ -21,9 +21,10 @@ extern void dt_member_join(DtMember *member, DtGroup *g);
 
 /*
  * End a membership, with the group locked: charge "uncharged" bytes, the use
- * since the last charge, and leave the debt to the role; see role_debt.c.  Does
- * not wake sleepers.  Returns in what time the group earns what the role owes
- * then, us, or 0 when the member has left no debt that anybody waits for.
+ * since the last charge, and leave the debt to the role; see role_debt.c.
+ * Does not wake sleepers.  Returns in what time the group earns what the role
+ * owes then, us, or 0 when the member has left no debt that anybody waits
+ * for.
  */
 extern int64 dt_member_leave(DtMember *member,
 							 const int64 uncharged[DT_RESOURCES], int64 now);
@@ -50,8 +51,8 @@ extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 
 /*
  * With its group locked: the member goes on without pausing, as the process
- * with that ID waits for it; to be called again and again while that is so.  0:
- * it does not any more.
+ * with that ID waits for it; to be called again and again while that is so.
+ * 0: it does not any more.
  */
 extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 								   int64 now, TimestampTz wall_clock);
@@ -64,9 +65,9 @@ extern const char *dt_member_cause_name(DtPauseCause cause);
 
 /*
  * Move the session with that process ID into a group, or with "" out of its
- * group.  NULL ends such a move, if there is one: the session leaves the group,
- * and its next statement joins the one that its parameter names.  ERROR when
- * there is no such session, or no such group.
+ * group.  NULL ends such a move, if there is one: the session leaves the
+ * group, and its next statement joins the one that its parameter names.
+ * ERROR when there is no such session, or no such group.
  */
 extern void dt_member_move(int pid, const char *name);
 

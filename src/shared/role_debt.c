@@ -16,13 +16,13 @@
  * another one.  A session that has left several groups in debt pauses for the
  * one that takes longest, as they repay at the same time.
  *
- * An account exists while something is owed.  Each group has room for a number
- * of them; when more roles than that owe something, the smallest debt goes to an
- * account without a role, for which nobody waits, so the large ones cannot be
- * displaced by many small ones.  That is also what becomes of the debts of
- * autovacuum workers and logical replication workers: the server starts these
- * by itself, so nobody can connect anew as one, and the next one would wait
- * with a table locked, or its publisher would wait for it.
+ * An account exists while something is owed.  Each group has room for a
+ * number of them; when more roles than that owe something, the smallest debt
+ * goes to an account without a role, for which nobody waits, so the large
+ * ones cannot be displaced by many small ones.  That is also what becomes of
+ * the debts of autovacuum workers and logical replication workers: the server
+ * starts these by itself, so nobody can connect anew as one, and the next one
+ * would wait with a table locked, or its publisher would wait for it.
  *
  * All of this is guarded by the lock of the group, which all callers hold.
  *

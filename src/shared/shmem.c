@@ -82,7 +82,7 @@ dt_shmem_startup(void)
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		dt_shared->max_groups = dt_parameters.max_groups;
 		dt_shared->n_members = MaxBackends;
-		pg_atomic_init_u64(&dt_shared->version, 1);
+		pg_atomic_init_u64(&dt_shared->registry_changes, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
 		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
@@ -152,7 +152,7 @@ dt_group_find(const char *name)
 	return NULL;
 }
 
-/* The same; ERROR when there is none. */
+/* The group of that name; ERROR when there is none. */
 DtGroup *
 dt_group_find_or_error(const char *name)
 {
@@ -202,9 +202,9 @@ dt_name_flaw(const char *name)
 }
 
 /*
- * Is the one the other, misspelt: with other capitals, another, a missing or an
- * additional letter, or two that have changed places?  Names that differ by a
- * digit are meant so.
+ * Is the one the other, misspelt: with other capitals, another, a missing or
+ * an additional letter, or two that have changed places?  Names that differ
+ * by a digit are meant so.
  */
 static bool
 is_misspelt(const char *a, const char *b)
@@ -280,15 +280,15 @@ dt_group_missing(const char *name)
  * session whose group did not exist looks again when it has changed.
  */
 uint64
-dt_registry_version(void)
+dt_registry_changes(void)
 {
-	return pg_atomic_read_u64(&dt_shared->version);
+	return pg_atomic_read_u64(&dt_shared->registry_changes);
 }
 
 void
-dt_registry_changed(void)
+dt_registry_note_change(void)
 {
-	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
 }
 
 /* The sampler runs in this process from now on. */
@@ -313,8 +313,8 @@ dt_sampler_runs(void)
 }
 
 /*
- * The sampler sleeps while no group has a threshold, so it is woken when one is
- * given.  It does no harm when it has exited meanwhile.
+ * The sampler sleeps while no group has a threshold, so it is woken when one
+ * is given.  It does no harm when it has exited meanwhile.
  */
 void
 dt_sampler_wake(void)

@@ -7,16 +7,17 @@
  * A session that is in a group is a member of it.  There are three kinds of
  * locks, taken in this order:
  *
- * - the heavyweight lock of definitions.c is held from a change of definitions to the
- *   end of its transaction;
+ * - the heavyweight lock of definitions.c is held from a change of definitions
+ *   to the end of its transaction;
  * - the registry lock (LWLock) protects the registry.  It is held exclusively
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
- *   members, and one more what the sampler tells the views.  What is done under
- *   it takes constant time, but for the tours around all members of rate.c and
- *   those for the debts in the view dirty_throttle_groups, some 20 ns a member.
- *   The clock is read before.
+ *   members; one more spinlock protects what the sampler tells the views.
+ *   What is done under them takes constant time, with two exceptions, which take
+ *   some 20 ns a member: rate.c's tours around all members, and the sums of
+ *   debts in the view dirty_throttle_groups.  The clock is read before a
+ *   spinlock is taken.
  *
  * No process sleeps on its latch while it holds one of the last two.
  *
@@ -61,8 +62,8 @@ typedef struct DtPauseStats
 } DtPauseStats;
 
 /*
- * What pressure makes of a group's limits.  The sampler renews it several times
- * a second; see sampler.h.
+ * What pressure makes of a group's limits.  The sampler renews it several
+ * times a second; see sampler.h.
  */
 typedef struct DtGroupPressure
 {
@@ -93,9 +94,9 @@ typedef struct DtRoleDebt
 #define DT_ROLE_DEBTS	64
 
 /*
- * One resource group.  The first part is read without the lock by each member's
- * statement and transaction, and is rarely written; the second is written at
- * each charge.  So they do not share a cache line.
+ * One resource group.  The first part is read without the lock by each
+ * member's statement and transaction, and is rarely written; the second is
+ * written at each charge.  So they do not share a cache line.
  */
 typedef struct DtGroup
 {
@@ -118,9 +119,9 @@ typedef struct DtGroup
 	pg_atomic_uint32 generation;
 
 	/*
-	 * Written with "lock", and read without it where a moment does not
-	 * matter: a change increments "generation".  Only whether suspended_since
-	 * is 0 can be read so.
+	 * Written with "lock".  Members read them without it, and may see the old
+	 * values or, where 64 bits are not read at once, half of each, until the
+	 * generation tells them of the change.
 	 */
 	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
@@ -196,13 +197,12 @@ typedef struct DtMemberUsage
  * dt_members with the process's proc number.  A parallel worker uses its
  * leader's slot, except for the variables that are marked so.
  *
- * "group" is changed by the session itself and by others (set_session_group(),
- * a forced drop), always under the lock of the group that is left or entered.
- * Setting it or "creditor" to a group takes the registry lock, too: the session
- * itself takes it shared, others exclusively, so only one process does so at a
- * time.
- * Anybody may read "group" without a lock, but has to check it again after
- * locking the group.
+ * "group" is changed by the session itself and by others
+ * (set_session_group(), a forced drop), always under the lock of the group
+ * that is left or entered.  Setting it or "creditor" to a group takes the
+ * registry lock, too: the session itself takes it shared, others exclusively,
+ * so only one process does so at a time.  Anybody may read "group" without a
+ * lock, but has to check it again after locking the group.
  */
 typedef struct DtMember
 {
@@ -310,7 +310,7 @@ typedef struct DtCommits
 
 #define DT_COMMIT_COUNTERS	16
 
-/* Which version of the row of all definitions this is; zeroed: there is no row. */
+/* Which version of the row of all definitions; zeroed: there is no row. */
 typedef struct DtRowVersion
 {
 	TransactionId xmin;
@@ -320,7 +320,7 @@ typedef struct DtRowVersion
 typedef struct DtShared
 {
 	LWLock	   *registry_lock;
-	pg_atomic_uint64 version;	/* see dt_registry_version() */
+	pg_atomic_uint64 registry_changes;	/* see dt_registry_changes() */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
 	bool		interrupt_pauses;	/* the same; sessions may have another
 									 * value */
@@ -425,8 +425,8 @@ extern bool dt_group_find_similar(const char *name, char *similar);
 extern char *dt_group_advice(const char *name, const char *advice);
 extern void dt_group_missing(const char *name);
 
-extern uint64 dt_registry_version(void);
-extern void dt_registry_changed(void);
+extern uint64 dt_registry_changes(void);
+extern void dt_registry_note_change(void);
 
 extern void dt_sampler_register(void);
 extern void dt_sampler_unregister(void);
