@@ -57,9 +57,9 @@ static struct
 	bool		looked_in_flight;
 
 	/*
-	 * The proc numbers of the processes to walk, each once.  A process is
-	 * among them if its element of the second array is the number of this
-	 * walk.
+	 * "todo" has the proc numbers of the processes to walk, each once.  A
+	 * process is among them if its element of "in_round" is the number of
+	 * this walk.
 	 */
 	uint32	   *todo;
 	uint32	   *in_round;

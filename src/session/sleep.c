@@ -115,9 +115,9 @@ client_has_gone(bool *latch_set)
 }
 
 /*
- * For how long to sleep before the account, the client, or those who wait for
- * this session are looked at again, us; 0: not any more.  The first slice may
- * have begun: then its length is known, and is not asked for again.
+ * For how long to sleep before the account and the client are looked at again,
+ * us; 0: not any more.  The account may have begun the first slice: then its
+ * length is known, and is not asked for again.
  */
 static int64
 next_slice(int64 *first_slice_us, bool is_new, bool in_flight, int64 left)

@@ -151,9 +151,7 @@ prepare(void)
 static void
 find_slots(Load *load)
 {
-	int			pass;
-
-	for (pass = 0; pass < 2; pass++)
+	for (int pass = 0; pass < 2; pass++)
 	{
 		for (int i = 0; i < dt_shared->max_groups; i++)
 		{

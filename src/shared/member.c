@@ -107,9 +107,8 @@ int64
 dt_member_xact_paused_us(const DtMember *member)
 {
 	int64		sum = 0;
-	int			cause;
 
-	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
+	for (int cause = 0; cause < DT_PAUSE_CAUSES; cause++)
 		sum += member->xact.paused_us[cause];
 	return sum;
 }

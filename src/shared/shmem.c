@@ -191,9 +191,7 @@ dt_group_lookup_id(const char *name)
 const char *
 dt_name_flaw(const char *name)
 {
-	const char *p;
-
-	for (p = name; *p != '\0'; p++)
+	for (const char *p = name; *p != '\0'; p++)
 		if ((unsigned char) *p < ' ' || *p == 0x7f)
 			return "contain control characters";
 	if (*name == '\0')
