@@ -54,7 +54,6 @@ extern bool pq_check_connection(void);
  * WARNING, and the cost-based delay ends if there is one.
  */
 #if PG_VERSION_NUM < 160000
-#define vacuum_cost_delay		VacuumCostDelay
 #define DT_FAILSAFE_WARNS		true
 #define VacuumFailsafeActive \
 	((MyProc->statusFlags & PROC_IN_VACUUM) && VacuumCostDelay > 0 && \
@@ -105,8 +104,8 @@ dt_next_waiter(LOCK *lock, PGPROC *waiter)
 }
 
 /*
- * 16: walsenders tell whether they decode.  In 15 they do when they stream from
- * a logical slot.
+ * 16: walsenders tell whether they decode.  In 15 they do when they stream
+ * from a logical slot.
  */
 #if PG_VERSION_NUM < 160000
 static inline bool
@@ -215,11 +214,6 @@ dt_io_is_staged(void)
 #define DT_LOG_MIN_MESSAGES	log_min_messages[MyBackendType]
 #else
 #define DT_LOG_MIN_MESSAGES	log_min_messages
-#endif
-
-/* 19: signal handlers have a second argument */
-#ifndef PG_SIG_IGN
-#define PG_SIG_IGN			SIG_IGN
 #endif
 
 /* 19: the origin of replicated changes is part of a struct */

@@ -13,11 +13,7 @@
 #include <limits.h>
 
 #include "guc.h"
-#include "session/blockers.h"
-#include "session/pause_log.h"
-#include "session/pay.h"
 #include "session/session.h"
-#include "session/tick.h"
 #include "shared/definitions.h"
 #include "utils/guc.h"
 

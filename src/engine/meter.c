@@ -48,7 +48,6 @@ dt_meter_rate(DtMeter *m, int64_t now)
 {
 	int64_t		from;
 	double		sum = 0;
-	int			i;
 
 	advance_ring(m, now);
 	from = (m->newest - (DT_METER_BUCKETS - 1)) * DT_METER_BUCKET_US;
@@ -56,7 +55,7 @@ dt_meter_rate(DtMeter *m, int64_t now)
 		from = m->started;
 	if (now <= from)
 		return 0;
-	for (i = 0; i < DT_METER_BUCKETS; i++)
+	for (int i = 0; i < DT_METER_BUCKETS; i++)
 		sum += m->bytes[i];
 
 	/* a single early charge is not a rate: count at least one bucket's time */

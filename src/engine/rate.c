@@ -33,11 +33,11 @@
  * Members use first and pay afterwards, so what the engine keeps is debt, in
  * bytes: a changed rate rescales nothing.  While anybody owes, the group's
  * income (rate x time) is shared equally among the debtors, as in fluid fair
- * queueing: the virtual time V counts what has been repaid to each, and a charge
- * of c moves its member's finish tag F by c.  The member has paid, and may go
- * on, when V has reached F.
- * How much the others owe changes how fast V moves, never who owes what, so a
- * huge debt of one member leaves the others their share.
+ * queueing: the virtual time V counts what has been repaid to each, and a
+ * charge of c moves its member's finish tag F by c.  The member has paid, and
+ * may go on, when V has reached F.  How much the others owe changes how fast
+ * V moves, never who owes what, so a huge debt of one member leaves the
+ * others their share.
  *
  * Income that nobody needs goes to the pool P, from which the next charge is
  * paid while there is no debtor.  The pool also gets back what a debtor was
@@ -49,9 +49,10 @@
  *
  * A member that leaves in debt hands its debt over to another one, its heir,
  * which stands for all who have left, uses nothing itself, and is repaid like
- * any other: with the share of one debtor, however many have left however much.
- * So with n members and k heirs in debt, each member gets a share of 1 / (n + k)
- * of the income, and never pays for more than that of what others have left.
+ * any other: with the share of one debtor, however many have left however
+ * much.  So with n members and k heirs in debt, each member gets a share of
+ * 1 / (n + k) of the income, and never pays for more than that of what others
+ * have left.
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
@@ -96,6 +97,11 @@
 #define TIME_MAX		(INT64_MAX / 2)
 #define GRANULE_MAX		(INT64_C(1) << 30)
 
+/* A tour around all members.  The cursor stands still meanwhile. */
+#define for_each_member(m, g) \
+	for (DtRateMember *m = (g)->cursor; m != NULL; \
+		 m = m->next != (g)->cursor ? m->next : NULL)
+
 /* a / b rounded up, for b > 0 */
 static inline int64_t
 div_up(int64_t a, int64_t b)
@@ -104,8 +110,8 @@ div_up(int64_t a, int64_t b)
 }
 
 /*
- * What m owes, in tokens.  If that is negative, the income has paid more than m
- * owes (a debtor), or m lags behind (any other member).
+ * What m owes, in tokens.  If that is negative, the income has paid more than
+ * m owes (a debtor), or m lags behind (any other member).
  */
 static inline int64_t
 unpaid(const DtRateGroup *g, const DtRateMember *m)
@@ -188,10 +194,10 @@ end_let_off(DtRateGroup *g, DtRateMember *m)
 
 /*
  * Look after a member that may not have called for long.  A debtor that is
- * overpaid by at least "overpaid" has stopped, or uses nothing: give its income back to the others.  The tags of other members must
- * not fall so far behind V that the difference wraps around; beyond the
- * largest lag that counts it has no meaning.  The caller has to call
- * distribute_pool().
+ * overpaid by at least "overpaid" has stopped, or uses nothing: give its
+ * income back to the others.  The tags of other members must not fall so far
+ * behind V that the difference wraps around; beyond the largest lag that
+ * counts it has no meaning.  The caller has to call distribute_pool().
  */
 static void
 evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)
@@ -208,11 +214,10 @@ evict_one(DtRateGroup *g, DtRateMember *m, int64_t overpaid)
 static void
 evict_all(DtRateGroup *g)
 {
-	DtRateMember *m;
-	int32_t		i;
-
-	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	for_each_member(m, g)
+	{
 		evict_one(g, m, 0);
+	}
 }
 
 /* Pay what debtor m owes from the pool, as far as that goes. */
@@ -243,14 +248,12 @@ pay_from_pool(DtRateGroup *g, DtRateMember *m)
 static void
 sweep_all(DtRateGroup *g)
 {
-	int32_t		i;
-
 	evict_all(g);
 	if (g->n_debtors > 0 && g->pool >= g->n_debtors)
 	{
 		distribute_pool(g);
 		evict_all(g);
-		for (i = 0; i < g->n_members && g->pool > 0; i++)
+		for (int32_t i = 0; i < g->n_members && g->pool > 0; i++)
 		{
 			pay_from_pool(g, g->cursor);
 			g->cursor = g->cursor->next;
@@ -269,10 +272,9 @@ static void
 sweep_some(DtRateGroup *g, int64_t dt)
 {
 	int64_t		overpaid;
-	int64_t		n;
 
 	overpaid = g->rate * SWEEP_US / max64(g->n_debtors, 1);
-	for (n = dt * g->n_members / SWEEP_US; n >= 0 && g->cursor; n--)
+	for (int64_t n = dt * g->n_members / SWEEP_US; n >= 0 && g->cursor; n--)
 	{
 		evict_one(g, g->cursor, overpaid);
 		g->cursor = g->cursor->next;
@@ -292,7 +294,7 @@ advance(DtRateGroup *g, int64_t now)
 {
 	int64_t		dt;
 
-	now = min64(max64(now, 0), TIME_MAX);
+	now = clamp64(now, 0, TIME_MAX);
 	dt = now - g->t_last;
 	if (dt <= 0 && dt >= -IDLE_US)
 		return;
@@ -398,8 +400,9 @@ dt_rate_left(const DtRateGroup *g, const DtRateMember *m)
 
 /*
  * The shortest pause worth making when there are that many debtors:
- * PAUSE_UNIT_US x (1 + log2(n)), with the logarithm linear between powers of two.  The more debtors there
- * are, the longer each pauses at a time, or the group wakes up too often.
+ * PAUSE_UNIT_US x (1 + log2(n)), with the logarithm linear between powers of
+ * two.  The more debtors there are, the longer each pauses at a time, or the
+ * group wakes up too often.
  */
 static int64_t
 min_pause(int32_t n)
@@ -421,21 +424,18 @@ dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule, int64_t now)
 {
 	memset(g, 0, sizeof(*g));
 	g->burst_us = DT_RATE_DEFAULT_BURST_US;
-	g->granule = min64(max64(granule, 1), GRANULE_MAX);
-	g->t_last = g->busy_until = min64(max64(now, 0), TIME_MAX);
+	g->granule = clamp64(granule, 1, GRANULE_MAX);
+	g->t_last = g->busy_until = clamp64(now, 0, TIME_MAX);
 	dt_rate_set(g, rate, now);
 }
 
 void
 dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
 {
-	DtRateMember *m;
-	int32_t		i;
-
-	rate = min64(max64(rate, 0), DT_RATE_MAX);
+	rate = clamp64(rate, 0, DT_RATE_MAX);
 	advance(g, now);
 
-	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	for_each_member(m, g)
 	{
 		m->slack = 0;			/* belongs to a pause at the old rate */
 		if (rate == 0)
@@ -464,7 +464,7 @@ void
 dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
 {
 	advance(g, now);
-	g->burst_us = min64(max64(burst_us, 0), DT_RATE_MAX_BURST_US);
+	g->burst_us = clamp64(burst_us, 0, DT_RATE_MAX_BURST_US);
 	distribute_pool(g);			/* for the cap */
 }
 
@@ -546,7 +546,7 @@ dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 		early = (int64_t) (0.5 * (jitter < 1 ? jitter : 1) *
 						   min64(pause, JITTER_BASE_US));
 	m->slack = g->rate * early / g->n_debtors;
-	pause = min64(max64(pause - early, PAUSE_MIN_US), PAUSE_MAX_US);
+	pause = clamp64(pause - early, PAUSE_MIN_US, PAUSE_MAX_US);
 	busy(g, g->t_last + pause);
 	return pause;
 }
@@ -638,12 +638,10 @@ debt_tokens(const DtRateGroup *g, const DtRateMember *m)
 int64_t
 dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
 {
-	DtRateMember *m;
 	double		owed = 0;
 	double		bound;
 	int64_t		forgiven = 0;
 	int64_t		bytes = 0;
-	int32_t		i;
 
 	if (g->rate == 0)
 		return 0;
@@ -651,13 +649,15 @@ dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
 
 	/* an overdrawn pool is paid first, and is little */
 	bound = (double) g->rate * max64(us, 0) - max64(-g->pool, 0);
-	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	for_each_member(m, g)
+	{
 		owed += debt_tokens(g, m);
+	}
 	if (owed <= bound)
 		return 0;
 
 	bound = bound > 0 ? bound / owed : 0;
-	for (i = 0, m = g->cursor; i < g->n_members; i++, m = m->next)
+	for_each_member(m, g)
 	{
 		forgiven = forgiven % TOKENS_PER_BYTE + shrink_debt(g, m, bound);
 		bytes += forgiven / TOKENS_PER_BYTE;
@@ -684,7 +684,7 @@ dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 	tokens = (int64_t) ((double) g->rate * min_pause(n) / 2 / n);
 	tokens = min64(tokens, g->rate * CREDIT_US / (2 * max64(g->n_members, 1)));
 	granules = tokens / TOKENS_PER_BYTE / g->granule;
-	return min64(max64(granules, 1), THRESHOLD_MAX) * g->granule;
+	return clamp64(granules, 1, THRESHOLD_MAX) * g->granule;
 }
 
 /* m's debt in bytes, rounded up */
@@ -704,18 +704,18 @@ dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
 int64_t
 dt_rate_group_debt(DtRateGroup *g, int64_t now)
 {
-	DtRateMember *m;
 	int32_t		left;			/* debtors that are still to come */
 	int64_t		bytes;
-	int32_t		i;
 
 	advance(g, now);
 	bytes = div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
 	left = g->n_debtors;
-	for (i = 0, m = g->cursor; i < g->n_members && left > 0; i++, m = m->next)
+	for_each_member(m, g)
 	{
+		if (left == 0)
+			break;
 		bytes += debt_bytes(g, m);
-		left -= m->debtor ? 1 : 0;
+		left -= m->debtor;
 	}
 	return bytes;
 }

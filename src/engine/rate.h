@@ -117,7 +117,7 @@ extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
  */
 extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
 
-/* After either: in how many us m will have paid all, if nothing else happens. */
+/* After either: in how many us m will have paid all, other things equal. */
 extern int64_t dt_rate_left(const DtRateGroup *g, const DtRateMember *m);
 
 /*

@@ -363,10 +363,9 @@ note_signal(DtSignal signal, DtLook result)
 
 /* Tell the views. */
 static void
-publish(int64 now)
+publish(void)
 {
 	dt_spin_lock(&dt_shared->sampled.lock);
-	dt_shared->sampled.at = now;
 	memcpy(dt_shared->sampled.signals, my.infos, sizeof(my.infos));
 	dt_spin_unlock(&dt_shared->sampled.lock);
 }
@@ -559,7 +558,7 @@ cycle(int64 now)
 	for (s = 0; s < DT_SIGNALS; s++)
 		if (my.followed[s])
 			note_signal(s, results[s]);
-	publish(now);
+	publish();
 	return my.n_followers > 0;
 }
 

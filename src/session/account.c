@@ -15,8 +15,10 @@
  * out of its group or into another at any time.  dt_account_lock() notices
  * that and follows; what was not charged by then is charged to the new group.
  *
- * The timers of tick.c only read a few of these variables, to find out whether
- * a charge is worth a check for interrupts; it is made there.
+ * The handlers of tick.c's timers read a few of these variables, to find out
+ * whether a charge is worth a check for interrupts.  They never charge: they
+ * request the check, and set next_dirty and next_wal so that a row that comes
+ * before it charges.
  *
  * Functions whose names end in "_locked" expect the group to be locked.
  *
@@ -39,7 +41,11 @@
 /* The length of a slice in a suspended group. */
 #define SUSPEND_SLICE_US		INT64CONST(1000000)
 
-DtAccount	dt_account = {.next_dirty = PG_INT64_MAX,.next_wal = PG_INT64_MAX};
+DtMember	dt_no_slot;
+
+DtAccount	dt_account = {
+	.next_dirty = PG_INT64_MAX,.next_wal = PG_INT64_MAX,.slot = &dt_no_slot
+};
 
 static DtAccount *const my = &dt_account;
 
@@ -55,7 +61,14 @@ forget_account(void)
 	my->next_dirty = my->next_wal = PG_INT64_MAX;
 }
 
-/* Is the membership the one that this process has followed? */
+/*
+ * Is the membership the one that this process has followed?
+ *
+ * This is not dt_account_is_known(), which is false for a session in no group.
+ * Such a session has nothing to follow, and must not be made to look: after
+ * dt_account_leave() it has next_dirty and next_wal = 0, so that it comes to
+ * pay its creditor, and dt_account_lock() would set these to the maximum.
+ */
 static inline bool
 is_followed(void)
 {
@@ -72,9 +85,8 @@ follow_locked(DtGroup *g)
 {
 	bool		is_new = my->group == NULL ||
 		my->slot->times_left != my->times_left;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (is_new)
 		{
@@ -85,7 +97,6 @@ follow_locked(DtGroup *g)
 			my->usage[r].charged_up_to = dt_account_counter(r);
 		}
 		my->usage[r].was_throttled = true;
-		my->usage[r].pause_is_due = false;
 	}
 	if (my->group != NULL && my->group != g)
 		dt_commits_note_leaving(my->group);
@@ -109,8 +120,6 @@ dt_account_lock(int64 *now)
 	DtGroup    *g;
 
 	*now = dt_now_us();
-	if (my->slot == NULL)
-		return NULL;
 	while ((g = ((volatile DtMember *) my->slot)->group) != NULL)
 	{
 		dt_group_lock(g);
@@ -133,16 +142,6 @@ dt_account_lock(int64 *now)
 	return NULL;
 }
 
-static pg_noinline void
-look_again(void)
-{
-	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
-
-	if (g != NULL)
-		dt_group_unlock(g);
-}
-
 /*
  * Is the slot in a group?  Others can change that at any time; this finds out,
  * and so does every charge.
@@ -150,8 +149,11 @@ look_again(void)
 bool
 dt_account_follow(void)
 {
-	if (my->slot != NULL && !is_followed())
-		look_again();
+	int64		now;
+	DtGroup    *g;
+
+	if (!is_followed() && (g = dt_account_lock(&now)) != NULL)
+		dt_group_unlock(g);
 	return my->group != NULL;
 }
 
@@ -172,8 +174,8 @@ dt_account_is_suspended(bool in_flight)
 
 /*
  * This session has suspended the group with that ID: if it is a member, the
- * suspension does not make it pause, however long it lasts.  Returns whether it
- * is one.
+ * suspension does not make it pause, however long it lasts.  Returns whether
+ * it is one.
  */
 bool
 dt_account_exempt(uint64 group_id)
@@ -198,42 +200,24 @@ dt_account_quantum(DtResource resource)
 	return QUANTUM * my->usage[resource].threshold;
 }
 
-/*
- * Did the last charge or slice find no pause to make, is nothing left to be
- * charged, and is there no debt to another group?  (A member may owe a little.)
- */
-bool
-dt_account_is_settled(void)
-{
-	if (my->slot == NULL)
-		return true;
-	if (my->slot->creditor != NULL)
-		return false;
-	return my->slot->group == NULL ||
-		(!my->pause_is_due && !dt_account_has_uncharged() &&
-		 dt_account_is_known());
-}
-
 /* Is this process in a group, as far as it or others know? */
 bool
 dt_account_is_member(void)
 {
-	return my->slot != NULL && (my->slot->group != NULL || my->group != NULL);
+	return my->slot->group != NULL || my->group != NULL;
 }
 
 /*
- * Is there reason for a check for interrupts?  Have more than a quantum of bytes
- * been used, and enough for the group to earn them in worth_us at least; or has
- * something changed, or is the group suspended with "hard"?
+ * Is there reason for a check for interrupts?  Has a quantum of bytes been
+ * used or more, and so many that the group takes worth_us or more to earn
+ * them; or has something changed, or is the group suspended with "hard"?
  */
 bool
 dt_account_check_is_due(int64 worth_us)
 {
-	int			r;
-
 	if (!dt_account_is_current() || is_suspended(my->group, true))
 		return true;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		bytes = dt_account_counter(r) - my->usage[r].charged_up_to;
 
@@ -284,12 +268,12 @@ mark_running_locked(DtGroup *g, int64 now)
 
 /* How much of it is more than the group allows each transaction? */
 static int64
-beyond_allowance_locked(DtMemberUsage *my_usage, int64 bytes)
+beyond_allowance_locked(DtMemberUsage *shared_usage, int64 bytes)
 {
-	int64		left = my->group->definition.allowance - my_usage->allowed;
+	int64		left = my->group->definition.allowance - shared_usage->allowed;
 	int64		allowed = Min(bytes, Max(left, 0));
 
-	my_usage->allowed += allowed;
+	shared_usage->allowed += allowed;
 	return bytes - allowed;
 }
 
@@ -302,22 +286,22 @@ static int64
 take_uncharged_locked(int resource, int64 now)
 {
 	DtGroupUsage *group_usage = &my->group->usage[resource];
-	DtMemberUsage *my_usage = &my->slot->usage[resource];
+	DtMemberUsage *shared_usage = &my->slot->usage[resource];
 	DtUsage    *usage = &my->usage[resource];
 	int64		used = dt_account_counter(resource);
 	int64		bytes = used - usage->charged_up_to;
 
 	usage->charged_up_to = used;
-	if (my_usage->charged_by_workers > 0 && !IsParallelWorker())
+	if (shared_usage->charged_by_workers > 0 && !IsParallelWorker())
 		bytes -= dt_member_take_workers_part(my->slot, resource, bytes);
 	if (bytes == 0)
 		return 0;
-	my_usage->used += bytes;
+	shared_usage->used += bytes;
 	group_usage->used += bytes;
 	dt_meter_add(&group_usage->meter, bytes, now);
 	if (my->worker_runs)
 		usage->worker_used += bytes;
-	return beyond_allowance_locked(my_usage, bytes);
+	return beyond_allowance_locked(shared_usage, bytes);
 }
 
 /*
@@ -328,9 +312,8 @@ static void
 forgive_locked(int64 now)
 {
 	int64		pause = 0;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		due = dt_rate_forgive(&my->group->usage[r].rate,
 										  &my->slot->account[r], now);
@@ -344,7 +327,7 @@ forgive_locked(int64 now)
 	my->group->stats.observed_pauses++;
 	my->group->stats.observed_pause_us += pause;
 	my->slot->xact.observed_pause_us += pause;
-	my->slot->xact.group_id = my->group->id;
+	strlcpy(my->slot->xact.group_name, my->group->definition.name, NAMEDATALEN);
 }
 
 /*
@@ -355,9 +338,7 @@ forgive_locked(int64 now)
 static void
 forget_lag_locked(DtGroup *g, int64 now)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_forget_lag(&g->usage[r].rate, &my->slot->account[r], now);
 }
 
@@ -365,20 +346,23 @@ forget_lag_locked(DtGroup *g, int64 now)
  * Is a pause due for what the session owes to a group that it has left, or if
  * it is asleep, how much longer?  Then sets "cause", and *owed_us to what is
  * owed there in time at that group's rate; otherwise to 0.  When that is not
- * worth a pause (any more), the session is done with it.  Parallel workers know
- * nothing of it.
+ * worth a pause (any more), the session is done with it.  Parallel workers
+ * know nothing of it.
  */
 static int64
 look_at_creditor(bool asleep, int64 *owed_us)
 {
-	int64		now = dt_now_us();
-	int64		pause = 0;
+	int64		now;
+	int64		pause;
 	DtResource	resource;
 	DtGroup    *g;
 
 	*owed_us = 0;
-	if (my->slot == NULL || IsParallelWorker() || !dt_throttling_is_enabled() ||
-		(g = dt_member_lock_creditor(my->slot)) == NULL)
+	if (my->slot->creditor == NULL || IsParallelWorker() ||
+		!dt_throttling_is_enabled())
+		return 0;
+	now = dt_now_us();
+	if ((g = dt_member_lock_creditor(my->slot)) == NULL)
 		return 0;
 	dt_group_check_pressure(g, now);
 	pause = dt_role_debt_pause(g, my->slot->role, asleep, now, &resource);
@@ -408,19 +392,18 @@ leave(bool by_choice, int64 owed_us)
 	int64		left_us;
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	if ((g = dt_account_lock(&now)) == NULL)
 		return;
 	mark_running_locked(g, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		uncharged[r] = take_uncharged_locked(r, now);
 		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
-			g->observe)
+			g->definition.observe)
 			uncharged[r] = 0;
 	}
-	if (g->observe)
+	if (g->definition.observe)
 		forgive_locked(now);
 	left_us = dt_member_leave(my->slot, uncharged, now);
 	if (by_choice)				/* the caller holds the registry lock */
@@ -459,8 +442,7 @@ void
 dt_account_close(void)
 {
 	leave(false, 0);
-	if (my->slot != NULL)
-		dt_member_forget_creditor(my->slot);
+	dt_member_forget_creditor(my->slot);
 }
 
 static void
@@ -482,7 +464,7 @@ left_to_role_locked(int64 pause, bool asleep, int64 now)
 	DtResource	resource;
 	int64		left = 0;
 
-	if (my->slot->pays_for_role && !my->group->observe &&
+	if (my->slot->pays_for_role && !my->group->definition.observe &&
 		dt_throttling_is_enabled())
 		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now,
 								  &resource);
@@ -494,14 +476,19 @@ left_to_role_locked(int64 pause, bool asleep, int64 now)
 	return left;
 }
 
-static pg_noinline bool
-look_at_role(void)
+/*
+ * Before a transaction: has this session to wait for what others of its role
+ * have left unpaid in the group?  When it has not, it never has to as long as
+ * it is in this group.
+ */
+bool
+dt_account_pays_for_role(void)
 {
 	int64		pause;
 	DtGroup    *g;
 	int64		now;
 
-	if ((g = dt_account_lock(&now)) == NULL)
+	if (!my->slot->pays_for_role || (g = dt_account_lock(&now)) == NULL)
 		return false;
 	pause = left_to_role_locked(0, false, now);
 	if (pause == 0)
@@ -511,20 +498,10 @@ look_at_role(void)
 }
 
 /*
- * Before a transaction: has this session to wait for what others of its role
- * have left unpaid in the group?  When it has not, it never has to as long as
- * it is in this group.
- */
-bool
-dt_account_pays_for_role(void)
-{
-	return my->slot != NULL && my->slot->pays_for_role && look_at_role();
-}
-
-/*
- * The longer one of a pause and another that is due for a resource; sets "cause"
- * if that takes longer to pay.  Pauses are cut to a second, so the time that it
- * takes decides between resources; *longest is the longest one until now.
+ * Returns the longer one of "pause" and "due", a pause for a resource.  Sets
+ * "cause" to that resource if it decides.  As the engine cuts pauses to a
+ * second, two resources may have equal ones: then the one decides that takes
+ * longer to pay.  *longest is how long that is, of the resources until now.
  */
 static int64
 longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
@@ -546,19 +523,19 @@ longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
 /*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Returns for how long to pause, in us, and sets "cause".
+ * *owed_us becomes what is owed, in us at the group's rate, if that is more.
  */
 static int64
-charge_locked(int64 now, double jitter, bool in_flight)
+charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
 {
 	int64		next_charge[DT_RESOURCES];
 	int64		pause = 0;
 	int64		longest = 0;
-	int			r;
 
 	my->generation = pg_atomic_read_u32(&my->group->generation);
 	if (my->slot->pays_for_role || my->slot->creditor == my->group)
 		forget_lag_locked(my->group, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &my->group->usage[r].rate;
 		DtRateMember *account = &my->slot->account[r];
@@ -577,45 +554,27 @@ charge_locked(int64 now, double jitter, bool in_flight)
 								 jitter);
 			threshold = dt_rate_threshold(rate, account);
 		}
+		if (due > 0)
+			*owed_us = Max(*owed_us,
+						   dt_rate_time(rate,
+										dt_rate_debt(rate, account, now)));
 		usage->was_throttled = throttled;
-		usage->pause_is_due = due > 0;
 		usage->threshold = threshold;
 		next_charge[r] = usage->charged_up_to + threshold;
 		pause = longer_pause_locked(pause, due, r, &longest);
 	}
 	pause = left_to_role_locked(pause, false, now);
+	if (my->slot->pays_for_role)
+		*owed_us = Max(*owed_us,
+					   dt_role_debt_time(my->group, my->slot->role, now));
 	if (is_suspended(my->group, in_flight))
 	{
 		pause = SUSPEND_SLICE_US;
 		my->cause = DT_BY_SUSPEND;
 	}
-	my->pause_is_due = pause > 0;
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
 	return pause;
-}
-
-/* What is owed to the group, in us at its rate. */
-static int64
-owed_time_locked(int64 now)
-{
-	int64		owed_us = my->slot->pays_for_role ?
-		dt_role_debt_time(my->group, my->slot->role, now) : 0;
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
-	{
-		DtRateGroup *rate = &my->group->usage[r].rate;
-
-		if (my->usage[r].pause_is_due)
-		{
-			int64		bytes = dt_rate_debt(rate, &my->slot->account[r],
-											 now);
-
-			owed_us = Max(owed_us, dt_rate_time(rate, bytes));
-		}
-	}
-	return owed_us;
 }
 
 /*
@@ -626,9 +585,9 @@ owed_time_locked(int64 now)
  * largest debt for which a pause is due, in time at its group's rate.
  *
  * If a pause is due, and that debt is pause_from_us or more or the group is
- * suspended, the pause begins: this process is marked as asleep.  is_new: it is
- * counted, as it is not a part of the last one.  Not for DT_NO_PAUSE, nor in
- * mode observe.
+ * suspended, the pause begins here: this process is marked as asleep, and with
+ * is_new the pause is counted; without, it is a part of the last one.  With
+ * DT_NO_PAUSE no pause begins, nor in mode observe.
  */
 int64
 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
@@ -649,15 +608,15 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 		return elsewhere;
 	}
 	mark_running_locked(g, now);	/* an error has ended the last pause */
-	pause = charge_locked(now, jitter, in_flight);
-	*owed_us = Max(*owed_us, owed_time_locked(now));
+	pause = charge_locked(now, jitter, in_flight, owed_us);
 	if (elsewhere > pause)
 	{
 		pause = elsewhere;
 		my->cause = cause;
 	}
 	my->pause_is_due = pause > 0;
-	if (pause > 0 && pause_from_us != DT_NO_PAUSE && !g->observe &&
+	if (pause > 0 && pause_from_us != DT_NO_PAUSE &&
+		!g->definition.observe &&
 		(*owed_us >= pause_from_us || is_suspended(g, in_flight)))
 		mark_paused_locked(g, is_new, now, wall_clock);
 	dt_group_unlock(g);
@@ -682,9 +641,8 @@ static int64
 left_to_pay_locked(int64 pause, int64 now)
 {
 	int64		longest = 0;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &my->group->usage[r].rate;
 		DtRateMember *account = &my->slot->account[r];
@@ -697,10 +655,11 @@ left_to_pay_locked(int64 pause, int64 now)
 
 /*
  * Before a slice of a pause: returns for how much longer to sleep, us, but at
- * most "longest", unless the group is suspended.  If the result is more than 0,
- * this process is marked as asleep, and the pause is counted if it is new;
- * otherwise it is marked as running.  In mode observe the limits of the group
- * cause no sleep: what is owed is forgiven, and counted as an observed pause.
+ * most "longest", unless the group is suspended.  If the result is more than
+ * 0, this process is marked as asleep, and the pause is counted if it is new;
+ * otherwise the caller calls dt_account_end_pause().  In mode observe the
+ * limits of the group cause no sleep: what is owed is forgiven, and counted
+ * as an observed pause.
  */
 int64
 dt_account_pause(bool is_new, bool in_flight, int64 longest)
@@ -716,7 +675,7 @@ dt_account_pause(bool is_new, bool in_flight, int64 longest)
 		g = dt_member_lock_creditor(my->slot);
 	else if (dt_throttling_is_enabled())
 	{
-		if (g->observe)
+		if (g->definition.observe)
 			forgive_locked(now);
 		else
 			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,
@@ -741,8 +700,6 @@ dt_account_pause(bool is_new, bool in_flight, int64 longest)
 			mark_running_locked(g, now);
 		dt_group_unlock(g);
 	}
-	if (pause <= 0)
-		dt_account_end_pause();
 	return pause;
 }
 
@@ -772,7 +729,8 @@ dt_account_end_pause(void)
 
 /*
  * The process goes on without pausing because others wait, among them the one
- * with this ID; see dt_member_note_release().
+ * with this ID, or, if that is 0, does not any more; see
+ * dt_member_note_release().
  */
 void
 dt_account_note_release(int pid)
@@ -784,17 +742,5 @@ dt_account_note_release(int pid)
 	if (g == NULL)
 		return;
 	dt_member_note_release(my->slot, g, pid, now, wall_clock);
-	dt_group_unlock(g);
-}
-
-void
-dt_account_end_release(void)
-{
-	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
-
-	if (g == NULL)
-		return;
-	dt_member_end_release(my->slot, g, now);
 	dt_group_unlock(g);
 }

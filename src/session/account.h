@@ -3,10 +3,6 @@
  * account.h
  *		What this process uses, charged to its group.
  *
- * Three words describe where a member pays: a safe point is a place in the
- * code where it may sleep; a pause there is "in flight" if it is within a
- * transaction; and a pause consists of slices, sleeps of at most a second.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_ACCOUNT_H
@@ -21,7 +17,6 @@ typedef struct DtUsage
 {
 	int64		charged_up_to;	/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	bool		pause_is_due;	/* a pause was due at the last charge */
 	int64		threshold;		/* bytes, as of the last charge */
 	int64		worker_used;	/* by this parallel worker: what the leader
 								 * must not charge again */
@@ -30,7 +25,9 @@ typedef struct DtUsage
 /*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
- * engine.  Only account.c writes it, and workers.c what is about workers.
+ * engine.  account.c writes this; but session.c writes "slot", workers.c what
+ * is about workers, and others tell by
+ * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount
 {
@@ -41,7 +38,7 @@ typedef struct DtAccount
 	int64		next_dirty;
 	int64		next_wal;
 
-	DtMember   *slot;			/* ours or our leader's; NULL: not attached */
+	DtMember   *slot;			/* ours or our leader's, or dt_no_slot */
 	DtGroup    *group;			/* NULL: no account, as far as we know */
 	DtUsage		usage[DT_RESOURCES];
 	uint32		generation;		/* group->generation at the last charge */
@@ -57,7 +54,17 @@ typedef struct DtAccount
 
 extern DtAccount dt_account;
 
-/* Is a charge due?  This runs for each row, so one comparison does both. */
+/*
+ * The slot of a process that has none, or has not attached to it yet: in no
+ * group.
+ */
+extern DtMember dt_no_slot;
+
+/*
+ * Is a charge due, for one of the resources or both?  This runs for each row.
+ * The bitwise "and" of two differences is negative only if both are, so there
+ * is one comparison.
+ */
 static inline bool
 dt_account_charge_is_due(void)
 {
@@ -131,13 +138,12 @@ dt_account_is_quiet(void)
 		dt_account.slot->creditor == NULL && !dt_account_workers_have_charged();
 }
 
-/* A transaction has ended and was charged: the next one has its own allowance. */
+/* A transaction has ended and was charged: the next one has an allowance. */
 static inline void
 dt_account_renew_allowance(void)
 {
-	if (dt_account.slot != NULL)
-		dt_account.slot->usage[DT_DIRTY].allowed =
-			dt_account.slot->usage[DT_WAL].allowed = 0;
+	dt_account.slot->usage[DT_DIRTY].allowed =
+		dt_account.slot->usage[DT_WAL].allowed = 0;
 }
 
 /* Does it go on without pauses, since others wait for it? */
@@ -150,7 +156,6 @@ dt_account_is_released(void)
 /* These only read, also in the handlers of timers. */
 extern bool dt_account_is_member(void);
 extern bool dt_account_is_suspended(bool in_flight);
-extern bool dt_account_is_settled(void);
 extern int64 dt_account_quantum(DtResource resource);
 extern bool dt_account_check_is_due(int64 worth_us);
 
@@ -171,6 +176,5 @@ extern void dt_account_catch_up(void);
 extern int64 dt_account_pause(bool is_new, bool in_flight, int64 longest);
 extern void dt_account_end_pause(void);
 extern void dt_account_note_release(int pid);
-extern void dt_account_end_release(void);
 
 #endif							/* DT_ACCOUNT_H */

@@ -30,9 +30,12 @@ dt_process(void)
 	return likely(MyBackendType == B_BACKEND) ? DT_SESSION : dt_process_slow();
 }
 
-/* Is it one of the server's own workers, whose group a parameter names? */
+/*
+ * Is it one of the server's own workers, of autovacuum or logical replication,
+ * whose group a parameter names?
+ */
 static inline bool
-dt_process_is_background(void)
+dt_process_is_servers_own(void)
 {
 	DtProcess	process = dt_process();
 
@@ -40,8 +43,8 @@ dt_process_is_background(void)
 }
 
 /*
- * Does no command run?  Then the client waits for the end of what is done for
- * its message, such as the end of a transaction.
+ * Does no portal run?  Then what the session still does for the client's
+ * message, such as to end a transaction, is all that the client waits for.
  */
 static inline bool
 dt_activity_client_waits(void)

@@ -4,18 +4,19 @@
  *		Has somebody outside the group waited too long for this session?
  *
  * A member that pauses in flight holds its heavyweight locks, and one that
- * pauses before a transaction those of a query's parse analysis.  It looks now
- * and then who waits for them: it walks the locks of its own processes, and
- * where a member of its group waits for one, goes on with the locks of that
- * member, and so on.  What this costs depends on the number of these locks, not
- * on the number of processes.  Each list is read with its partition lock in
- * shared mode, and only one of these locks is held at a time.
+ * pauses before a transaction those of a query's parse analysis.  It looks
+ * now and then who waits for them: it walks the locks of its own processes,
+ * and where a member of its group waits for one, goes on with the locks of
+ * that member, and so on.  What this costs depends on the number of these
+ * locks, not on the number of processes.  Each list is read with its
+ * partition lock in shared mode, and only one of these locks is held at a
+ * time.
  *
  * Whoever is not in the group is an outsider, also the startup process of a
- * standby.  Autovacuum workers are not, unless they prevent a wraparound of the
- * server's: a member could make one wait whenever it likes, also one against
- * wraparound by the storage parameters of its own table.  Who waits for an
- * autovacuum worker that waits for this session does count.
+ * standby.  Autovacuum workers are not, unless they prevent a wraparound of
+ * the server's: a member could make one wait whenever it likes, also one
+ * against wraparound by the storage parameters of its own table.  Who waits
+ * for an autovacuum worker that waits for this session does count.
  *
  * On a standby, replay also waits for pins of pages and for snapshots.
  *
@@ -45,7 +46,7 @@
  */
 #define SHORTEST_INTERVAL_US	INT64CONST(10000)
 
-/* Whether others still wait is not looked at more often than this. */
+/* When others wait, the session goes on for so long before it looks again. */
 #define RELEASED_US		20000
 
 static struct
@@ -56,27 +57,29 @@ static struct
 	bool		looked_in_flight;
 
 	/*
-	 * The processes to walk: the array "todo" of proc numbers, each once.  A
-	 * process is in it if its element of "round" is the number of this walk.
+	 * "todo" has the proc numbers of the processes to walk, each once.  A
+	 * process is among them if its element of "in_round" is the number of
+	 * this walk.
 	 */
-	struct
-	{
-		int			todo;
-		uint32		round;
-	}		   *processes;
+	uint32	   *todo;
+	uint32	   *in_round;
 	int			n_todo;
-	uint32		this_round;
+	uint32		round;
 	bool		must_freeze;	/* in this walk; see server_must_freeze() */
 }			my;
 
 typedef struct Walk
 {
-	PGPROC	   *us;				/* the lock group leader for whom others wait */
+	PGPROC	   *holder;			/* the lock group leader for whom others wait */
 	DtGroup    *group;			/* its group, NULL: none */
-	bool		in_flight;		/* false: advisory locks of "us" do not count */
-	/* called for each that waits, with the partition locked */
-	void		(*found) (PGPROC *proc, bool outsider, void *arg);
-	void	   *arg;
+	bool		in_flight;		/* false: its advisory locks do not count */
+	bool		lists;			/* "pids" is wanted */
+
+	/* what is found */
+	int			pid;			/* of the outsider that has waited longest; 0:
+								 * nobody waits */
+	int64		waited_us;		/* for so long */
+	List	   *pids;			/* of all that wait */
 } Walk;
 
 static PGPROC *
@@ -124,14 +127,19 @@ is_outsider(PGPROC *proc, DtGroup *group)
 static bool
 begin_round(void)
 {
-	if (my.processes == NULL)
-		my.processes = MemoryContextAllocExtended(TopMemoryContext,
-												  dt_shared->n_members * sizeof(*my.processes),
-												  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	int			n = dt_shared->n_members;
+
+	if (my.todo == NULL)
+	{
+		my.todo = MemoryContextAllocExtended(TopMemoryContext,
+											 2 * n * sizeof(uint32),
+											 MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+		my.in_round = my.todo + n;
+	}
 	my.n_todo = 0;
-	my.this_round++;
+	my.round++;
 	my.must_freeze = server_must_freeze();
-	return my.processes != NULL;
+	return my.todo != NULL;
 }
 
 static void
@@ -139,10 +147,10 @@ add(PGPROC *proc)
 {
 	int			number = GetNumberFromPGProc(proc);
 
-	if (my.processes[number].round == my.this_round)
+	if (my.in_round[number] == my.round)
 		return;
-	my.processes[number].round = my.this_round;
-	my.processes[my.n_todo++].todo = number;
+	my.in_round[number] = my.round;
+	my.todo[my.n_todo++] = number;
 }
 
 /* A process, and if it is part of a parallel query, all others of that. */
@@ -165,6 +173,25 @@ add_lock_group(PGPROC *proc)
 }
 
 /*
+ * An outsider waits.  A wait has no start yet when it has just begun.  If it
+ * starts in the future, the clock was set back, and how long it takes is not
+ * known.
+ */
+static void
+take_longest(Walk *walk, PGPROC *proc)
+{
+	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
+	int64		waited_us = started == 0 ? 0 : dt_clock_since(started);
+
+	if (waited_us < 0)
+		waited_us = PG_INT64_MAX;
+	if (walk->pid != 0 && waited_us <= walk->waited_us)
+		return;
+	walk->pid = proc->pid;
+	walk->waited_us = waited_us;
+}
+
+/*
  * Who waits for this lock of a process, or in the queue behind one that does?
  */
 static void
@@ -179,7 +206,7 @@ walk_queue(PROCLOCK *held, void *arg)
 	if (lock->waitMask == 0 || blocking == 0)
 		return;
 	if (lock->tag.locktag_lockmethodid != DEFAULT_LOCKMETHOD &&
-		!walk->in_flight && held->groupLeader == walk->us)
+		!walk->in_flight && held->groupLeader == walk->holder)
 		return;
 	while ((proc = dt_next_waiter(lock, proc)) != NULL)
 	{
@@ -189,12 +216,15 @@ walk_queue(PROCLOCK *held, void *arg)
 			leader_of(proc) == held->groupLeader)
 			continue;
 		blocking |= LOCKBIT_ON(proc->waitLockMode);
-		if (leader_of(proc) == walk->us)
+		if (leader_of(proc) == walk->holder)
 			continue;
 		outsider = is_outsider(proc, walk->group);
 		if (!outsider)
 			add(proc);
-		walk->found(proc, outsider, walk->arg);
+		else
+			take_longest(walk, proc);
+		if (walk->lists)
+			walk->pids = list_append_unique_int(walk->pids, proc->pid);
 	}
 }
 
@@ -203,9 +233,7 @@ static void
 walk_locks(PGPROC *proc, void (*function) (PROCLOCK *held, void *arg),
 		   void *arg)
 {
-	int			i;
-
-	for (i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
 	{
 		LWLock	   *partition = LockHashPartitionLockByIndex(i);
 		PROCLOCK   *held = NULL;
@@ -220,18 +248,19 @@ walk_locks(PGPROC *proc, void (*function) (PROCLOCK *held, void *arg),
 	}
 }
 
-/* Find all that wait for walk->us, directly or behind members of its group. */
+/*
+ * Find all that wait for walk->holder, directly or behind members of its
+ * group.
+ */
 static void
 walk_all(Walk *walk)
 {
-	int			i;
-
 	if (!begin_round())
 		return;
-	add(walk->us);
-	for (i = 0; i < my.n_todo; i++)
+	add(walk->holder);
+	for (int i = 0; i < my.n_todo; i++)
 	{
-		PGPROC	   *proc = GetPGProcByNumber(my.processes[i].todo);
+		PGPROC	   *proc = GetPGProcByNumber(my.todo[i]);
 
 		add_lock_group(proc);
 		walk_locks(proc, walk_queue, walk);
@@ -246,8 +275,8 @@ note_extension(PROCLOCK *held, void *arg)
 }
 
 /*
- * Does this process extend a relation?  Whoever inserts into the same one waits
- * for that, also the other members, who would then all pause for one.
+ * Does this process extend a relation?  Whoever inserts into the same one
+ * waits for that, also the other members, who would then all pause for one.
  */
 bool
 dt_blockers_extends_relation(void)
@@ -265,13 +294,11 @@ dt_blockers_extends_relation(void)
 static bool
 replay_waits(void)
 {
-	int			i;
-
 	if (!RecoveryInProgress())
 		return false;
 	if (HoldingBufferPinThatDelaysRecovery())
 		return true;
-	for (i = 0; i < NUM_AUXILIARY_PROCS && TransactionIdIsValid(MyProc->xmin); i++)
+	for (int i = 0; i < NUM_AUXILIARY_PROCS && TransactionIdIsValid(MyProc->xmin); i++)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(dt_shared->n_members + i);
 		uint32		event = ((volatile PGPROC *) proc)->wait_event_info;
@@ -283,32 +310,6 @@ replay_waits(void)
 	return false;
 }
 
-/* The outsider that has waited longest. */
-typedef struct Longest
-{
-	int			pid;			/* 0: nobody waits */
-	int64		waited_us;
-} Longest;
-
-/*
- * A wait has no start yet when it has just begun.  If it starts in the future,
- * the clock was set back, and how long it takes is not known.
- */
-static void
-take_longest(PGPROC *proc, bool outsider, void *arg)
-{
-	Longest    *longest = arg;
-	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
-	int64		waited_us = started == 0 ? 0 : dt_clock_since(started);
-
-	if (waited_us < 0)
-		waited_us = PG_INT64_MAX;
-	if (!outsider || (longest->pid != 0 && waited_us <= longest->waited_us))
-		return;
-	longest->pid = proc->pid;
-	longest->waited_us = waited_us;
-}
-
 /*
  * Has an outsider waited for max_blocking_time or, with "already", for any
  * time?  Sets its process ID, DT_REPLAY for WAL replay.
@@ -316,22 +317,21 @@ take_longest(PGPROC *proc, bool outsider, void *arg)
 static bool
 somebody_waits(bool already, bool in_flight, int *pid)
 {
-	Longest		longest = {0};
 	Walk		walk = {
-		leader_of(MyProc), dt_member_of(MyProc)->group, in_flight,
-		take_longest, &longest
+		.holder = leader_of(MyProc),.group = dt_account.slot->group,
+		.in_flight = in_flight
 	};
 
 	*pid = DT_REPLAY;
 	if (replay_waits())
 		return true;
 	walk_all(&walk);
-	*pid = longest.pid;
-	if (longest.pid != 0 &&
-		(already || longest.waited_us >= dt_parameters.max_blocking_time * INT64CONST(1000)))
+	*pid = walk.pid;
+	if (walk.pid != 0 &&
+		(already || walk.waited_us >= dt_parameters.max_blocking_time * INT64CONST(1000)))
 		return true;
 	my.looked_at_us = dt_now_us();
-	my.waited_us = longest.waited_us;
+	my.waited_us = walk.waited_us;
 	my.looked_in_flight = in_flight;
 	return false;
 }
@@ -349,55 +349,47 @@ dt_blockers_interval(void)
 }
 
 bool
-dt_blockers_check_release(bool begun)
+dt_blockers_check_release(bool in_flight)
 {
-	bool		already = dt_session_slot->released_until != 0;
+	bool		already = dt_account.slot->released_until != 0;
 	int			pid;
 
 	if (dt_account_is_suspended(true))
 		return false;
 	if (dt_account_is_released())
 		return true;
-	if (!already && begun == my.looked_in_flight && dt_blockers_interval() > 0)
+	if (!already && in_flight == my.looked_in_flight && dt_blockers_interval() > 0)
 		return false;
-	if (dt_parameters.max_blocking_time < 0 || !somebody_waits(already, begun, &pid))
+	if (dt_parameters.max_blocking_time < 0 || !somebody_waits(already, in_flight, &pid))
 	{
 		dt_blockers_end_release();
 		return false;
 	}
 	dt_account_note_release(pid);
-	dt_session_slot->released_until = dt_now_us() + RELEASED_US;
+	dt_account.slot->released_until = dt_now_us() + RELEASED_US;
 	return true;
 }
 
 void
 dt_blockers_end_release(void)
 {
-	if (dt_session_slot->released_until == 0)
+	if (dt_account.slot->released_until == 0)
 		return;
-	dt_session_slot->released_until = 0;
-	dt_account_end_release();
-}
-
-static void
-take_pid(PGPROC *proc, bool outsider, void *arg)
-{
-	List	  **pids = arg;
-
-	*pids = list_append_unique_int(*pids, proc->pid);
+	dt_account.slot->released_until = 0;
+	dt_account_note_release(0);
 }
 
 List *
 dt_blockers_list(int number)
 {
 	DtMember   *member = &dt_members[number];
-	List	   *pids = NIL;
 	Walk		walk = {
-		GetPGProcByNumber(number), member->group, true, take_pid, &pids
+		.holder = GetPGProcByNumber(number),.group = member->group,
+		.in_flight = true,.lists = true
 	};
 
 	walk_all(&walk);
 	if (member->released_since != 0 && member->xact.released_for == DT_REPLAY)
-		pids = lappend_int(pids, DT_REPLAY);
-	return pids;
+		walk.pids = lappend_int(walk.pids, DT_REPLAY);
+	return walk.pids;
 }

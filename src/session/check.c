@@ -9,7 +9,8 @@
  * makes such a request, tells when that message comes, and keeps it and the
  * following list of memory contexts out of the log.  The messages are
  * recognized by the names of the core's functions, which are the same from 15
- * to 19.  If the core gets a hook, only this file changes.
+ * to 19.  If the core gets a hook, only this file changes, and member.c, which
+ * makes requests in other processes.
  *
  * That is safe, since a check serves requests only where it could also throw
  * an error: no LWLock is held, there is no critical section, and interrupts
@@ -88,9 +89,9 @@ static struct
 	void		(*at_silent_check) (void);
 
 	/*
-	 * CPU time of this process, us: when the request was made for the last
-	 * time before it is served.  It is not set any more when the request is
-	 * found to be served.
+	 * The CPU time of this process from which on the cost of a check counts,
+	 * us: when the request was made, or the last one before the core began to
+	 * serve it; then when dt_interrupt_take_cost() was called.
 	 */
 	int64		cost_since;
 	volatile sig_atomic_t repeated;
@@ -292,11 +293,10 @@ test_hooks(void)
 		.lineno = __LINE__,
 		.assoc_context = CurrentMemoryContext
 	};
-	int			i;
 
 	my.tested_hook = emit_log_hook;
 	my.works = true;
-	for (i = 0; i < lengthof(wanted); i++)
+	for (int i = 0; i < lengthof(wanted); i++)
 	{
 		message.funcname = wanted[i][0];
 		message.message = unconstify(char *, wanted[i][1]);
@@ -374,14 +374,6 @@ dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
 	my.asked_by_other = asked;
 	my.told = possible;
 	test_again();
-}
-
-void
-dt_interrupt_send(int pid, volatile sig_atomic_t *asked)
-{
-	*asked = 1;
-	pg_write_barrier();
-	(void) SendProcSignal(pid, PROCSIG_LOG_MEMORY_CONTEXT, INVALID_PROC_NUMBER);
 }
 
 void

@@ -89,8 +89,8 @@ extern void dt_interrupt_request(void);
 extern void dt_interrupt_withdraw(void);
 
 /*
- * Did the last withdrawal, which was not asked for yet, leave an interrupt
- * without a reason?
+ * Has a request been withdrawn, so that there may be an interrupt without a
+ * reason?  True once for each withdrawal.
  */
 extern bool dt_interrupt_was_withdrawn(void);
 
@@ -102,11 +102,10 @@ extern bool dt_interrupt_was_withdrawn(void);
 extern void dt_interrupt_serve_others(void);
 
 /*
- * Request a check in another process.  *asked is a variable in
- * shared memory that the other process has passed to dt_interrupt_listen().
- * In *possible that process tells whether that can be done.
+ * From now on other processes may request a check in this one, as
+ * dt_member_move() does: they set *asked, in shared memory, if *possible tells
+ * them that it can be done.
  */
 extern void dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible);
-extern void dt_interrupt_send(int pid, volatile sig_atomic_t *asked);
 
 #endif							/* DT_CHECK_H */

@@ -57,7 +57,7 @@ after_transaction(void *arg)
 {
 	callback_registered = false;
 	dt_transaction_finish(dt_activity_client_waits());
-	if (unlikely(dt_process_is_background()))
+	if (unlikely(dt_process_is_servers_own()))
 		begin_background_command();
 }
 
@@ -82,7 +82,7 @@ locks_released(bool isCommit)
 		dt_session_attach();
 	if (client_waits)
 		dt_tick_stop();
-	if (unlikely(dt_process_is_background()))
+	if (unlikely(dt_process_is_servers_own()))
 		background_transaction_ends();
 
 	if (dt_transaction_end(isCommit, dt_activity_command_goes_on(),

@@ -13,7 +13,8 @@
  * EXPLAIN.  Other callbacks are registered where they are needed, as some of
  * them cost every transaction something: those for the end of a transaction in
  * commit.c, session.c, load.c and commits.c, for the exit of a process in
- * session.c, and for a timeout in tick.c.
+ * session.c and sampler.c, for a relation that is out of date in load.c, and
+ * for a timeout in tick.c.
  *
  * For a session in no group a hook that is called for each statement looks at
  * a few variables and calls the next one; what members need is in functions
@@ -63,7 +64,7 @@
 
 #include "compat.h"
 
-/* Those that were there before. */
+/* Those that were there before, or what the server does without any. */
 static struct
 {
 	shmem_request_hook_type shmem_request;
@@ -98,9 +99,7 @@ dt_shmem_startup_hook(void)
 	dt_pause_init();
 }
 
-/*
- * A statement begins that must not wait.  Is the session in a group?
- */
+/* A statement begins.  Is the session in a group? */
 static pg_attribute_always_inline bool
 note_statement(void)
 {
@@ -109,7 +108,7 @@ note_statement(void)
 	dt_load();
 	dt_pace_commit_need(true);
 	is_member = dt_session_begin_statement();
-	if (is_member && !dt_process_is_background())
+	if (is_member && !dt_process_is_servers_own())
 		dt_tick_start(false);
 	return is_member;
 }
@@ -124,10 +123,10 @@ begin_statement(bool snapshot_is_new, bool is_command)
 	bool		is_member = note_statement();
 
 	/* also after a commit within a procedure, and between its commands */
-	if (is_member || dt_session_slot->creditor != NULL)
+	if (is_member || dt_account.slot->creditor != NULL)
 		dt_transaction_pay_before(snapshot_is_new);
-	/* after the pause, which stops the timer that this sets */
-	if (is_command && is_member && !dt_process_is_background())
+	/* not before the pause, which would stop the timer that this sets */
+	if (is_command && is_member && !dt_process_is_servers_own())
 		dt_tick_start(true);
 }
 
@@ -253,15 +252,6 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 		prev.object_access(access, classId, objectId, subId, arg);
 }
 
-static inline void
-call_ExecutorRun(EXECUTOR_RUN_PARAMS)
-{
-	if (prev.ExecutorRun)
-		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-	else
-		standard_ExecutorRun(EXECUTOR_RUN_ARGS);
-}
-
 static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
@@ -274,7 +264,7 @@ member_runs(EXECUTOR_RUN_PARAMS)
 	analyzed_at = 0;
 	dt_pace_rows_of(queryDesc);
 	dt_interrupt_begin_cut(&cut);
-	call_ExecutorRun(EXECUTOR_RUN_ARGS);
+	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	dt_interrupt_end_cut(&cut);
 	if (queryDesc->plannedstmt->parallelModeNeeded)
 		dt_workers_skip();
@@ -290,7 +280,7 @@ worker_runs(EXECUTOR_RUN_PARAMS)
 	if (dt_session_active())
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
-		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
 		dt_tick_stop();
@@ -308,7 +298,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	else
 	{
 		dt_pace_commit_need(false);
-		call_ExecutorRun(EXECUTOR_RUN_ARGS);
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	}
 }
 
@@ -339,12 +329,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 	else
 		dt_pace_commit_need(false);
-	if (prev.ProcessUtility)
-		prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
 	if (is_active)
 		dt_interrupt_end_cut(&cut);
 }
@@ -352,8 +338,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 /*
  * A check for interrupts, anywhere.  Nearly everything that runs long calls
  * CHECK_FOR_INTERRUPTS again and again, in sessions, autovacuum workers and
- * parallel workers.  The timers of tick.c request a pause there.  When a running
- * session is put into a group, the process that does so requests one.
+ * parallel workers.  The timers of tick.c request a pause there.  When a
+ * running session is put into a group, the process that does so requests one.
  */
 static void
 at_check(void)
@@ -365,7 +351,7 @@ at_check(void)
 	dt_pace_commit_need(true);
 	dt_transaction_mark_begun();
 	dt_tick_start(false);
-	/* others ask, whatever the parameter says */
+	/* there are checks without that parameter, too: other processes ask */
 	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
 		dt_transaction_pay_at_check();
 	else
@@ -379,7 +365,7 @@ at_silent_check(void)
 	dt_transaction_note_check();
 }
 
-/* Messages by which the core serves our requests for a check are not logged. */
+/* Messages by which the core serves our requests for checks are not logged. */
 static void
 dt_emit_log(ErrorData *error)
 {
@@ -432,9 +418,11 @@ dt_hooks_install(void)
 	post_parse_analyze_hook = dt_post_parse_analyze;
 	prev.object_access = object_access_hook;
 	object_access_hook = dt_object_access;
-	prev.ExecutorRun = ExecutorRun_hook;
+	prev.ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook :
+		standard_ExecutorRun;
 	ExecutorRun_hook = dt_ExecutorRun;
-	prev.ProcessUtility = ProcessUtility_hook;
+	prev.ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
+		standard_ProcessUtility;
 	ProcessUtility_hook = dt_ProcessUtility;
 
 	prev.emit_log = emit_log_hook;

@@ -24,7 +24,7 @@
 #include "session/session.h"
 #include "session/sleep.h"
 
-static int	min_pause_ms = -1;	/* the same when the transaction ended */
+static int	min_pause_ms = -1;	/* log_min_pause when the transaction ended */
 
 /* Is this so long that it is to be logged? */
 static bool
@@ -37,8 +37,8 @@ is_long(int64 us)
 static bool
 is_worth_a_message(void)
 {
-	return is_long(dt_member_xact_paused_us(dt_session_slot)) ||
-		is_long(dt_session_slot->xact.observed_pause_us);
+	return is_long(dt_member_xact_paused_us(dt_account.slot)) ||
+		is_long(dt_account.slot->xact.observed_pause_us);
 }
 
 bool
@@ -53,38 +53,33 @@ dt_pause_log_forget(void)
 {
 	if (dt_pause_log_is_empty())
 		return;
-	memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
+	memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 }
 
-/* name: of the group; NULL if it was dropped. */
 static void
-report_observed(const char *name)
+report_observed(void)
 {
-	double		ms = dt_session_slot->xact.observed_pause_us / 1000.0;
+	DtXactPauses *pauses = &dt_account.slot->xact;
 
-	if (is_long(dt_session_slot->xact.observed_pause_us))
+	if (is_long(pauses->observed_pause_us))
 		ereport(LOG_SERVER_ONLY,
-				(name ?
-				 errmsg("process %d would have paused for %.3f ms in resource group \"%s\"",
-						MyProcPid, ms, name) :
-				 errmsg("process %d would have paused for %.3f ms in a resource group that was dropped",
-						MyProcPid, ms),
+				(errmsg("process %d would have paused for %.3f ms in resource group \"%s\"",
+						MyProcPid, pauses->observed_pause_us / 1000.0,
+						pauses->group_name),
 				 errdetail_log("The mode is observe.")));
 }
 
 static void
-report_paused(const char *name)
+report_paused(void)
 {
-	DtXactPauses *pauses = &dt_session_slot->xact;
-	int64		total_us = dt_member_xact_paused_us(dt_session_slot);
-	double		total_ms = total_us / 1000.0;
+	DtXactPauses *pauses = &dt_account.slot->xact;
+	int64		total_us = dt_member_xact_paused_us(dt_account.slot);
 	StringInfoData detail;
-	int			cause;
 
 	if (!is_long(total_us))
 		return;
 	initStringInfo(&detail);
-	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
+	for (int cause = 0; cause < DT_PAUSE_CAUSES; cause++)
 		if (pauses->paused_us[cause] > 0)
 			appendStringInfo(&detail, "%s%s %.3f ms",
 							 detail.len > 0 ? ", " : "Causes: ",
@@ -103,11 +98,8 @@ report_paused(const char *name)
 			appendStringInfo(&detail, "process %d.", pauses->released_for);
 	}
 	ereport(LOG_SERVER_ONLY,
-			(name ?
-			 errmsg("process %d paused for %.3f ms in resource group \"%s\"",
-					MyProcPid, total_ms, name) :
-			 errmsg("process %d paused for %.3f ms in a resource group that was dropped",
-					MyProcPid, total_ms),
+			(errmsg("process %d paused for %.3f ms in resource group \"%s\"",
+					MyProcPid, total_us / 1000.0, pauses->group_name),
 			 errdetail_log("%s", detail.data)));
 	pfree(detail.data);
 }
@@ -115,13 +107,8 @@ report_paused(const char *name)
 static void
 report(void)
 {
-	char		buffer[NAMEDATALEN];
-	const char *name = NULL;
-
-	if (dt_group_lookup_name(dt_session_slot->xact.group_id, buffer))
-		name = buffer;
-	report_paused(name);
-	report_observed(name);
+	report_paused();
+	report_observed();
 }
 
 void

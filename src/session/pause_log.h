@@ -14,9 +14,9 @@
 static inline bool
 dt_pause_log_is_empty(void)
 {
-	return dt_session_slot->xact.pauses == 0 &&
-		dt_session_slot->xact.observed_pause_us == 0 &&
-		dt_session_slot->xact.releases == 0;
+	return dt_account.slot->xact.pauses == 0 &&
+		dt_account.slot->xact.observed_pause_us == 0 &&
+		dt_account.slot->xact.releases == 0;
 }
 
 /*

@@ -43,7 +43,7 @@
  * its table locked, and of an apply worker that cannot tell its publisher that
  * it is alive.
  */
-#define BACKGROUND_PAUSE_US			INT64CONST(1000000)
+#define SERVERS_OWN_PAUSE_US		INT64CONST(1000000)
 
 /* false: none between rows.  Only test/core-suites wants that. */
 #ifndef DT_ROW_PAUSES
@@ -98,12 +98,14 @@ static struct
 }			after;
 
 /*
- * Pause until all is paid, if nothing intervenes.  begun_us: the first slice, of
- * a pause that has begun and was counted; 0: is_new tells whether to count it.
- * After an ERROR there is nothing to undo: what is not paid is still owed.
+ * Pause until all is paid, if nothing intervenes.  If dt_account_charge() has
+ * begun the pause, and thereby counted it, first_slice_us is how long its
+ * first slice takes.  Otherwise that is 0, and is_new tells whether to count
+ * the pause.  After an ERROR there is nothing to undo: what is not paid is
+ * still owed.
  */
 static void
-pause_at(Place place, int64 begun_us, bool is_new)
+pause_at(Place place, int64 first_slice_us, bool is_new)
 {
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
@@ -113,8 +115,9 @@ pause_at(Place place, int64 begun_us, bool is_new)
 	for (;;)
 	{
 		dt_tick_before_pause();
-		end = dt_pause_interruptible(begun_us, is_new, in_flight, until);
-		begun_us = 0;
+		end = dt_pause_interruptible(first_slice_us, is_new, in_flight,
+									 until);
+		first_slice_us = 0;
 		xact.continues = end != DT_PAUSE_PAID;
 		if (end != DT_PAUSE_INTERRUPTED)
 			break;
@@ -163,9 +166,10 @@ dt_transaction_note_check(void)
 }
 
 /*
- * Between two checks at which the same pause goes on the command works, if only
- * for a moment.  When that has cost more than the pause has paid, pauses have
- * to be longer, or the debt would grow without end.
+ * How long may the pause at this check be?  A pause that goes on at the next
+ * check lets the command work in between, if only for a moment.  When what the
+ * command has used then is more than the pause has paid, pauses have to be
+ * longer, or the debt would grow without end.
  */
 static void
 set_longest_at_check(int64 owed_us)
@@ -178,11 +182,14 @@ set_longest_at_check(int64 owed_us)
 }
 
 /*
- * Does the transaction pay while it runs?  Once it has owed more than the grace
- * it does so to its end, for a smooth rate.  While others wait for this session
- * it looks before each pause whether they still do; otherwise when the pause has
- * begun, as part of the charge.  Returns whether it has paused; what is not paid
- * here is paid at a later safe point.
+ * Charge, and pause if the transaction has to pay while it runs: once it has
+ * owed more than the grace, it pays in flight to its end, for a smooth rate.
+ * Returns whether it has paused.  What is not paid here is paid at a later
+ * safe point.
+ *
+ * Normally the charge begins the pause, and whether others wait for this
+ * session is looked at after that.  While the session is released, that comes
+ * first.
  */
 static bool
 charge_and_pause_at(Place place)
@@ -195,7 +202,7 @@ charge_and_pause_at(Place place)
 	int64		pause;
 
 	pause = dt_account_charge(true,
-							  may_pause && dt_session_slot->released_until == 0 ?
+							  may_pause && dt_account.slot->released_until == 0 ?
 							  from_us : DT_NO_PAUSE,
 							  is_new, &owed_us);
 	if (pause == 0)
@@ -220,7 +227,7 @@ dt_transaction_pay_between_rows(void)
 {
 	if (!DT_ROW_PAUSES)
 		return;
-	if (!dt_process_is_background())
+	if (!dt_process_is_servers_own())
 		(void) charge_and_pause_at(BETWEEN_ROWS);
 }
 
@@ -274,10 +281,10 @@ pause_before(bool snapshot_is_new)
 		take_snapshot();
 }
 
-static pg_noinline bool
+static bool
 must_pause_before(void)
 {
-	return may_pause_here() && !dt_process_is_background() &&
+	return may_pause_here() && !dt_process_is_servers_own() &&
 		(after.pay_first || dt_account_is_suspended(true) ||
 		 dt_account_pays_for_role());
 }
@@ -293,10 +300,7 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	/* a ROLLBACK must not fail */
 	if (IsAbortedTransactionBlockState())
 		return;
-	if (unlikely(after.pay_first || dt_session_slot->pays_for_role ||
-				 (dt_account.group != NULL &&
-				  dt_account.group->suspended_since != 0)) &&
-		must_pause_before())
+	if (must_pause_before())
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
 	dt_transaction_begun = true;
@@ -326,7 +330,7 @@ forget_transaction(bool command_goes_on)
 	if (!command_goes_on)
 		dt_transaction_begun = false;
 	memset(&xact, 0, sizeof(xact));
-	dt_blockers_end_transaction();
+	dt_blockers_end_release();
 }
 
 static pg_noinline bool
@@ -345,7 +349,7 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 	 * may evaluate expressions only, of which no hook tells.
 	 */
 	after.has_begun = dt_transaction_begun || !client_waits ||
-		dt_process_is_background();
+		dt_process_is_servers_own();
 
 	/*
 	 * After an abort the client gets its answer at once.  A coordinator that
@@ -358,9 +362,8 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 		!(client_waits && (!committed || after.commit_pause_ms == 0));
 
 	dt_workers_forget();
-	after.charge = (after.has_begun && dt_account_follow() &&
-					dt_account_is_suspended(false)) ||
-		!dt_account_is_settled();
+	after.charge = !dt_account_is_quiet() &&
+		(dt_account_is_member() || dt_account.slot->creditor != NULL);
 	forget_transaction(command_goes_on);
 
 	if (after.charge)
@@ -377,10 +380,10 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 }
 
 /*
- * The transaction has ended and has released its locks.  True when something is
- * left to be done: there is something to charge or to pay, or a message to log.
- * Then the caller has to call dt_transaction_finish() when the transaction is
- * over, and the session's group stays the same until then.
+ * The transaction has ended and has released its locks.  True when something
+ * is left to be done: there is something to charge or to pay, or a message to
+ * log.  Then the caller has to call dt_transaction_finish() when the
+ * transaction is over, and the session's group stays the same until then.
  *
  * command_goes_on: it is one of several transactions of a command that may
  * hold locks meanwhile.  client_waits: for the answer.
@@ -414,8 +417,8 @@ longest_pause(bool client_waits, bool *feedback)
 		dt_apply_feedback_possible();
 	if (*feedback)
 		return Min(longest, dt_apply_feedback_longest_silence());
-	if (dt_process_is_background())
-		longest = Min(longest, BACKGROUND_PAUSE_US);
+	if (dt_process_is_servers_own())
+		longest = Min(longest, SERVERS_OWN_PAUSE_US);
 	if (dt_process() == DT_APPLY)
 		longest = Min(longest, dt_now_us() - after.pause_end);
 	return longest;
@@ -429,7 +432,7 @@ pay_after(bool client_waits, int64 pause)
 
 	dt_tick_before_pause();
 	dt_pause_after_transaction(dt_account.asleep ? pause : 0, longest_us,
-							   dt_process_is_background(), feedback);
+							   dt_process_is_servers_own(), feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
 	after.pay_first = dt_account.pause_is_due;
@@ -445,7 +448,7 @@ dt_transaction_finish(bool client_waits)
 {
 	if (after.charge)
 	{
-		bool		begin = after.may_pause && !dt_process_is_background();
+		bool		begin = after.may_pause && !dt_process_is_servers_own();
 		int64		owed_us;
 		int64		pause = dt_account_charge(!after.has_begun,
 											  begin ? 0 : DT_NO_PAUSE, true,

@@ -53,11 +53,6 @@ typedef struct WantedGroup
 
 int			dt_session_state = DT_UNATTACHED;
 
-/* The slot of a process that has none, or has not attached to it yet. */
-static DtMember no_slot;
-
-DtMember   *dt_session_slot = &no_slot;
-
 /* The extra of a value that has none. */
 static WantedGroup no_extra;
 
@@ -69,7 +64,7 @@ static struct
 	 */
 	char		wanted_name[NAMEDATALEN];
 	WantedGroup *wanted;		/* the extra of the present value */
-	uint64		looked_up_version;	/* of the registry, at the last try */
+	uint64		changes_seen;	/* dt_registry_changes() at the last try */
 
 	/* while a pause after a transaction is due, the group stays the same */
 	bool		changes_held;
@@ -120,10 +115,10 @@ leave_at_exit(int code, Datum arg)
 		dt_worker_ends_part();
 	else
 	{
-		dt_member_unpublish(dt_session_slot);
+		dt_member_unpublish(dt_account.slot);
 		dt_account_close();
 	}
-	dt_account.slot = NULL;
+	dt_account.slot = &dt_no_slot;
 }
 
 void
@@ -137,19 +132,18 @@ dt_session_attach(void)
 	dt_session_state &= ~DT_UNATTACHED;
 	if (dt_process() == DT_NO_MEMBER)
 		return;
-	dt_session_slot = dt_member_of(MyProc);
+	dt_account.slot = dt_member_of(MyProc);
 	mine = dt_member_mine();
 	if (!IsParallelWorker())
 	{
-		memset(&dt_session_slot->xact, 0, sizeof(dt_session_slot->xact));
-		dt_session_slot->role = may_join() ? authenticated_role() : InvalidOid;
+		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
-		dt_member_publish(dt_session_slot);
+		dt_member_publish(dt_account.slot);
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
-	dt_account.slot = dt_session_slot;
 	dt_interrupt_listen(&mine->asked, &mine->can_be_asked);
 	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
 }
@@ -159,7 +153,7 @@ dt_assign_interrupt_pauses(bool newval, void *extra)
 {
 	if (!IsUnderPostmaster && dt_shmem_available())
 		dt_shared->interrupt_pauses = newval;
-	if (dt_account.slot != NULL)
+	if (dt_account.slot != &dt_no_slot)
 		dt_member_mine()->pauses_at_checks = newval;
 }
 
@@ -176,26 +170,25 @@ dt_session_has_joined(void)
 static void
 apply_wanted_group(void)
 {
-	uint64		id = my.wanted->id;
-	DtGroup    *present;
+	DtGroup    *g = NULL;
 
 	my.wanted_changed = false;
 	dt_session_attach();
-	my.looked_up_version = dt_registry_version();
-	if (id == 0 && my.wanted_name[0] != '\0')
-		id = dt_group_lookup_id(my.wanted_name);
+	my.changes_seen = dt_registry_changes();
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	present = dt_session_slot->group;
-	if (!dt_session_slot->moved &&
-		(id == 0 || present == NULL || present->id != id))
+	if (my.wanted_name[0] != '\0' &&
+		(g = dt_group_find_id(my.wanted->id)) == NULL)
+		g = dt_group_find(my.wanted_name);
+	if (!dt_account.slot->moved &&
+		(g == NULL || dt_account.slot->group != g))
 	{
 		dt_account_leave();
-		if (my.wanted_name[0] != '\0' &&
-			dt_member_join(dt_session_slot, &id, my.wanted_name))
+		if (g != NULL)
 		{
+			dt_member_join(dt_account.slot, g);
 			/* from now on the value means this group, even if it is renamed */
-			my.wanted->id = id;
+			my.wanted->id = g->id;
 			my.wanted->warned = false;
 		}
 	}
@@ -307,12 +300,12 @@ dt_assign_group(const char *name, void *newextra)
 	WantedGroup *extra = newextra;
 	bool		usable = strlen(name) < NAMEDATALEN;
 
-	if (dt_process_is_background())
+	if (dt_process_is_servers_own())
 		return;
 
 	strlcpy(my.wanted_name, usable ? name : "", NAMEDATALEN);
 	my.wanted = extra ? extra : &no_extra;
-	my.looked_up_version = 0;
+	my.changes_seen = 0;
 	if (my.wanted_name[0] != '\0')
 		dt_session_state |= DT_WANTS_GROUP;
 	else
@@ -378,7 +371,6 @@ dt_session_allow_changes(void)
 	my.changes_held = false;
 	if (my.wanted_changed)
 		apply_wanted_group();
-	my.wanted_changed = false;
 }
 
 bool
@@ -400,8 +392,8 @@ dt_session_begin_statement(void)
 	 */
 	is_member = dt_account_follow();
 	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-		!dt_session_slot->moved &&
-		(!my.wanted->warned || my.looked_up_version != dt_registry_version()))
+		!dt_account.slot->moved &&
+		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
 	{
 		apply_wanted_group();
 		is_member = dt_account_follow();
@@ -432,7 +424,7 @@ dt_session_follow_background_group(void)
 		return;
 	if (strcmp(name, my.wanted_name) != 0 ||
 		(!dt_account_follow() && name[0] != '\0' &&
-		 my.looked_up_version != dt_registry_version()))
+		 my.changes_seen != dt_registry_changes()))
 	{
 		strlcpy(my.wanted_name, name, NAMEDATALEN);
 		my.wanted = &no_extra;

@@ -8,8 +8,7 @@
 #ifndef DT_SESSION_H
 #define DT_SESSION_H
 
-#include "miscadmin.h"
-#include "shared/member.h"
+#include "session/account.h"
 #include "shared/load.h"
 #include "utils/guc.h"
 
@@ -17,24 +16,19 @@
 #define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
 #define DT_WANTS_GROUP	0x2		/* its parameter names a group */
 
-/* A set of these flags.  Other files only read this and the next variable. */
+/* A set of these flags.  Other files only read it. */
 extern int	dt_session_state;
 
 /*
- * The slot of this process or its parallel leader; for a process that has
- * none, or has not attached yet, one that is in no group.
- */
-extern DtMember *dt_session_slot;
-
-/*
  * May this session be in a group, want one, or owe to one, or may definitions
- * have changed?  A session for which this is false does little more than this test in a hook.
+ * have changed?  A session for which this is false does little more than this
+ * test in a hook.
  */
 static inline bool
 dt_session_active(void)
 {
-	return unlikely(dt_session_state != 0 || dt_session_slot->group != NULL ||
-					dt_session_slot->creditor != NULL || dt_load_may_be_due);
+	return unlikely(dt_session_state != 0 || dt_account.slot->group != NULL ||
+					dt_account.slot->creditor != NULL || dt_load_may_be_due);
 }
 
 /* Check, assign and show hooks. */

@@ -114,8 +114,24 @@ client_has_gone(bool *latch_set)
 	return true;
 }
 
+/*
+ * For how long to sleep before the account and the client are looked at again,
+ * us; 0: not any more.  The account may have begun the first slice: then its
+ * length is known, and is not asked for again.
+ */
+static int64
+next_slice(int64 *first_slice_us, bool is_new, bool in_flight, int64 left)
+{
+	int64		slice_us = *first_slice_us > 0 ?
+		Min(*first_slice_us, Max(left, 1)) :
+		dt_account_pause(is_new, in_flight, left);
+
+	*first_slice_us = 0;
+	return Min(slice_us, client_interval());
+}
+
 DtPauseEnd
-dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
+dt_pause_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 					   int64 until)
 {
 	bool		had_timer = stop_client_timer();
@@ -125,17 +141,16 @@ dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
 	for (;;)
 	{
 		int64		left = until - dt_now_us();
-		int64		pause = begun_us > 0 ? Min(begun_us, Max(left, 1)) :
-			dt_account_pause(is_new, in_flight, left);
+		int64		pause = next_slice(&first_slice_us, is_new, in_flight,
+									   left);
 
 		if (pause <= 0)
 		{
-			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_TIME_OVER;
+			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_CUT_SHORT;
 			break;
 		}
-		begun_us = 0;
 		is_new = false;
-		pause = Min(pause, Min(dt_blockers_interval(), client_interval()));
+		pause = Min(pause, dt_blockers_interval());
 		if (!InterruptPending &&
 			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
 			latch_set = true;
@@ -147,7 +162,7 @@ dt_pause_interruptible(int64 begun_us, bool is_new, bool in_flight,
 		}
 		if (dt_blockers_check_release(in_flight))
 		{
-			end = DT_PAUSE_RELEASED;
+			end = DT_PAUSE_CUT_SHORT;
 			break;
 		}
 	}
@@ -186,8 +201,8 @@ dt_pause_call_safely(void (*function) (void))
  * Interrupts are held in a pause after a transaction.  So this does what
  * CHECK_FOR_INTERRUPTS() would do, as far as that cannot fail.  False: there
  * is an interrupt that ends the pause.  *known tells whether a reason for the
- * interrupt was found.  From 16 on a conflict with recovery is none, since its
- * flags are not visible to extensions.
+ * interrupt was found.  For some conflicts with recovery none is found, as
+ * extensions do not see their flags; see compat.h.
  */
 static bool
 serve_interrupts(bool *known)
@@ -243,8 +258,8 @@ interrupted(bool *waiting)
 }
 
 void
-dt_pause_after_transaction(int64 begun_us, int64 longest_us, bool background,
-						   bool feedback)
+dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
+						   bool servers_own, bool feedback)
 {
 	int64		until = dt_now_us() + longest_us;
 	bool		had_timer = stop_client_timer();
@@ -270,18 +285,15 @@ dt_pause_after_transaction(int64 begun_us, int64 longest_us, bool background,
 		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
 			break;
 		/* the server's own workers do not wait for resume_group() */
-		if (left <= 0 && background)
+		if (left <= 0 && servers_own)
 			break;
-		pause = begun_us > 0 ? Min(begun_us, Max(left, 1)) :
-			dt_account_pause(first, false, left);
-		begun_us = 0;
+		pause = next_slice(&first_slice_us, first, false, left);
 		if (pause <= 0)
 			break;
-		if (background)
+		if (servers_own)
 			pause = Min(pause, left);
 		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
 			break;
-		pause = Min(pause, client_interval());
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||
 			((events & WL_LATCH_SET) && dt_process() == DT_APPLY))

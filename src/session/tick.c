@@ -6,25 +6,28 @@
  * Many statements use a lot between two rows, or have none: CREATE INDEX, a
  * rewrite of a table, a scan that rejects all rows, a C function.  They are
  * charged, and pause, at checks for interrupts; see check.c.  A check has its
- * cost, so one is requested only when a charge is worth that.  A statement with
- * rows is charged for less between two of them, and so needs no checks.
+ * cost, so one is requested only when a charge is worth that.  A statement
+ * with rows is charged for less between two of them, and so needs no checks.
  *
  * A timer of the process's CPU time tells that it works.  It is set when the
  * process becomes a member, and expires every 1 ms to 5 ms of its work, as the
- * kernel looks at such timers only at its own ticks; never while it waits.  That
- * is too late for a command that uses much under a low limit.  So when a command
- * begins, and after a check with a pause or soon after the last one, another
- * timer, of wall-clock time, expires when the command could have used what is
- * worth the next pause: again and again as long as it is so fast that the first
- * timer would come too late, otherwise after twice the time, until it has waited
- * for long: on a busy machine the first timer may be late, too.
- * VACUUM's naps end it, which a signal cuts short.
+ * kernel looks at such timers only at its own ticks.  While the process waits,
+ * it does not expire.
+ *
+ * For a command that uses much under a low limit that is too late.  So there
+ * is a timer of wall-clock time, too.  It is set when a command begins, and
+ * after a check where a pause was made or that came soon after the last one.
+ * It expires when the command could have used what is worth a check.  As long
+ * as the command is so fast that the CPU timer would come too late, it is set
+ * for the same time again.  Otherwise, as on a busy machine the CPU timer may
+ * be late, it is set for twice the time, and so on up to LAST_TICK_US.  It is
+ * not set again in a nap of VACUUM, which a signal would cut short.
  *
  * Only on Linux there are timers of CPU time.  Elsewhere the core's timer of
  * wall-clock time expires while a statement runs, also while it waits.
  *
- * The handlers only read variables of this process, and a few in shared memory
- * without a lock.
+ * The handlers charge nothing, and take no lock.  They read variables of this
+ * process and a few in shared memory, and may set when the next charge is due.
  *
  *-------------------------------------------------------------------------
  */
@@ -224,9 +227,8 @@ static bool
 is_fast(void)
 {
 	bool		fast = false;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		used = dt_account_counter(r) - my.seen[r];
 
@@ -238,9 +240,9 @@ is_fast(void)
 }
 
 /*
- * A request may be refused, the core drops one that comes when it has not quite
- * finished with the one before, and the other timer may be late.  So a tick that
- * has made one is not the last.
+ * A request may be refused, the core drops one that comes when it has not
+ * quite finished with the one before, and the other timer may be late.  So a
+ * tick that has made one is not the last.
  */
 static void
 wall_tick(void)

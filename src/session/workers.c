@@ -6,9 +6,10 @@
  * A parallel worker has no membership of its own: it charges what it uses to
  * its leader's slot, and pauses for what is owed there.  The core later adds
  * what the worker's part of the plan has used to the leader's counters.  The
- * leader must not charge that a second time, so at its end the worker adds what
- * it has charged for that part to "charged_by_workers" in the slot (under the
- * lock of the group), and the leader's charges leave that much out.
+ * leader must not charge that a second time, so at its end the worker adds
+ * what it has charged for that part to "charged_by_workers" in the slot
+ * (under the lock of the group), and the leader's charges leave that much
+ * out.
  *
  * What a worker uses before and after its part of a plan, for example to set
  * hint bits in the catalogs that it reads, is charged as well, but never gets
@@ -30,9 +31,7 @@ static DtAccount *const my = &dt_account;
 static void
 begin_run(void)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		my->usage[r].charged_up_to = dt_account_counter(r);
 		my->usage[r].worker_used = 0;
@@ -85,7 +84,6 @@ dt_worker_event(XactEvent event, void *arg)
 	bool		had_no_plan = my->worker_runs;
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	if (event != XACT_EVENT_PARALLEL_COMMIT)
 		return;
@@ -94,7 +92,7 @@ dt_worker_event(XactEvent event, void *arg)
 	if ((g = dt_account_lock(&now)) != NULL)
 	{
 		my->slot->workers_have_no_plan = had_no_plan;
-		for (r = 0; r < DT_RESOURCES; r++)
+		for (int r = 0; r < DT_RESOURCES; r++)
 		{
 			my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
 			my->usage[r].worker_used = 0;
@@ -130,14 +128,13 @@ dt_workers_forget(void)
 {
 	DtGroup    *g;
 	int64		now;
-	int			r;
 
 	dt_workers_skip();
 
 	/* no worker is left that could write it */
 	if (!dt_account_workers_have_charged() || (g = dt_account_lock(&now)) == NULL)
 		return;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		my->slot->usage[r].charged_by_workers = 0;
 	dt_group_unlock(g);
 }

@@ -18,12 +18,10 @@
 static void
 reset_stats(DtGroup *g, TimestampTz now)
 {
-	int			r;
-
 	memset(&g->stats, 0, sizeof(g->stats));
 	g->forgiven = 0;
 	g->stats_reset = now;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		g->usage[r].used = 0;
 }
 
@@ -73,22 +71,20 @@ static void
 forget_signals(DtGroup *g, int64 now)
 {
 	DtGroupPressure *pressure = &g->pressure;
-	int			r;
-	int			s;
 
 	if (!dt_definition_follows(&g->definition, DT_CHECKPOINT))
 		pressure->out_of_reach = false;
 	if (pressure->signal >= 0 &&
 		!dt_definition_follows(&g->definition, pressure->signal))
 		pressure->signal = -1;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (pressure->decides[r] < 0 ||
 			dt_definition_follows(&g->definition, pressure->decides[r]))
 			continue;
 		pressure->decides[r] = -1;
 		pressure->rate[r] = 0;
-		for (s = 0; s < DT_SIGNALS; s++)
+		for (int s = 0; s < DT_SIGNALS; s++)
 		{
 			int64		share = pressure->share[s];
 
@@ -110,14 +106,13 @@ forget_signals(DtGroup *g, int64 now)
 static void
 apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 {
-	bool		observe = (d->observe != 0);
-	int			r;
+	bool		mode_changes = d->observe != g->definition.observe;
 
 	g->definition = *d;
 	forget_signals(g, now);
 	if (!dt_definition_follows_any(d))
 		dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 		int64		effective = effective_rate(g, r);
@@ -125,12 +120,11 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 		if (rate->burst_us != d->burst_us)
 			dt_rate_set_burst(rate, d->burst_us, now);
 		/* what is owed in mode observe, or until then, is forgiven */
-		if (observe != g->observe)
+		if (mode_changes)
 			dt_rate_set(rate, 0, now);
 		if (rate->rate != effective)
 			dt_rate_set(rate, effective, now);
 	}
-	g->observe = observe;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
@@ -138,11 +132,9 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 void
 dt_pressure_clear(DtGroupPressure *pressure)
 {
-	int			r;
-
 	memset(pressure, 0, sizeof(*pressure));
 	pressure->signal = -1;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		pressure->decides[r] = -1;
 	pressure->expires = PG_INT64_MAX;
 }
@@ -155,15 +147,14 @@ void
 dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 {
 	int64		now = dt_now_us();
-	int			r;
 
 	dt_group_lock(g);
 	g->pressure = *pressure;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		follow_pressure(g, r, now);
 	dt_group_unlock(g);
 	if (wake)
-		dt_member_wake_all(g, NULL);
+		dt_member_wake_all(g, false);
 }
 
 /*
@@ -182,31 +173,28 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 }
 
 /*
- * With g locked: end its pressure.  Other sleepers find out when their slice is
- * over.
+ * With g locked: end its pressure.  Other sleepers find out when their slice
+ * is over.
  */
 void
 dt_group_end_pressure(DtGroup *g, int64 now)
 {
-	int			r;
-
 	dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		follow_pressure(g, r, now);
 }
 
 /*
- * Put a definition in force, with the registry lock held exclusively: make a
- * free slot a group without members.  After this and the next two functions the
- * caller calls dt_registry_changed().
+ * These three put definitions in force.  The caller holds the registry lock
+ * exclusively, and afterwards calls dt_registry_note_change().
+ *
+ * dt_group_begin() makes a free slot a group without members.
  */
 void
 dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 {
 	int64		now = dt_now_us();
-	int			r;
 
-	g->observe = false;
 	g->suspended_since = 0;
 	g->suspended_hard = false;
 	g->members = 0;
@@ -214,7 +202,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	g->n_role_debts = 0;
 	memset(g->role_debts, 0, sizeof(g->role_debts));
 	dt_pressure_clear(&g->pressure);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		/* less than a block is not worth a charge, also of WAL */
 		dt_rate_init(&g->usage[r].rate, 0, BLCKSZ, now);
@@ -225,7 +213,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	g->id = id;
 }
 
-/* The same: give a group another definition, and wake its members. */
+/* Give a group another definition, and wake its members. */
 void
 dt_group_alter(DtGroup *g, const DtDefinition *d)
 {
@@ -234,10 +222,10 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 	dt_group_lock(g);
 	apply_definition(g, d, now);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, NULL);
+	dt_member_wake_all(g, false);
 }
 
-/* The same: release the members of a group, and free its slot. */
+/* Take the members out of a group, and free its slot. */
 void
 dt_group_end(DtGroup *g)
 {
@@ -252,10 +240,9 @@ void
 dt_group_reset_stats(const char *name)
 {
 	bool		found = false;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		TimestampTz now = GetCurrentTimestamp();
@@ -280,8 +267,7 @@ dt_group_reset_stats(const char *name)
  * resumes all groups.  Returns whether the group was suspended before.
  */
 bool
-dt_group_set_suspended(const char *name, bool suspended, bool hard,
-					   DtAsk ask)
+dt_group_set_suspended(const char *name, bool suspended, bool hard)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	DtGroup    *g;
@@ -298,7 +284,7 @@ dt_group_set_suspended(const char *name, bool suspended, bool hard,
 	g->suspended_hard = hard;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, ask);
+	dt_member_wake_all(g, suspended && hard);
 	LWLockRelease(dt_shared->registry_lock);
 	return was_suspended;
 }

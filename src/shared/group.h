@@ -13,13 +13,13 @@
 #include "shared/member.h"
 
 /* Definitions, with the registry lock held exclusively */
-extern void dt_group_begin(DtGroup *slot, const DtDefinition *d, uint64 id);
+extern void dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
 
 /* What concerns shared memory only */
 extern bool dt_group_set_suspended(const char *name, bool suspended,
-								   bool hard, DtAsk ask);
+								   bool hard);
 extern void dt_group_reset_stats(const char *name);
 
 /* Pressure */

@@ -26,11 +26,11 @@
  * was there.  On a primary shared memory is current from the first load on.
  *
  * The catalog has the truth, and shared memory is a copy.  A process that has
- * read the row may be overtaken by one that has read a newer version.  So each
- * load has a number: what was read is put in force only if there was no other
- * load since before it was read, and else it is read again.  The committing
- * process need not compare: until it releases the lock on the row, nobody can
- * have a newer version.
+ * read the row may be overtaken by one that has read a newer version.  So
+ * loads are counted: a process notes the count before it reads the row, and
+ * puts what it has read in force only if the count is still the same;
+ * otherwise it reads the row again.  The committing process need not compare:
+ * until it releases the lock on the row, nobody can have a newer version.
  *
  * Shared memory changes under the registry lock.
  *
@@ -77,9 +77,10 @@ bool		dt_load_may_be_due = true;
 
 static struct
 {
-	bool		outdated;		/* the same since a load has begun */
+	bool		outdated;		/* the row may have changed since a load has
+								 * begun */
 	Load	   *own_load;		/* of this transaction, when it commits */
-	const char *version;		/* of the library */
+	const char *library_version;
 }			my;
 
 /* --------------------------------------------- from the row into memory */
@@ -90,9 +91,8 @@ warn(const Load *load, const char *problem)
 {
 	int			left_out = load->n - dt_shared->max_groups;
 	int			ignored = 0;
-	int			i;
 
-	for (i = 0; i < load->n; i++)
+	for (int i = 0; i < load->n; i++)
 		ignored += list_length(load->by_id[i]->unknown);
 	if (load->is_bad)
 		ereport(WARNING,
@@ -145,18 +145,15 @@ prepare(void)
 
 /*
  * Find out what becomes of each slot.  A group is known by its ID, so a group
- * that was renamed keeps its members; and by its name, when the row was written
- * by hand or comes from another server.
+ * that was renamed keeps its members; and by its name, when the row was
+ * written by hand or comes from another server.
  */
 static void
 find_slots(Load *load)
 {
-	int			pass;
-	int			i;
-
-	for (pass = 0; pass < 2; pass++)
+	for (int pass = 0; pass < 2; pass++)
 	{
-		for (i = 0; i < dt_shared->max_groups; i++)
+		for (int i = 0; i < dt_shared->max_groups; i++)
 		{
 			DtGroup    *g = &dt_groups[i];
 			DtEntry    *key = (DtEntry *) &g->definition;
@@ -185,7 +182,6 @@ static void
 put_in_force(Load *load)
 {
 	int			slot = 0;
-	int			i;
 
 	dt_shared->is_current = load->is_current;
 	if (load->is_same)
@@ -195,7 +191,7 @@ put_in_force(Load *load)
 	if (load->is_bad)
 		return;
 	find_slots(load);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		DtEntry    *entry = load->of_slot[i];
@@ -206,7 +202,7 @@ put_in_force(Load *load)
 									  sizeof(DtDefinition)) != 0)
 			dt_group_alter(g, &entry->definition);
 	}
-	for (i = 0; i < load->n; i++)
+	for (int i = 0; i < load->n; i++)
 	{
 		if (load->by_name[i]->has_slot)
 			continue;
@@ -218,11 +214,11 @@ put_in_force(Load *load)
 					   ++dt_shared->last_group_id);
 	}
 	dt_shared->commits_followed = false;
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			dt_definition_follows(&dt_groups[i].definition, DT_COMMIT_LATENCY))
 			dt_shared->commits_followed = true;
-	dt_registry_changed();
+	dt_registry_note_change();
 	dt_sampler_wake();
 }
 
@@ -236,7 +232,7 @@ log_start(int groups)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s%s",
 						   "dirty_throttle %s has loaded %d resource groups%s%s",
-						   groups, my.version, groups,
+						   groups, my.library_version, groups,
 						   dt_throttling_is_enabled() ? "" :
 						   "; dirty_throttle.enabled = off",
 						   dt_shared->interrupt_pauses ? "" :
@@ -252,7 +248,6 @@ load_once(void)
 	int			groups = 0;
 	bool		first;
 	bool		done;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	done = load->loads == dt_shared->loads;
@@ -260,7 +255,7 @@ load_once(void)
 		put_in_force(load);
 	first = done && !dt_shared->start_logged;
 	dt_shared->start_logged |= done;
-	for (i = 0; i < dt_shared->max_groups && first; i++)
+	for (int i = 0; i < dt_shared->max_groups && first; i++)
 		groups += dt_groups[i].id != 0;
 	LWLockRelease(dt_shared->registry_lock);
 	if (first)
@@ -278,13 +273,16 @@ row_is_readable(void)
 }
 
 /*
- * Bring shared memory up to date, if this is possible here.  What this
- * transaction has not committed yet must not be loaded, and while it has the
- * lock there is nothing else.
+ * Bring shared memory up to date, if this is possible here.  A transaction
+ * that has changed the row does not load it before its end: it would read
+ * what it has not committed yet, and as it holds the lock on the row, nobody
+ * else can have committed anything.
  */
 void
-dt_load_slow(void)
+dt_load(void)
 {
+	if (likely(!dt_load_may_be_due))
+		return;
 	/* for the leader to do, or never */
 	if (IsParallelWorker() || !dt_shmem_available() || dt_shared->is_current)
 		dt_load_may_be_due = false;
@@ -388,10 +386,10 @@ relation_is_outdated(Datum arg, Oid relation)
 }
 
 /*
- * After the commit nothing can be read, and nothing may fail, so all that can
- * be done before is done before.  Interrupts are held from then on, so only
- * the end of the server can keep a process from the rest, and that ends shared
- * memory, too.
+ * Before the commit: do all that can fail.  After it nothing can be read and
+ * nothing may fail; the load is only put in force.  Interrupts are held from
+ * the commit until then, so only the end of the server can come in between,
+ * and that ends shared memory, too.
  */
 static void
 prepare_own(void)
@@ -441,9 +439,9 @@ transaction_event(XactEvent event, void *arg)
 
 /* While shared_preload_libraries is processed. */
 void
-dt_load_init(const char *version)
+dt_load_init(const char *library_version)
 {
-	my.version = version;
+	my.library_version = library_version;
 	CacheRegisterRelcacheCallback(relation_is_outdated, (Datum) 0);
 	RegisterXactCallback(transaction_event, NULL);
 }

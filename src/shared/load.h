@@ -12,17 +12,10 @@
 
 extern bool dt_load_may_be_due;
 
-extern void dt_load_slow(void);
+/* Bring shared memory up to date, if that may be due and is possible here. */
+extern void dt_load(void);
 extern void dt_load_object_accessed(ObjectAccessType access, Oid classId,
 									Oid objectId, void *arg);
-extern void dt_load_init(const char *version);
-
-/* Bring shared memory up to date, if it may not be. */
-static inline void
-dt_load(void)
-{
-	if (unlikely(dt_load_may_be_due))
-		dt_load_slow();
-}
+extern void dt_load_init(const char *library_version);
 
 #endif							/* DT_LOAD_H */

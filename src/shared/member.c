@@ -8,8 +8,9 @@
  * so on behalf of other sessions.  Those find out when they look at their
  * slot, at each charge and when their latch is set; see account.c.
  *
- * Joining takes the registry lock (shared, or exclusive on behalf of another
- * session) and the group's spinlock; leaving takes the spinlock.
+ * Joining and leaving take the registry lock (shared, or exclusive on behalf
+ * of another session) and the group's spinlock.  Only at the end of a process
+ * the spinlock is enough.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,6 +20,7 @@
 #include "shared/member.h"
 #include "shared/role_debt.h"
 #include "storage/procarray.h"
+#include "storage/procsignal.h"
 
 #include "compat.h"
 
@@ -45,17 +47,17 @@ dt_member_unpublish(DtMember *member)
 }
 
 /*
- * Join a group.  The caller holds the registry lock, so the group stays.  For
- * what the session itself still owes there it waits anyhow.
+ * Join a group.  The caller holds the registry lock, so the group stays.  If
+ * the group is the session's creditor, the session pauses for that anyhow, and
+ * need not wait for its role as well.
  */
 static void
 enter_group(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
-	int			r;
 
 	dt_group_lock(g);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].rate, &member->account[r], now);
@@ -105,9 +107,8 @@ int64
 dt_member_xact_paused_us(const DtMember *member)
 {
 	int64		sum = 0;
-	int			cause;
 
-	for (cause = 0; cause < DT_PAUSE_CAUSES; cause++)
+	for (int cause = 0; cause < DT_PAUSE_CAUSES; cause++)
 		sum += member->xact.paused_us[cause];
 	return sum;
 }
@@ -134,7 +135,7 @@ dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
 {
 	if (member->sleepers++ > 0)
 		return;
-	member->xact.group_id = g->id;
+	strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
 	member->paused_in = g;
 	member->paused_by_since_us = member->paused_since_us = now;
 	member->paused_since = wall_clock;
@@ -166,41 +167,30 @@ end_pause(DtMember *member, DtGroup *g, int64 now)
 	dt_member_wakes_up(member, g, now);
 }
 
-static void
-count_release(DtMember *member, DtGroup *g, int64 now)
-{
-	int64		us = now - member->released_up_to_us;
-
-	member->stats.released_us += us;
-	g->stats.released_us += us;
-	member->xact.released_us += us;
-	member->released_up_to_us = now;
-}
-
 void
 dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 					   TimestampTz wall_clock)
 {
-	if (member->released_since == 0)
+	if (member->released_since != 0)
+	{
+		int64		us = now - member->released_up_to_us;
+
+		member->stats.released_us += us;
+		g->stats.released_us += us;
+		member->xact.released_us += us;
+	}
+	else if (pid != 0)
 	{
 		member->stats.releases++;
 		g->stats.releases++;
 		member->xact.releases++;
 		member->released_since = wall_clock;
-		member->released_up_to_us = now;
 	}
+	member->released_up_to_us = now;
+	if (pid != 0)
+		member->xact.released_for = pid;
 	else
-		count_release(member, g, now);
-	member->xact.released_for = pid;
-}
-
-void
-dt_member_end_release(DtMember *member, DtGroup *g, int64 now)
-{
-	if (member->released_since == 0)
-		return;
-	count_release(member, g, now);
-	member->released_since = 0;
+		member->released_since = 0;
 }
 
 static void
@@ -209,7 +199,7 @@ end_membership(DtMember *member, int64 now)
 	DtGroup    *g = member->group;
 
 	end_pause(member, g, now);
-	dt_member_end_release(member, g, now);
+	dt_member_note_release(member, g, 0, now, 0);
 	g->members--;
 	member->group = NULL;
 }
@@ -220,14 +210,13 @@ dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 {
 	DtGroup    *g = member->group;
 	int64		owed_us;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 
 		(void) dt_rate_charge(rate, &member->account[r], uncharged[r], now, 0);
-		if (g->observe)
+		if (g->definition.observe)
 			(void) dt_rate_forgive(rate, &member->account[r], now);
 	}
 	owed_us = dt_role_debt_inherit(g, member->role, member->account, now);
@@ -271,26 +260,16 @@ dt_member_forget_creditor(DtMember *member)
 static void
 forget_workers(DtMember *member)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		member->usage[r].charged_by_workers = 0;
 }
 
-bool
-dt_member_join(DtMember *member, uint64 *id, const char *name)
+void
+dt_member_join(DtMember *member, DtGroup *g)
 {
-	DtGroup    *g = dt_group_find_id(*id);
-
 	Assert(member->group == NULL);
-	if (g == NULL)
-		g = dt_group_find(name);
-	if (g == NULL)
-		return false;
-	*id = g->id;
 	forget_workers(member);
 	enter_group(member, g);
-	return true;
 }
 
 /*
@@ -322,15 +301,48 @@ find_session(int pid)
 	return member;
 }
 
+/*
+ * Wake the processes of one member or, if that is NULL, of all who are in g
+ * or owe to it.  It does no harm to set the latch of a process that is not
+ * asleep, or that has exited meanwhile.
+ *
+ * also_busy: request a check for interrupts, too, in those that can pause
+ * there; see check.c, which serves that.
+ */
+static void
+wake(const DtMember *one, const DtGroup *g, bool also_busy)
+{
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		DtMember   *member = dt_member_of(proc);
+
+		if (one != NULL ? member != one :
+			(member->group != g && member->creditor != g))
+			continue;
+		SetLatch(&proc->procLatch);
+		if (!also_busy || !dt_members[i].can_be_asked)
+			continue;
+		dt_members[i].asked = 1;
+		pg_write_barrier();
+		(void) SendProcSignal(proc->pid, PROCSIG_LOG_MEMORY_CONTEXT,
+							  INVALID_PROC_NUMBER);
+	}
+}
+
 void
-dt_member_move(int pid, const char *name,
-			   DtAsk ask)
+dt_member_wake_all(DtGroup *g, bool also_busy)
+{
+	wake(NULL, g, also_busy);
+}
+
+void
+dt_member_move(int pid, const char *name)
 {
 	DtGroup    *g = NULL;
 	DtGroup    *old;
 	DtMember   *member;
 	bool		was_in_none;
-	int			i;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	if (name != NULL && name[0] != '\0')
@@ -356,43 +368,9 @@ dt_member_move(int pid, const char *name,
 	}
 	member->moved = (name != NULL);
 
-	/*
-	 * Make the session and its parallel workers look at their account: those
-	 * that sleep, and those that run a command without being in a group.
-	 */
-	for (i = 0; i < dt_shared->n_members; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-
-		if (dt_member_of(proc) != member)
-			continue;
-		SetLatch(&proc->procLatch);
-		if (was_in_none && dt_members[i].can_be_asked)
-			ask(proc->pid, &dt_members[i].asked);
-	}
+	/* one that was in no group does not look at its account while it works */
+	wake(member, NULL, was_in_none);
 	LWLockRelease(dt_shared->registry_lock);
-}
-
-/*
- * It does no harm to set the latch of a process that is not asleep, or that
- * has exited meanwhile.
- */
-void
-dt_member_wake_all(DtGroup *g, DtAsk ask)
-{
-	int			i;
-
-	for (i = 0; i < dt_shared->n_members; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-		DtMember   *member = dt_member_of(proc);
-
-		if (member->group != g && member->creditor != g)
-			continue;
-		SetLatch(&proc->procLatch);
-		if (ask != NULL && dt_members[i].can_be_asked)
-			ask(proc->pid, &dt_members[i].asked);
-	}
 }
 
 /*
@@ -405,19 +383,17 @@ void
 dt_member_take_out_all(DtGroup *g)
 {
 	int64		now = dt_now_us();
-	int			r;
-	int			i;
 
 	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
 	dt_group_lock(g);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_set(&g->usage[r].rate, 0, now);
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, NULL);
+	dt_member_wake_all(g, false);
 
-	for (i = 0; i < dt_shared->n_members; i++)
+	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		DtMember   *member = &dt_members[i];
 
@@ -445,10 +421,14 @@ dt_member_group_name(DtMember *member, char *name)
 }
 
 /*
- * With its group locked: how much of what the leader's counter has gained, in
- * bytes, have parallel workers charged?  That is not left out again.  While it
- * is much less than what they have charged in a command, it is the leader's
- * own: the core adds all of theirs in one go.
+ * The leader's counter has gained "bytes": how many of these have parallel
+ * workers charged already?  From then on they count as left out.  The group is
+ * locked.
+ *
+ * Workers without a plan, such as those of CREATE INDEX, charge for the whole
+ * command, and the core adds all that they have used to the leader's counter
+ * in one go, at its end.  A gain that is much less than that is the leader's
+ * own.
  */
 int64
 dt_member_take_workers_part(DtMember *member, DtResource resource, int64 bytes)

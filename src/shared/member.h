@@ -12,29 +12,19 @@
 
 #include "shared/shmem.h"
 
-/*
- * Makes a process that can pause at checks for interrupts look at its account,
- * also if it waits; "asked" is in its slot.
- */
-typedef void (*DtAsk) (int pid, volatile sig_atomic_t *asked);
-
 /* From now on, or no longer, set_session_group() can move this session. */
 extern void dt_member_publish(DtMember *member);
 extern void dt_member_unpublish(DtMember *member);
 
-/*
- * With the registry lock: make this process, which is in no group, a member of
- * the group with that ID or, when that does not exist any more, of the one
- * with that name.  Sets *id to the ID of the group.  False when there is
- * neither.
- */
-extern bool dt_member_join(DtMember *member, uint64 *id, const char *name);
+/* With the registry lock: put one that is in no group into g. */
+extern void dt_member_join(DtMember *member, DtGroup *g);
 
 /*
  * End a membership, with the group locked: charge "uncharged" bytes, the use
- * since the last charge, and leave the debt to the role; see role_debt.c.  Does
- * not wake sleepers.  Returns in what time the group earns what the role owes
- * then, us, or 0 when the member has left no debt that anybody waits for.
+ * since the last charge, and leave the debt to the role; see role_debt.c.
+ * Does not wake sleepers.  Returns in what time the group earns what the role
+ * owes then, us, or 0 when the member has left no debt that anybody waits
+ * for.
  */
 extern int64 dt_member_leave(DtMember *member,
 							 const int64 uncharged[DT_RESOURCES], int64 now);
@@ -62,11 +52,10 @@ extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 /*
  * With its group locked: the member goes on without pausing, as the process
  * with that ID waits for it; to be called again and again while that is so.
- * dt_member_end_release(): it does not any more.
+ * 0: it does not any more.
  */
 extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 								   int64 now, TimestampTz wall_clock);
-extern void dt_member_end_release(DtMember *member, DtGroup *g, int64 now);
 
 /* All pauses of the member's transaction, us; only for its own processes. */
 extern int64 dt_member_xact_paused_us(const DtMember *member);
@@ -76,17 +65,11 @@ extern const char *dt_member_cause_name(DtPauseCause cause);
 
 /*
  * Move the session with that process ID into a group, or with "" out of its
- * group.  NULL ends such a move, if there is one: the session leaves the group,
- * and its next statement joins the one that its parameter names.  ERROR when
- * there is no such session, or no such group.
- *
- * A session that was in no group does not look at its account while it runs a
- * command.  To make it do so, "ask" is called for each of its processes that
- * can pause at checks for interrupts, with the process ID and the address of
- * "asked" in the slot of that process.
+ * group.  NULL ends such a move, if there is one: the session leaves the
+ * group, and its next statement joins the one that its parameter names.
+ * ERROR when there is no such session, or no such group.
  */
-extern void dt_member_move(int pid, const char *name,
-						   DtAsk ask);
+extern void dt_member_move(int pid, const char *name);
 
 /*
  * Take all members out of a group that is being dropped, and forgive what is
@@ -96,10 +79,10 @@ extern void dt_member_take_out_all(DtGroup *g);
 
 /*
  * Wake all members of g, with their parallel workers, and all who owe to g,
- * so that sleepers look at their accounts again; with "ask", also those that work
- * or wait for something else.
+ * so that sleepers look at their accounts again; with "also_busy", also those
+ * that work or wait for something else.
  */
-extern void dt_member_wake_all(DtGroup *g, DtAsk ask);
+extern void dt_member_wake_all(DtGroup *g, bool also_busy);
 
 /* Copy the name of the member's group, NAMEDATALEN bytes; false: none. */
 extern bool dt_member_group_name(DtMember *member, char *name);

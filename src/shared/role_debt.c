@@ -16,13 +16,13 @@
  * another one.  A session that has left several groups in debt pauses for the
  * one that takes longest, as they repay at the same time.
  *
- * An account exists while something is owed.  Each group has room for a number
- * of them; when more roles than that owe something, the smallest debt goes to an
- * account without a role, for which nobody waits, so the large ones cannot be
- * displaced by many small ones.  That is also what becomes of the debts of
- * autovacuum workers and logical replication workers: the server starts these
- * by itself, so nobody can connect anew as one, and the next one would wait
- * with a table locked, or its publisher would wait for it.
+ * An account exists while something is owed.  Each group has room for a
+ * number of them; when more roles than that owe something, the smallest debt
+ * goes to an account without a role, for which nobody waits, so the large
+ * ones cannot be displaced by many small ones.  That is also what becomes of
+ * the debts of autovacuum workers and logical replication workers: the server
+ * starts these by itself, so nobody can connect anew as one, and the next one
+ * would wait with a table locked, or its publisher would wait for it.
  *
  * All of this is guarded by the lock of the group, which all callers hold.
  *
@@ -36,9 +36,7 @@
 static DtRoleDebt *
 find(DtGroup *g, Oid role)
 {
-	int			i;
-
-	for (i = 0; i <= DT_ROLE_DEBTS && g->n_role_debts > 0; i++)
+	for (int i = 0; i <= DT_ROLE_DEBTS && g->n_role_debts > 0; i++)
 		if (g->role_debts[i].exists && g->role_debts[i].role == role)
 			return &g->role_debts[i];
 	return NULL;
@@ -49,9 +47,8 @@ static int64
 time_owed(DtGroup *g, DtRateMember *account, int64 now)
 {
 	int64		longest = 0;
-	int			r;
 
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 		int64		bytes = dt_rate_debt(rate, &account[r], now);
@@ -65,9 +62,7 @@ time_owed(DtGroup *g, DtRateMember *account, int64 now)
 static void
 begin(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_join(&g->usage[r].rate, &debt->account[r], now);
 	debt->role = role;
 	debt->exists = true;
@@ -78,9 +73,7 @@ begin(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 static void
 end(DtGroup *g, DtRoleDebt *debt, DtRoleDebt *heir, int64 now)
 {
-	int			r;
-
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_leave(&g->usage[r].rate, &debt->account[r],
 					  heir ? &heir->account[r] : NULL, now);
 	debt->exists = false;
@@ -91,9 +84,7 @@ end(DtGroup *g, DtRoleDebt *debt, DtRoleDebt *heir, int64 now)
 static void
 end_repaid(DtGroup *g, int64 now)
 {
-	int			i;
-
-	for (i = 0; i <= DT_ROLE_DEBTS && g->n_role_debts > 0; i++)
+	for (int i = 0; i <= DT_ROLE_DEBTS && g->n_role_debts > 0; i++)
 		if (g->role_debts[i].exists &&
 			time_owed(g, g->role_debts[i].account, now) == 0)
 			end(g, &g->role_debts[i], NULL, now);
@@ -119,9 +110,8 @@ static DtRoleDebt *
 add(DtGroup *g, Oid role, int64 us, int64 now)
 {
 	DtRoleDebt *debt = NULL;
-	int			i;
 
-	for (i = 0; i < DT_ROLE_DEBTS; i++)
+	for (int i = 0; i < DT_ROLE_DEBTS; i++)
 	{
 		int64		owed = !g->role_debts[i].exists ? 0 :
 			time_owed(g, g->role_debts[i].account, now);
@@ -151,12 +141,11 @@ dt_role_debt_inherit(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 {
 	int64		us = time_owed(g, account, now);
 	DtRoleDebt *heir = NULL;
-	int			r;
 
 	end_repaid(g, now);
 	if (us > 0 && (heir = find(g, role)) == NULL)
 		heir = OidIsValid(role) ? add(g, role, us, now) : nobodys(g, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_leave(&g->usage[r].rate, &account[r],
 					  heir ? &heir->account[r] : NULL, now);
 	return heir != NULL && OidIsValid(heir->role) ?
@@ -174,11 +163,10 @@ dt_role_debt_pause(DtGroup *g, Oid role, bool asleep, int64 now,
 {
 	DtRoleDebt *debt = find(g, role);
 	int64		longest = 0;
-	int			r;
 
 	if (debt == NULL)
 		return 0;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *rate = &g->usage[r].rate;
 		DtRateMember *account = &debt->account[r];

@@ -69,7 +69,6 @@ void
 dt_shmem_startup(void)
 {
 	bool		created;
-	int			i;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	created = attach_area("dirty_throttle", sizeof(DtShared),
@@ -83,18 +82,18 @@ dt_shmem_startup(void)
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		dt_shared->max_groups = dt_parameters.max_groups;
 		dt_shared->n_members = MaxBackends;
-		pg_atomic_init_u64(&dt_shared->version, 1);
+		pg_atomic_init_u64(&dt_shared->registry_changes, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
 		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
-		for (i = 0; i < DT_COMMIT_COUNTERS; i++)
+		for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
 		{
 			pg_atomic_init_u64(&dt_shared->commits[i].begun, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
 			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
 		}
-		for (i = 0; i < dt_parameters.max_groups; i++)
+		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{
 			SpinLockInit(&dt_groups[i].lock);
 			pg_atomic_init_u32(&dt_groups[i].generation, 0);
@@ -136,12 +135,10 @@ dt_allow_termination(void)
 void
 dt_assign_enabled(bool newval, void *extra)
 {
-	int			i;
-
 	if (IsUnderPostmaster || !dt_shmem_available())
 		return;
 	pg_atomic_write_u32(&dt_shared->enabled, newval);
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		pg_atomic_fetch_add_u32(&dt_groups[i].generation, 1);
 }
 
@@ -149,16 +146,14 @@ dt_assign_enabled(bool newval, void *extra)
 DtGroup *
 dt_group_find(const char *name)
 {
-	int			i;
-
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->max_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			strcmp(dt_groups[i].definition.name, name) == 0)
 			return &dt_groups[i];
 	return NULL;
 }
 
-/* The same; ERROR when there is none. */
+/* The group of that name; ERROR when there is none. */
 DtGroup *
 dt_group_find_or_error(const char *name)
 {
@@ -173,9 +168,7 @@ dt_group_find_or_error(const char *name)
 DtGroup *
 dt_group_find_id(uint64 id)
 {
-	int			i;
-
-	for (i = 0; i < dt_shared->max_groups && id != 0; i++)
+	for (int i = 0; i < dt_shared->max_groups && id != 0; i++)
 		if (dt_groups[i].id == id)
 			return &dt_groups[i];
 	return NULL;
@@ -195,27 +188,11 @@ dt_group_lookup_id(const char *name)
 	return id;
 }
 
-/* Copy the name of a group.  Returns false if it was dropped. */
-bool
-dt_group_lookup_name(uint64 id, char *name)
-{
-	DtGroup    *g;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find_id(id);
-	if (g != NULL)
-		strlcpy(name, g->definition.name, NAMEDATALEN);
-	LWLockRelease(dt_shared->registry_lock);
-	return g != NULL;
-}
-
 /* Why no group can have this name, after "must not"; NULL: it can. */
 const char *
 dt_name_flaw(const char *name)
 {
-	const char *p;
-
-	for (p = name; *p != '\0'; p++)
+	for (const char *p = name; *p != '\0'; p++)
 		if ((unsigned char) *p < ' ' || *p == 0x7f)
 			return "contain control characters";
 	if (*name == '\0')
@@ -224,9 +201,9 @@ dt_name_flaw(const char *name)
 }
 
 /*
- * Is the one the other, misspelt: with other capitals, another, a missing or an
- * additional letter, or two that have changed places?  Names that differ by a
- * digit are meant so.
+ * Is the one the other, misspelt: with other capitals, another, a missing or
+ * an additional letter, or two that have changed places?  Names that differ
+ * by a digit are meant so.
  */
 static bool
 is_misspelt(const char *a, const char *b)
@@ -259,11 +236,10 @@ dt_group_find_similar(const char *name, char *similar)
 {
 	bool		has_lock = LWLockHeldByMe(dt_shared->registry_lock);
 	bool		found = false;
-	int			i;
 
 	if (!has_lock)
 		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_groups && !found; i++)
+	for (int i = 0; i < dt_shared->max_groups && !found; i++)
 	{
 		const char *other = dt_groups[i].definition.name;
 
@@ -303,15 +279,15 @@ dt_group_missing(const char *name)
  * session whose group did not exist looks again when it has changed.
  */
 uint64
-dt_registry_version(void)
+dt_registry_changes(void)
 {
-	return pg_atomic_read_u64(&dt_shared->version);
+	return pg_atomic_read_u64(&dt_shared->registry_changes);
 }
 
 void
-dt_registry_changed(void)
+dt_registry_note_change(void)
 {
-	pg_atomic_fetch_add_u64(&dt_shared->version, 1);
+	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
 }
 
 /* The sampler runs in this process from now on. */
@@ -336,8 +312,8 @@ dt_sampler_runs(void)
 }
 
 /*
- * The sampler sleeps while no group has a threshold, so it is woken when one is
- * given.  It does no harm when it has exited meanwhile.
+ * The sampler sleeps while no group has a threshold, so it is woken when one
+ * is given.  It does no harm when it has exited meanwhile.
  */
 void
 dt_sampler_wake(void)

@@ -7,16 +7,17 @@
  * A session that is in a group is a member of it.  There are three kinds of
  * locks, taken in this order:
  *
- * - the heavyweight lock of definitions.c is held from a change of definitions to the
- *   end of its transaction;
+ * - the heavyweight lock of definitions.c is held from a change of definitions
+ *   to the end of its transaction;
  * - the registry lock (LWLock) protects the registry.  It is held exclusively
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
- *   members, and one more what the sampler tells the views.  What is done under
- *   it takes constant time, but for the tours around all members of rate.c and
- *   those for the debts in the view dirty_throttle_groups, some 20 ns a member.
- *   The clock is read before.
+ *   members; one more spinlock protects what the sampler tells the views.
+ *   What is done under them takes constant time, with two exceptions, which take
+ *   some 20 ns a member: rate.c's tours around all members, and the sums of
+ *   debts in the view dirty_throttle_groups.  The clock is read before a
+ *   spinlock is taken.
  *
  * No process sleeps on its latch while it holds one of the last two.
  *
@@ -61,8 +62,8 @@ typedef struct DtPauseStats
 } DtPauseStats;
 
 /*
- * What pressure makes of a group's limits.  The sampler renews it several times
- * a second; see sampler.h.
+ * What pressure makes of a group's limits.  The sampler renews it several
+ * times a second; see sampler.h.
  */
 typedef struct DtGroupPressure
 {
@@ -94,9 +95,9 @@ typedef struct DtRoleDebt
 #define DT_ROLE_DEBTS	64
 
 /*
- * One resource group.  The first part is read without the lock by each member's
- * statement and transaction, and is rarely written; the second is written at
- * each charge.  So they do not share a cache line.
+ * One resource group.  The first part is read without the lock by each
+ * member's statement and transaction, and is rarely written; the second is
+ * written at each charge.  So they do not share a cache line.
  */
 typedef struct DtGroup
 {
@@ -119,11 +120,10 @@ typedef struct DtGroup
 	pg_atomic_uint32 generation;
 
 	/*
-	 * Written with "lock", and read without it where a moment does not
-	 * matter: a change increments "generation".  Only whether suspended_since
-	 * is 0 can be read so.
+	 * Written with "lock".  Members read them without it, and may see the old
+	 * values or, where 64 bits are not read at once, half of each, until the
+	 * generation tells them of the change.
 	 */
-	bool		observe;		/* limits make nobody pause */
 	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
@@ -173,7 +173,8 @@ dt_pause_is_by_wal(DtPauseCause cause)
  */
 typedef struct DtXactPauses
 {
-	uint64		group_id;		/* the group of the last one */
+	char		group_name[NAMEDATALEN];	/* of the group, when the last one
+											 * began */
 	int64		pauses;
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
 	int64		observed_pause_us;	/* in mode observe: not made */
@@ -197,13 +198,12 @@ typedef struct DtMemberUsage
  * dt_members with the process's proc number.  A parallel worker uses its
  * leader's slot, except for the variables that are marked so.
  *
- * "group" is changed by the session itself and by others (set_session_group(),
- * a forced drop), always under the lock of the group that is left or entered.
- * Setting it or "creditor" to a group takes the registry lock, too: the session
- * itself takes it shared, others exclusively, so only one process does so at a
- * time.
- * Anybody may read "group" without a lock, but has to check it again after
- * locking the group.
+ * "group" is changed by the session itself and by others
+ * (set_session_group(), a forced drop), always under the lock of the group
+ * that is left or entered.  Setting it or "creditor" to a group takes the
+ * registry lock, too: the session itself takes it shared, others exclusively,
+ * so only one process does so at a time.  Anybody may read "group" without a
+ * lock, but has to check it again after locking the group.
  */
 typedef struct DtMember
 {
@@ -298,8 +298,6 @@ typedef struct DtReport
 typedef struct DtSampled
 {
 	slock_t		lock;			/* guards all of this; taken last */
-	int64		at;				/* when the signals were sampled, us; 0 =
-								 * never */
 	DtSignalInfo signals[DT_SIGNALS];
 	DtReport	reports[DT_REPORTS];
 } DtSampled;
@@ -314,7 +312,7 @@ typedef struct DtCommits
 
 #define DT_COMMIT_COUNTERS	16
 
-/* Which version of the row of all definitions this is; zeroed: there is no row. */
+/* Which version of the row of all definitions; zeroed: there is no row. */
 typedef struct DtRowVersion
 {
 	TransactionId xmin;
@@ -324,7 +322,7 @@ typedef struct DtRowVersion
 typedef struct DtShared
 {
 	LWLock	   *registry_lock;
-	pg_atomic_uint64 version;	/* see dt_registry_version() */
+	pg_atomic_uint64 registry_changes;	/* see dt_registry_changes() */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
 	bool		interrupt_pauses;	/* the same; sessions may have another
 									 * value */
@@ -407,7 +405,7 @@ dt_throttling_is_enabled(void)
 
 /*
  * Does suspend_group() make members pause, within a transaction (in_flight) or
- * outside of one?  Does a limit on this resource make members pause?
+ * outside of one?
  */
 static inline bool
 dt_group_is_suspended(const DtGroup *g, bool in_flight)
@@ -416,29 +414,21 @@ dt_group_is_suspended(const DtGroup *g, bool in_flight)
 		dt_throttling_is_enabled();
 }
 
-static inline bool
-dt_group_is_limited(const DtGroup *g, DtResource resource)
-{
-	return g->usage[resource].rate.rate > 0 && !g->observe &&
-		dt_throttling_is_enabled();
-}
-
 /* Groups; with the registry lock held */
 extern DtGroup *dt_group_find(const char *name);
 extern DtGroup *dt_group_find_or_error(const char *name);
 extern DtGroup *dt_group_find_id(uint64 id);
 
-/* The same, taking that lock */
+/* Taking that lock */
 extern uint64 dt_group_lookup_id(const char *name);
-extern bool dt_group_lookup_name(uint64 id, char *name);
 
 extern const char *dt_name_flaw(const char *name);
 extern bool dt_group_find_similar(const char *name, char *similar);
 extern char *dt_group_advice(const char *name, const char *advice);
 extern void dt_group_missing(const char *name);
 
-extern uint64 dt_registry_version(void);
-extern void dt_registry_changed(void);
+extern uint64 dt_registry_changes(void);
+extern void dt_registry_note_change(void);
 
 extern void dt_sampler_register(void);
 extern void dt_sampler_unregister(void);

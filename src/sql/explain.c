@@ -44,8 +44,8 @@ static struct
 static void
 note_pauses(ThrottleOption *option)
 {
-	option->pauses = dt_session_slot->xact.pauses;
-	option->paused_us = dt_member_xact_paused_us(dt_session_slot);
+	option->pauses = dt_account.slot->xact.pauses;
+	option->paused_us = dt_member_xact_paused_us(dt_account.slot);
 }
 
 static void

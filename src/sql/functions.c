@@ -21,7 +21,6 @@
 #include "pressure/reports.h"
 #include "pressure/signals.h"
 #include "session/account.h"
-#include "session/check.h"
 #include "session/session.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
@@ -527,8 +526,7 @@ suspend_group(PG_FUNCTION_ARGS)
 	char	   *name = get_group(fcinfo);
 
 	check_not_null(fcinfo, 1, "argument \"hard\"");
-	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1),
-								  PG_GETARG_BOOL(1) ? dt_interrupt_send : NULL);
+	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
 	if (dt_account_exempt(dt_group_lookup_id(name)))
 		ereport(NOTICE,
 				(errmsg("this session is a member of resource group \"%s\", but is not suspended with it",
@@ -544,7 +542,7 @@ resume_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
 
-	if (!dt_group_set_suspended(name, false, false, NULL))
+	if (!dt_group_set_suspended(name, false, false))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" is not suspended", name)));
 	PG_RETURN_VOID();
@@ -564,7 +562,7 @@ set_session_group(PG_FUNCTION_ARGS)
 		name = "";
 	else
 		name = get_name(fcinfo, 1, "group name");
-	dt_member_move(PG_GETARG_INT32(0), name, dt_interrupt_send);
+	dt_member_move(PG_GETARG_INT32(0), name);
 	PG_RETURN_VOID();
 }
 
@@ -609,7 +607,7 @@ revoke_group_use(PG_FUNCTION_ARGS)
 static void
 check_not_moved(void)
 {
-	if (dt_session_slot->moved)
+	if (dt_account.slot->moved)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),

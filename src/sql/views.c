@@ -126,7 +126,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		Row			row = {0};
 
 		add_name(&row, g->definition.name);
-		add_text(&row, g->observe ? "observe" : "enforce");
+		add_text(&row, g->definition.observe ? "observe" : "enforce");
 		for (r = 0; r < DT_RESOURCES; r++)
 		{
 			DtGroupUsage *use = &g->usage[r];
