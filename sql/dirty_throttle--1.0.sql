@@ -39,7 +39,7 @@ COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
 
 CREATE FUNCTION reset_group_dirty_limit(group_name text)
 RETURNS void
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'set_group_dirty_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION reset_group_dirty_limit(text) FROM PUBLIC;
 COMMENT ON FUNCTION reset_group_dirty_limit(text) IS
@@ -63,7 +63,7 @@ COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
 
 CREATE FUNCTION reset_group_wal_limit(group_name text)
 RETURNS void
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'set_group_wal_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION reset_group_wal_limit(text) FROM PUBLIC;
 COMMENT ON FUNCTION reset_group_wal_limit(text) IS
