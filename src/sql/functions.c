@@ -30,7 +30,6 @@
 #include "shared/load.h"
 #include "shared/member.h"
 #include "shared/threshold.h"
-#include "sql/group_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -287,12 +286,11 @@ notice_out_of_reach(const char *name)
 	int64		others;
 	int64		budget;
 	int			n;
-	int			i;
 
 	if (RecoveryInProgress())
 		return;
 	copies = dt_group_copies(&n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		DtGroup    *g = &copies[i].group;
 
