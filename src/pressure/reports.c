@@ -29,10 +29,9 @@ dt_report(const DtReport *report)
 {
 	DtReport   *reports = dt_shared->sampled.reports;
 	DtReport   *place = NULL;
-	int			i;
 
 	dt_spin_lock(&dt_shared->sampled.lock);
-	for (i = 0; i < DT_REPORTS; i++)
+	for (int i = 0; i < DT_REPORTS; i++)
 	{
 		if (strcmp(reports[i].name, report->name) == 0)
 		{
@@ -53,10 +52,9 @@ int
 dt_reports(DtReport *reports)
 {
 	int			n = 0;
-	int			i;
 
 	dt_spin_lock(&dt_shared->sampled.lock);
-	for (i = 0; i < DT_REPORTS; i++)
+	for (int i = 0; i < DT_REPORTS; i++)
 		if (dt_shared->sampled.reports[i].name[0] != '\0')
 			reports[n++] = dt_shared->sampled.reports[i];
 	dt_spin_unlock(&dt_shared->sampled.lock);
@@ -77,9 +75,8 @@ dt_look_reported(DtFound *found)
 	DtReport	reports[DT_REPORTS];
 	int			n = dt_reports(reports);
 	bool		any = false;
-	int			i;
 
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (!counts(&reports[i], found->at))
 			continue;
