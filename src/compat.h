@@ -118,18 +118,17 @@ dt_next_waiter(LOCK *lock, PGPROC *waiter)
 }
 
 /*
- * 16: walsenders tell whether they decode.  In 15 they do when they stream from
- * a logical slot.
+ * 16: walsenders tell whether they decode.  In 15 they do when they stream
+ * from a logical slot.
  */
 #if PG_VERSION_NUM < 160000
 static inline bool
 dt_is_decoding(pid_t pid)
 {
 	bool		result = false;
-	int			i;
 
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (i = 0; i < max_replication_slots; i++)
+	for (int i = 0; i < max_replication_slots; i++)
 	{
 		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
 

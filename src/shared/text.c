@@ -10,9 +10,9 @@
  *
  * Names of groups and roles are quoted as in SQL, at least when they are not
  * made of a-z, 0-9 and _.  Limits and the floor are in KB/s, the allowance in
- * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has the
- * value that the table of properties says; that value is part of the form and
- * must never change.
+ * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has
+ * the value that the table of properties says; that value is part of the form
+ * and must never change.
  *
  * Words whose key is not known are kept: a later release has written them, and
  * the limit without what that has added to it is better than none.  So a later
@@ -116,7 +116,8 @@ dt_definition_init(DtDefinition *d, const char *name)
 /* ---------------------------------------------------------------- writing */
 
 static void
-append_property(StringInfo to, const DtProperty *property, const DtDefinition *d)
+append_property(StringInfo to, const DtProperty *property,
+				const DtDefinition *d)
 {
 	int64	   *p = dt_property_value(d, property);
 	int64		value;
@@ -290,7 +291,8 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	fits = key < PROPERTIES ?
 		read_property(reader, &properties[key], value,
 					  dt_property_value(d, &properties[key])) :
-		dt_threshold_read(key - PROPERTIES, value, &d->threshold[key - PROPERTIES]);
+		dt_threshold_read(key - PROPERTIES, value,
+						  &d->threshold[key - PROPERTIES]);
 	if (reader->problem != NULL)
 		return false;
 	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)

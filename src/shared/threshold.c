@@ -126,7 +126,7 @@ dt_threshold_parse(DtSignal signal, const char *value, int32 ignore)
 						kind->name, value),
 				 errdetail_internal("%s", _(kind->meaning)),
 				 errhint("Write a number and its unit, for example '%s'.%s",
-						 kind->example, _(dt_amount_hints[t.unit]))));
+						 kind->example, dt_amount_hints[t.unit])));
 	return t;
 }
 

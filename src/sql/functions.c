@@ -34,7 +34,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 void
@@ -115,7 +114,7 @@ notice_created(const char *name)
 /* How numbers in these units are written. */
 static const struct
 {
-	const char *name;			/* of thousand units, after a space; or empty */
+	const char *name;			/* of a thousand; with a space */
 	const char *meaning;		/* what follows the range */
 	const char *hint;
 }			numbers[] = {
@@ -130,7 +129,8 @@ static const struct
  * remove a limit.  A tiny rate does not become 0, which means no limit.
  */
 static Datum
-set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how, bool is_text)
+set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
+		   bool is_text)
 {
 	char	   *group = get_group(fcinfo);
 	const DtProperty *property = dt_property(key);
@@ -153,8 +153,8 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how, bool is_text)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("invalid %s: \"%s\"", property->label, written),
-					 errhint("%s%s", _(numbers[property->unit].hint),
-							 _(dt_amount_hints[property->unit]))));
+					 errhint("%s%s", numbers[property->unit].hint,
+							 dt_amount_hints[property->unit])));
 		shown = psprintf("\"%s\"", written);
 	}
 	else

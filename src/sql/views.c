@@ -223,8 +223,8 @@ typedef struct SessionCopy
 } SessionCopy;
 
 /*
- * A session as a member of its group, or as one that has left a group and still
- * owes to it, with no counters.  False when it is neither.
+ * A session as a member of its group, or as one that has left a group and
+ * still owes to it, with no counters.  False when it is neither.
  */
 static bool
 copy_session(SessionCopy *copy, int number, bool has_left)
