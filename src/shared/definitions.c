@@ -474,9 +474,17 @@ dt_definitions_follow(const char *group, DtSignal signal,
 {
 	List	   *entries;
 	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
 
-	entry->definition.threshold[signal] = *threshold;
-	set_names(&entry->definition, signal, names);
+	if (signal == DT_REPORTED && dt_definition_follows(d, signal) &&
+		strcmp(d->reported, names) != 0)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
+						group, d->reported),
+				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
+						   names)));
+	d->threshold[signal] = *threshold;
+	set_names(d, signal, names);
 	dt_definitions_write(entries);
 	return entry->is_new;
 }
