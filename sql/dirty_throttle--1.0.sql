@@ -39,7 +39,7 @@ COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
 
 CREATE FUNCTION reset_group_dirty_limit(group_name text)
 RETURNS void
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'set_group_dirty_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION reset_group_dirty_limit(text) FROM PUBLIC;
 COMMENT ON FUNCTION reset_group_dirty_limit(text) IS
@@ -63,7 +63,7 @@ COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
 
 CREATE FUNCTION reset_group_wal_limit(group_name text)
 RETURNS void
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'set_group_wal_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION reset_group_wal_limit(text) FROM PUBLIC;
 COMMENT ON FUNCTION reset_group_wal_limit(text) IS
@@ -147,7 +147,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION report_pressure(text, float8, interval) FROM PUBLIC;
 COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
-'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable.';
+'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable. EXECUTE on the function allows to report under every name.';
 
 CREATE FUNCTION set_group_floor(group_name text, amount_per_second text)
 RETURNS void

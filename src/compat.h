@@ -32,6 +32,19 @@
 #define pg_noreturn		pg_attribute_noreturn()
 #endif
 
+/* 17: loops over the elements of a list */
+#if PG_VERSION_NUM < 170000
+#define dt_foreach(type, pointer, var, list, element) \
+	for (type pointer var = 0, pointer var##__once = (type pointer) 1; \
+		 var##__once; var##__once = 0) \
+		for (ForEachState var##__state = {(list), 0}; \
+			 var##__state.i < list_length(var##__state.l) && \
+			 (var = element(&var##__state.l->elements[var##__state.i]), true); \
+			 var##__state.i++)
+#define foreach_ptr(type, var, list)	dt_foreach(type, *, var, list, lfirst)
+#define foreach_int(var, list)			dt_foreach(int, , var, list, lfirst_int)
+#endif
+
 /*
  * From libpq/libpq.h, which cannot be included: it needs the headers of
  * GSSAPI, which are not installed everywhere with those of the server.
@@ -112,10 +125,9 @@ static inline bool
 dt_is_decoding(pid_t pid)
 {
 	bool		result = false;
-	int			i;
 
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (i = 0; i < max_replication_slots; i++)
+	for (int i = 0; i < max_replication_slots; i++)
 	{
 		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
 

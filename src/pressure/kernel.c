@@ -28,7 +28,7 @@
 #define CGROUP		"/proc/self/cgroup"
 
 /*
- * Read a file into a buffer, as a string.  False: *errno_p says why.  The
+ * Read a file into a buffer, as a string.  False: errno says why.  The
  * kernel makes these files up in memory, so this does not wait for a disk.
  */
 static bool
@@ -57,7 +57,8 @@ read_or_explain(const char *path, char *buffer, size_t size, DtFound *found)
 {
 	if (read_file(path, buffer, size))
 		return true;
-	snprintf(found->reason, DT_REASON_SIZE, _("File \"%s\" cannot be read: %m."), path);
+	(void) dt_no_look(found, DT_LOOK_FAILED,
+					  _("File \"%s\" cannot be read: %m."), path);
 	return false;
 }
 
@@ -81,9 +82,8 @@ find_number(const char *content, const char *word, int64 *number)
 static DtLook
 explain_missing(const char *path, const char *word, DtFound *found)
 {
-	snprintf(found->reason, DT_REASON_SIZE, _("File \"%s\" has no number \"%s\"."),
-			 path, word);
-	return DT_LOOK_FAILED;
+	return dt_no_look(found, DT_LOOK_FAILED,
+					  _("File \"%s\" has no number \"%s\"."), path, word);
 }
 
 /* Bytes that the kernel has to write to disks. */
@@ -127,10 +127,11 @@ dt_look_kernel_background(DtFound *found)
 static bool
 find_cgroup_file(char *path, size_t size)
 {
-	static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	static const char *const roots[] = {
+		"/sys/fs/cgroup", "/sys/fs/cgroup/unified"
+	};
 	char		content[4096];
 	char	   *line;
-	int			i;
 
 	if (!read_file(CGROUP, content, sizeof(content)))
 		return false;
@@ -141,7 +142,7 @@ find_cgroup_file(char *path, size_t size)
 	line[strcspn(line, "\n")] = '\0';
 	if (strcmp(line, "/") == 0)
 		line[0] = '\0';
-	for (i = 0; i < lengthof(roots); i++)
+	for (int i = 0; i < lengthof(roots); i++)
 	{
 		snprintf(path, size, "%s%s/io.pressure", roots[i], line);
 		if (access(path, R_OK) == 0)

@@ -3,8 +3,9 @@
  * reports.c
  *		Signals that are reported by whoever knows them.
  *
- * A report is in shared memory only.  Its value counts until it is as old as
- * whoever reported it said, then for as long as that of any stale signal.
+ * Reports are in shared memory only, in a fixed number of places.  A value
+ * counts until it is as old as whoever reported it said, then for as long as
+ * that of any stale signal.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,31 +22,64 @@ counts(const DtReport *report, int64 now)
 }
 
 /*
- * Take a report in.  One that no longer counts makes room; false: there is
- * none.
+ * Take a report in, instead of that of the same name, of one that no longer
+ * counts, or of the one with the other name.
+ */
+static bool
+place(const DtReport *report, const char *other)
+{
+	DtReport   *reports = dt_shared->sampled.reports;
+	DtReport   *to = NULL;
+
+	dt_spin_lock(&dt_shared->sampled.lock);
+	for (int i = 0; i < DT_REPORTS; i++)
+	{
+		if (strcmp(reports[i].name, report->name) == 0)
+		{
+			to = &reports[i];
+			break;
+		}
+		if (to == NULL && (!counts(&reports[i], report->at) ||
+						   strcmp(reports[i].name, other) == 0))
+			to = &reports[i];
+	}
+	if (to != NULL)
+		*to = *report;
+	dt_spin_unlock(&dt_shared->sampled.lock);
+	return to != NULL;
+}
+
+/* Does a group follow what is reported under this name? */
+static bool
+is_followed(const char *name)
+{
+	bool		found = false;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (int i = 0; i < dt_shared->max_groups && !found; i++)
+		found = dt_groups[i].id != 0 &&
+			strcmp(dt_groups[i].definition.reported, name) == 0;
+	LWLockRelease(dt_shared->registry_lock);
+	return found;
+}
+
+/*
+ * Take a report in.  When all places are taken, one that a group follows gets
+ * that of one that none follows.  False: there is no room.
  */
 bool
 dt_report(const DtReport *report)
 {
-	DtReport   *reports = dt_shared->sampled.reports;
-	DtReport   *place = NULL;
-	int			i;
+	DtReport	reports[DT_REPORTS];
+	int			n;
 
-	dt_spin_lock(&dt_shared->sampled.lock);
-	for (i = 0; i < DT_REPORTS; i++)
-	{
-		if (strcmp(reports[i].name, report->name) == 0)
-		{
-			place = &reports[i];
-			break;
-		}
-		if (place == NULL && !counts(&reports[i], report->at))
-			place = &reports[i];
-	}
-	if (place != NULL)
-		*place = *report;
-	dt_spin_unlock(&dt_shared->sampled.lock);
-	return place != NULL;
+	if (place(report, ""))
+		return true;
+	n = is_followed(report->name) ? dt_reports(reports) : 0;
+	while (--n >= 0)
+		if (!is_followed(reports[n].name) && place(report, reports[n].name))
+			return true;
+	return false;
 }
 
 /* Copies of all there are, also of those that do not count any more. */
@@ -53,10 +87,9 @@ int
 dt_reports(DtReport *reports)
 {
 	int			n = 0;
-	int			i;
 
 	dt_spin_lock(&dt_shared->sampled.lock);
-	for (i = 0; i < DT_REPORTS; i++)
+	for (int i = 0; i < DT_REPORTS; i++)
 		if (dt_shared->sampled.reports[i].name[0] != '\0')
 			reports[n++] = dt_shared->sampled.reports[i];
 	dt_spin_unlock(&dt_shared->sampled.lock);
@@ -77,9 +110,8 @@ dt_look_reported(DtFound *found)
 	DtReport	reports[DT_REPORTS];
 	int			n = dt_reports(reports);
 	bool		any = false;
-	int			i;
 
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (!counts(&reports[i], found->at))
 			continue;

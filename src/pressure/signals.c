@@ -9,6 +9,15 @@
 
 #include "access/xlog.h"
 #include "pressure/signals.h"
+#include "shared/commits.h"
+
+/* How long commits of outsiders take. */
+static DtLook
+look_at_commit_latency(DtFound *found)
+{
+	dt_commits_sum(&found->value, &found->other, &found->waiting);
+	return DT_LOOK_MEASURED;
+}
 
 typedef DtLook (*LookFunction) (DtFound *found);
 
@@ -18,12 +27,12 @@ static const LookFunction looks[DT_SIGNALS] = {
 	[DT_SLOT_LAG] = dt_look_slot_lag,
 	[DT_ARCHIVE_LAG] = dt_look_archive_lag,
 	[DT_CHECKPOINT] = dt_look_checkpoint,
-	[DT_WAL_RATE] = dt_look_wal_rate,
+	[DT_WAL_RATE] = NULL,		/* the controller computes it itself */
 	[DT_DISK_FREE] = dt_look_disk_free,
 	[DT_DIRTY_BUFFERS] = dt_look_dirty_buffers,
 	[DT_KERNEL_DIRTY] = dt_look_kernel_dirty,
 	[DT_IO_PRESSURE] = dt_look_io_pressure,
-	[DT_COMMIT_LATENCY] = dt_look_commit_latency,
+	[DT_COMMIT_LATENCY] = look_at_commit_latency,
 	[DT_REPORTED] = dt_look_reported
 };
 
@@ -39,13 +48,17 @@ dt_signal_look(DtSignal signal, int64 now, DtFound *found)
 	if (RecoveryInProgress())
 		return dt_no_look(found, DT_LOOK_NOTHING,
 						  _("Signals are not measured during recovery."));
-	return looks[signal] (found);
+	return looks[signal] ? looks[signal] (found) : DT_LOOK_MEASURED;
 }
 
 /* There is no value for this reason, a sentence. */
 DtLook
-dt_no_look(DtFound *found, DtLook result, const char *reason)
+dt_no_look(DtFound *found, DtLook result, const char *format,...)
 {
-	strlcpy(found->reason, reason, DT_REASON_SIZE);
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(found->reason, DT_REASON_SIZE, format, arguments);
+	va_end(arguments);
 	return result;
 }

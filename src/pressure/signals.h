@@ -6,7 +6,7 @@
  * A function for each signal looks at the server's shared memory or at files
  * of the kernel, without SQL, a transaction or a heavyweight lock, so it works
  * in any process.  Files: replication.c, wal.c, checkpoint.c, buffers.c,
- * kernel.c, commit_latency.c, reports.c.
+ * kernel.c, reports.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,9 +30,12 @@ typedef struct DtFound
 	int64		other;
 	int64		waiting;		/* commits under way */
 	int64		at;				/* when that was so, us; 0: not known yet */
-	int			n;				/* law zones: the queues, ... */
-	const DtDrain *const *drains;	/* ... until the next look, and ... */
-	const char *const *names;	/* ... those of the standbys, or NULL */
+
+	/* law zones: the queues, until the next look, and their standbys */
+	int			n;
+	const DtDrain *const *drains;
+	const char *const *names;	/* or NULL */
+
 	char		reason[DT_REASON_SIZE]; /* why there is no value; or empty */
 } DtFound;
 
@@ -43,16 +46,15 @@ extern DtLook dt_look_replica_lag(DtFound *found);
 extern DtLook dt_look_flush_lag(DtFound *found);
 extern DtLook dt_look_slot_lag(DtFound *found);
 extern DtLook dt_look_archive_lag(DtFound *found);
-extern DtLook dt_look_wal_rate(DtFound *found);
 extern DtLook dt_look_disk_free(DtFound *found);
 extern DtLook dt_look_checkpoint(DtFound *found);
 extern DtLook dt_look_dirty_buffers(DtFound *found);
 extern DtLook dt_look_kernel_dirty(DtFound *found);
 extern DtLook dt_look_io_pressure(DtFound *found);
-extern DtLook dt_look_commit_latency(DtFound *found);
 extern DtLook dt_look_reported(DtFound *found);
 
-extern DtLook dt_no_look(DtFound *found, DtLook result, const char *reason);
+extern DtLook dt_no_look(DtFound *found, DtLook result, const char *format,...)
+			pg_attribute_printf(3, 4);
 extern int64 dt_wal_rate_since_checkpoint(void);
 extern int64 dt_max_wal_size_for(int64 rate);
 extern DtLook dt_look_kernel_background(DtFound *found);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wal.c
- *		Signals archive_lag, wal_rate and disk_free.
+ *		Signals archive_lag and disk_free.
  *
  * The archiver tells the statistics which file it has archived last.  Only
  * whole segments can be archived, so what counts is the WAL from the end of
@@ -65,13 +65,6 @@ dt_look_archive_lag(DtFound *found)
 	return DT_LOOK_MEASURED;
 }
 
-/* What the laws know anyway. */
-DtLook
-dt_look_wal_rate(DtFound *found)
-{
-	return DT_LOOK_MEASURED;
-}
-
 /* Bytes, with the size of the file system. */
 DtLook
 dt_look_disk_free(DtFound *found)
@@ -79,11 +72,9 @@ dt_look_disk_free(DtFound *found)
 	struct statvfs fs;
 
 	if (statvfs(XLOGDIR, &fs) != 0)
-	{
-		snprintf(found->reason, DT_REASON_SIZE,
-				 _("The free space of \"%s\" cannot be read: %m."), XLOGDIR);
-		return DT_LOOK_FAILED;
-	}
+		return dt_no_look(found, DT_LOOK_FAILED,
+						  _("The free space of \"%s\" cannot be read: %m."),
+						  XLOGDIR);
 	found->value = (int64) fs.f_bavail * fs.f_frsize;
 	found->other = (int64) fs.f_blocks * fs.f_frsize;
 	return DT_LOOK_MEASURED;

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * amount.c
- *		Amounts of bytes, as users write and see them.
+ *		Amounts of bytes, times and shares, as users write and see them.
  *
  * 1 kB is 1000 bytes, as in all rates of this extension, and 1 MB is 1000 kB,
  * for limits and thresholds alike; the configuration of the server has units
- * of the same names that are powers of 1024.
+ * of the same names that are powers of 1024.  Times are written as there.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,18 +15,50 @@
 
 #include "shared/amount.h"
 
-typedef struct Unit
+/* A name for a number of a DtUnit. */
+typedef struct UnitName
 {
 	const char *name;
 	int64		factor;			/* each divides the next one */
-} Unit;
+} UnitName;
 
-static const Unit units[] = {
+static const UnitName bytes[] = {
 	{"B", 1},
 	{"kB", 1000},
 	{"MB", 1000 * 1000},
 	{"GB", 1000 * 1000 * 1000},
-	{"TB", INT64CONST(1000) * 1000 * 1000 * 1000}
+	{"TB", INT64CONST(1000) * 1000 * 1000 * 1000},
+	{NULL, 0}
+};
+
+static const UnitName times[] = {
+	{"us", 1},
+	{"ms", 1000},
+	{"s", 1000000},
+	{"min", 60000000},
+	{"h", INT64CONST(3600000000)},
+	{"d", INT64CONST(86400000000)},
+	{NULL, 0}
+};
+
+static const UnitName shares[] = {{"%", 10000}, {NULL, 0}};
+
+static const UnitName *const names[] = {
+	[DT_UNIT_US] = times,
+	[DT_UNIT_BYTES] = bytes,
+	[DT_UNIT_RATE] = bytes,
+	[DT_UNIT_SHARE] = shares
+};
+
+#define BYTES_HINT \
+	" Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes."
+
+/* What can be added to a hint. */
+const char *const dt_amount_hints[] = {
+	[DT_UNIT_US] = " Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".",
+	[DT_UNIT_BYTES] = BYTES_HINT,
+	[DT_UNIT_RATE] = BYTES_HINT,
+	[DT_UNIT_SHARE] = ""
 };
 
 static const char *
@@ -38,49 +70,53 @@ skip_space(const char *p)
 }
 
 /*
- * Read a number with a unit, in upper or lower case, or without one, which is
- * the default factor then; "/s" may follow the unit of an amount per second.
- * Returns whether that is what there is.
+ * Read a number with the name of a unit, in upper or lower case, or without
+ * one, which is the default factor then; "/s" may follow in a rate.  Returns
+ * whether that is what there is.
  */
 bool
-dt_amount_read(const char *value, double default_factor, bool per_second,
-			   double *bytes)
+dt_amount_read(DtUnit unit, const char *value, double default_factor,
+			   double *amount)
 {
 	char	   *end;
-	const char *unit;
-	int			i;
+	const char *rest;
 
-	*bytes = strtod(value, &end);
+	*amount = strtod(value, &end);
 	if (end == value)
 		return false;
-	unit = skip_space(end);
-	if (*unit == '\0')
-		*bytes *= default_factor;
-	for (i = 0; *unit != '\0'; i++)
+	rest = skip_space(end);
+	if (*rest == '\0')
 	{
-		size_t		size;
-
-		if (i == lengthof(units))
-			return false;
-		size = strlen(units[i].name);
-		if (pg_strncasecmp(unit, units[i].name, size) != 0)
-			continue;
-		*bytes *= units[i].factor;
-		unit += size;
-		if (per_second && unit[0] == '/' && unit[1] == 's')
-			unit += 2;
-		return *skip_space(unit) == '\0';
+		*amount *= default_factor;
+		return true;
 	}
-	return true;
+	for (const UnitName *n = names[unit]; n->name != NULL; n++)
+	{
+		size_t		size = strlen(n->name);
+
+		if (pg_strncasecmp(rest, n->name, size) != 0)
+			continue;
+		*amount *= n->factor;
+		rest += size;
+		if (unit == DT_UNIT_RATE && rest[0] == '/' && rest[1] == 's')
+			rest += 2;
+		return *skip_space(rest) == '\0';
+	}
+	return false;
 }
 
-/* The reverse, palloc'd, in the largest unit of which it is a multiple. */
+/*
+ * The reverse, palloc'd, in the largest unit of which it is a multiple, or in
+ * percent.
+ */
 char *
-dt_amount_text(int64 bytes)
+dt_amount_text(DtUnit unit, int64 amount)
 {
-	int			i = 0;
+	const UnitName *n = names[unit];
 
-	while (i + 1 < lengthof(units) && bytes % units[i + 1].factor == 0)
-		i++;
-	return psprintf(INT64_FORMAT "%s", bytes / units[i].factor, units[i].name);
+	if (unit == DT_UNIT_SHARE)
+		return psprintf("%.7g%%", amount / 1e4);
+	while (n[1].name != NULL && amount % n[1].factor == 0)
+		n++;
+	return psprintf(INT64_FORMAT "%s", amount / n->factor, n->name);
 }

@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * amount.h
- *		Amounts of bytes, as users write and see them.
+ *		Amounts of bytes, times and shares, as users write and see them.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_AMOUNT_H
 #define DT_AMOUNT_H
 
-#define DT_AMOUNT_UNITS \
-	"Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes."
+#include "engine/signal.h"
 
-extern bool dt_amount_read(const char *value, double default_factor,
-						   bool per_second, double *bytes);
-extern char *dt_amount_text(int64 bytes);
+extern const char *const dt_amount_hints[];
+extern bool dt_amount_read(DtUnit unit, const char *value,
+						   double default_factor, double *amount);
+extern char *dt_amount_text(DtUnit unit, int64 amount);
 
 #endif							/* DT_AMOUNT_H */

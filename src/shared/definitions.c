@@ -25,6 +25,7 @@
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "commands/user.h"
+#include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_node.h"
@@ -63,10 +64,9 @@ dt_definitions_sort(List *entries, int (*compare) (const void *, const void *))
 {
 	DtEntry   **result = palloc((list_length(entries) + 1) * sizeof(DtEntry *));
 	int			n = 0;
-	ListCell   *lc;
 
-	foreach(lc, entries)
-		result[n++] = lfirst(lc);
+	foreach_ptr(DtEntry, entry, entries)
+		result[n++] = entry;
 	qsort(result, n, sizeof(DtEntry *), compare);
 	return result;
 }
@@ -77,9 +77,8 @@ find_twins(List *entries)
 {
 	DtEntry   **by_id = dt_definitions_sort(entries, dt_compare_ids);
 	DtEntry   **by_name = dt_definitions_sort(entries, dt_compare_names);
-	int			i;
 
-	for (i = 1; i < list_length(entries); i++)
+	for (int i = 1; i < list_length(entries); i++)
 	{
 		if (dt_compare_names(&by_name[i - 1], &by_name[i]) == 0)
 			return psprintf(_("Group \"%s\" is there twice."),
@@ -142,16 +141,13 @@ static void
 give_ids(List *entries)
 {
 	int64		id = GetCurrentTimestamp();
-	ListCell   *lc;
 
-	foreach(lc, entries)
-		id = Max(id, ((DtEntry *) lfirst(lc))->definition.id);
-	foreach(lc, entries)
+	foreach_ptr(DtEntry, entry, entries)
+		id = Max(id, entry->definition.id);
+	foreach_ptr(DtEntry, entry, entries)
 	{
-		DtDefinition *d = &((DtEntry *) lfirst(lc))->definition;
-
-		if (d->id == 0)
-			d->id = ++id;
+		if (entry->definition.id == 0)
+			entry->definition.id = ++id;
 	}
 }
 
@@ -160,15 +156,14 @@ static char *
 compose(List *entries)
 {
 	StringInfoData lines;
-	ListCell   *lc;
 
 	give_ids(entries);
 	initStringInfo(&lines);
-	foreach(lc, entries)
+	foreach_ptr(DtEntry, entry, entries)
 	{
 		if (lines.len > 0)
 			appendStringInfoChar(&lines, '\n');
-		dt_text_append(&lines, lfirst(lc));
+		dt_text_append(&lines, entry);
 	}
 	return lines.data;
 }
@@ -200,12 +195,11 @@ find_setting(HeapTuple tuple, Relation rel)
 										RelationGetDescr(rel), &isnull);
 	Datum	   *elements;
 	int			n = 0;
-	int			i;
 
 	if (!isnull)
 		deconstruct_array(DatumGetArrayTypeP(settings), TEXTOID, -1, false,
 						  TYPALIGN_INT, &elements, NULL, &n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		char	   *setting = TextDatumGetCString(elements[i]);
 
@@ -293,12 +287,8 @@ dt_definitions_read(bool fail)
 DtEntry *
 dt_definitions_find(List *entries, const char *name)
 {
-	ListCell   *lc;
-
-	foreach(lc, entries)
+	foreach_ptr(DtEntry, entry, entries)
 	{
-		DtEntry    *entry = lfirst(lc);
-
 		if (strcmp(entry->definition.name, name) == 0)
 			return entry;
 	}
@@ -324,7 +314,10 @@ dt_definitions_need_writable(void)
 				 errhint("Begin the transaction with BEGIN READ WRITE.")));
 }
 
-/* By this transaction, or ROLLBACK TO has released it. */
+/*
+ * Has this transaction locked the row?  (ROLLBACK TO may have released it
+ * since.)
+ */
 bool		dt_definitions_locked = false;
 
 /* Until the end of the transaction nobody else changes the row. */
@@ -417,34 +410,43 @@ add_entry(List **entries, const char *name)
 						dt_shared->max_groups),
 				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
 	dt_definition_init(&entry->definition, name);
+	entry->is_new = true;
 	*entries = lappend(*entries, entry);
 	return entry;
 }
 
 /*
- * Set a property of a group.  The caller has checked the name.  Returns whether
- * the group was created.
+ * Begin to change a group, whose name the caller has checked: its entry among
+ * those to be written then.
  */
-bool
-dt_group_define(const char *name, DtProperty property, int64 value,
-				DtDefine how)
+DtEntry *
+dt_definitions_edit(const char *group, DtDefine how, List **entries)
 {
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, name);
-	bool		create = (entry == NULL);
+	DtEntry    *entry;
 
-	if (create && how == DT_ALTER)
-		dt_group_missing(name);
-	if (!create && how == DT_CREATE)
+	*entries = dt_definitions_begin_change();
+	entry = dt_definitions_find(*entries, group);
+	if (entry == NULL && how == DT_ALTER)
+		dt_group_missing(group);
+	if (entry != NULL && how == DT_CREATE)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", name),
+				 errmsg("resource group \"%s\" already exists", group),
 				 errhint("Use set_group_dirty_limit() to change its limit.")));
-	if (create)
-		entry = add_entry(&entries, name);
-	*(int64 *) ((char *) &entry->definition + property) = value;
+	return entry != NULL ? entry : add_entry(entries, group);
+}
+
+/* Set a property that is a number.  Returns whether the group was created. */
+bool
+dt_definitions_set(const char *group, const DtProperty *property, int64 value,
+				   DtDefine how)
+{
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, how, &entries);
+
+	*dt_property_value(&entry->definition, property) = value;
 	dt_definitions_write(entries);
-	return create;
+	return entry->is_new;
 }
 
 /* Have a definition name nobody for this signal, or these. */
@@ -467,41 +469,42 @@ set_names(DtDefinition *d, DtSignal signal, const char *names)
  * that has created the group.
  */
 bool
-dt_group_follow(const char *name, DtSignal signal,
-				const DtThreshold *threshold, const char *names)
+dt_definitions_follow(const char *group, DtSignal signal,
+					  const DtThreshold *threshold, const char *names)
 {
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, name);
-	bool		create = (entry == NULL);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
 
-	if (create)
-		entry = add_entry(&entries, name);
-	entry->definition.threshold[signal] = *threshold;
-	set_names(&entry->definition, signal, names);
+	if (signal == DT_REPORTED && dt_definition_follows(d, signal) &&
+		strcmp(d->reported, names) != 0)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
+						group, d->reported),
+				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
+						   names)));
+	d->threshold[signal] = *threshold;
+	set_names(d, signal, names);
 	dt_definitions_write(entries);
-	return create;
+	return entry->is_new;
 }
 
 /* Does a group follow what is reported under this name? */
 bool
-dt_group_follows_report(const char *name, const char *reported)
+dt_definitions_follow_report(const char *group, const char *reported)
 {
-	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), group);
 
-	return entry != NULL &&
-		dt_definition_follows(&entry->definition, DT_REPORTED) &&
-		strcmp(entry->definition.reported, reported) == 0;
+	return entry != NULL && strcmp(entry->definition.reported, reported) == 0;
 }
 
 /* Remove a threshold.  Returns whether there was one. */
 bool
-dt_group_unfollow(const char *name, DtSignal signal)
+dt_definitions_unfollow(const char *group, DtSignal signal)
 {
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, name);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
 
-	if (entry == NULL)
-		dt_group_missing(name);
 	if (!dt_definition_follows(&entry->definition, signal))
 		return false;
 	memset(&entry->definition.threshold[signal], 0, sizeof(DtThreshold));
@@ -512,13 +515,11 @@ dt_group_unfollow(const char *name, DtSignal signal)
 
 /* Rename a group; the caller has checked the new name. */
 void
-dt_group_rename(const char *old_name, const char *new_name)
+dt_definitions_rename(const char *group, const char *new_name)
 {
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, old_name);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
 
-	if (entry == NULL)
-		dt_group_missing(old_name);
 	if (dt_definitions_find(entries, new_name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
@@ -561,17 +562,17 @@ check_not_in_use(const char *name)
 
 /* Drop a group.  Returns whether there was one. */
 bool
-dt_group_drop(const char *name, bool missing_ok, bool force)
+dt_definitions_drop(const char *group, bool missing_ok, bool force)
 {
 	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, name);
+	DtEntry    *entry = dt_definitions_find(entries, group);
 
 	if (entry == NULL && !missing_ok)
-		dt_group_missing(name);
+		dt_group_missing(group);
 	if (entry == NULL)
 		return false;
 	if (!force)
-		check_not_in_use(name);
+		check_not_in_use(group);
 	dt_definitions_write(list_delete_ptr(entries, entry));
 	return true;
 }

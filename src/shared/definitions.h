@@ -38,7 +38,7 @@ extern void dt_definitions_need_writable(void);
 extern List *dt_definitions_begin_change(void);
 extern void dt_definitions_write(List *entries);
 
-/* Whether a group has to exist already when a property of it is set. */
+/* Whether a group has to exist already when it is changed. */
 typedef enum DtDefine
 {
 	DT_CREATE,					/* must not exist */
@@ -46,25 +46,19 @@ typedef enum DtDefine
 	DT_CREATE_OR_ALTER
 } DtDefine;
 
-/* The properties that can be set: members of DtDefinition, in its units. */
-typedef enum DtProperty
-{
-	DT_DIRTY_LIMIT = offsetof(DtDefinition, rate[DT_DIRTY]),
-	DT_WAL_LIMIT = offsetof(DtDefinition, rate[DT_WAL]),
-	DT_BURST = offsetof(DtDefinition, burst_us),
-	DT_FLOOR = offsetof(DtDefinition, floor),
-	DT_WEIGHT = offsetof(DtDefinition, weight),
-	DT_ALLOWANCE = offsetof(DtDefinition, allowance),
-	DT_OBSERVE = offsetof(DtDefinition, observe)
-} DtProperty;
+extern DtEntry *dt_definitions_edit(const char *group, DtDefine how,
+									List **entries);
 
-extern bool dt_group_define(const char *name, DtProperty property, int64 value,
-							DtDefine how);
-extern bool dt_group_follow(const char *name, DtSignal signal,
-							const DtThreshold *threshold, const char *names);
-extern bool dt_group_follows_report(const char *name, const char *reported);
-extern bool dt_group_unfollow(const char *name, DtSignal signal);
-extern void dt_group_rename(const char *old_name, const char *new_name);
-extern bool dt_group_drop(const char *name, bool missing_ok, bool force);
+/* Changes of a group */
+extern bool dt_definitions_set(const char *group, const DtProperty *property,
+							   int64 value, DtDefine how);
+extern bool dt_definitions_follow(const char *group, DtSignal signal,
+								  const DtThreshold *threshold,
+								  const char *names);
+extern bool dt_definitions_follow_report(const char *group,
+										 const char *reported);
+extern bool dt_definitions_unfollow(const char *group, DtSignal signal);
+extern void dt_definitions_rename(const char *group, const char *new_name);
+extern bool dt_definitions_drop(const char *group, bool missing_ok, bool force);
 
 #endif							/* DT_DEFINITIONS_H */

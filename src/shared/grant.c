@@ -16,6 +16,7 @@
 
 #include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
+#include "compat.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "shared/definitions.h"
@@ -36,10 +37,7 @@ dt_grant_set(const char *group_name, Oid role, bool allow)
 	dt_definitions_need_writable();
 	shdepLockAndCheckObject(AuthIdRelationId, role);
 	role_name = makeString(GetUserNameFromId(role, false));
-	entries = dt_definitions_begin_change();
-	entry = dt_definitions_find(entries, group_name);
-	if (entry == NULL)
-		dt_group_missing(group_name);
+	entry = dt_definitions_edit(group_name, DT_ALTER, &entries);
 	if (list_member(entry->grants, role_name) == allow)
 		return false;
 	if (allow)
@@ -54,17 +52,16 @@ dt_grant_set(const char *group_name, Oid role, bool allow)
 bool
 dt_grant_permits(const char *group_name, Oid user)
 {
-	DtEntry    *entry;
-	ListCell   *lc;
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true),
+											group_name);
 
-	entry = dt_definitions_find(dt_definitions_read(true), group_name);
 	if (entry == NULL)
 		dt_group_missing(group_name);
 	if (superuser_arg(user))
 		return true;
-	foreach(lc, entry->grants)
+	foreach_ptr(String, name, entry->grants)
 	{
-		Oid			role = get_role_oid(strVal(lfirst(lc)), true);
+		Oid			role = get_role_oid(strVal(name), true);
 
 		if (OidIsValid(role) && has_privs_of_role(user, role))
 			return true;
@@ -78,12 +75,9 @@ replace(List *entries, char *name, char *new_name)
 {
 	String	   *old = makeString(name);
 	bool		found = false;
-	ListCell   *lc;
 
-	foreach(lc, entries)
+	foreach_ptr(DtEntry, entry, entries)
 	{
-		DtEntry    *entry = lfirst(lc);
-
 		if (!list_member(entry->grants, old))
 			continue;
 		found = true;

@@ -10,9 +10,9 @@
  *
  * Names of groups and roles are quoted as in SQL, at least when they are not
  * made of a-z, 0-9 and _.  Limits and the floor are in KB/s, the allowance in
- * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has the
- * value that the table of properties says; that value is part of the form and
- * must never change.
+ * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has
+ * the value that the table of properties says; that value is part of the form
+ * and must never change.
  *
  * Words whose key is not known are kept: a later release has written them, and
  * the limit without what that has added to it is better than none.  So a later
@@ -25,6 +25,7 @@
 #include <ctype.h>
 #include <math.h>
 
+#include "compat.h"
 #include "engine/rate.h"
 #include "lib/stringinfo.h"
 #include "nodes/value.h"
@@ -36,53 +37,67 @@
 
 #define NAME_CHARACTERS	"abcdefghijklmnopqrstuvwxyz0123456789_"
 
-typedef enum Kind
-{
-	INTEGER,
-	THOUSANDTHS,				/* written as a decimal fraction */
-	MODE,
-	NAME						/* or a list of names */
-} Kind;
-
-/* A property of a group: a new one is a new line here. */
-typedef struct Property
-{
-	const char *key;
-	Kind		kind;
-	size_t		offset;			/* in DtDefinition: of an int64, or a name */
-	int64		min;
-	int64		max;			/* of a name its size, with the zero */
-	int64		absent;			/* the value when the key is not there */
-} Property;
-
 #define MEMBER(member)	offsetof(DtDefinition, member)
 
-static const Property properties[] = {
-	{"id", INTEGER, MEMBER(id), 1, PG_INT64_MAX / 2, 0},	/* others follow */
-	{"dirty", THOUSANDTHS, MEMBER(rate[DT_DIRTY]), 0, DT_RATE_MAX, 0},
-	{"wal", THOUSANDTHS, MEMBER(rate[DT_WAL]), 0, DT_RATE_MAX, 0},
-	{"burst", THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000},
-	{"mode", MODE, MEMBER(observe), 0, 1, 0},
-	{"floor", THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000},
-	{"weight", THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000},
-	{"allowance", THOUSANDTHS, MEMBER(allowance), 0, DT_ALLOWANCE_MAX, 0},
-	{"reported", NAME, MEMBER(reported), 1, NAMEDATALEN, 0},
-	{"replica_lag_ignore", INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
-	0, PG_INT32_MAX, 0},
-	{"replica_lag_standbys", NAME, MEMBER(standbys[DT_REPLICA_LAG]),
-	1, DT_STANDBYS_SIZE, 0},
-	{"flush_lag_ignore", INTEGER, MEMBER(threshold[DT_FLUSH_LAG].ignore),
-	0, PG_INT32_MAX, 0},
-	{"flush_lag_standbys", NAME, MEMBER(standbys[DT_FLUSH_LAG]),
-	1, DT_STANDBYS_SIZE, 0}
+/* No function sets it as a number. */
+#define INTERNAL	DT_UNIT_UNUSED, NULL
+
+/* A new property is a new line here. */
+static const DtProperty properties[] = {
+	/* there is room for the IDs of groups to come */
+	{"id", DT_INTEGER, MEMBER(id), 1, PG_INT64_MAX / 2, 0, INTERNAL},
+	{"dirty", DT_THOUSANDTHS, MEMBER(rate[DT_DIRTY]), 0, DT_RATE_MAX, 0,
+	DT_UNIT_RATE, "dirty rate limit"},
+	{"wal", DT_THOUSANDTHS, MEMBER(rate[DT_WAL]), 0, DT_RATE_MAX, 0,
+	DT_UNIT_RATE, "WAL rate limit"},
+	{"burst", DT_THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000,
+	DT_UNIT_US, "burst"},
+	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, INTERNAL},
+	{"floor", DT_THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000,
+	DT_UNIT_RATE, "floor"},
+	{"weight", DT_THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000,
+	DT_UNIT_NUMBER, "weight"},
+	{"allowance", DT_THOUSANDTHS, MEMBER(allowance), 0, DT_ALLOWANCE_MAX, 0,
+	DT_UNIT_BYTES, "allowance"},
+	{"reported", DT_NAME, MEMBER(reported), 1, NAMEDATALEN, 0, INTERNAL},
+	{"replica_lag_ignore", DT_INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
+	0, PG_INT32_MAX, 0, INTERNAL},
+	{"replica_lag_standbys", DT_NAME, MEMBER(standbys[DT_REPLICA_LAG]),
+	1, DT_STANDBYS_SIZE, 0, INTERNAL},
+	{"flush_lag_ignore", DT_INTEGER, MEMBER(threshold[DT_FLUSH_LAG].ignore),
+	0, PG_INT32_MAX, 0, INTERNAL},
+	{"flush_lag_standbys", DT_NAME, MEMBER(standbys[DT_FLUSH_LAG]),
+	1, DT_STANDBYS_SIZE, 0, INTERNAL}
 };
 
 /* The keys are those of the properties, then the names of the signals. */
 #define PROPERTIES	((int) lengthof(properties))
 #define KEYS		(PROPERTIES + DT_REPORTED)
 
-static int64 *
-value_of(const DtDefinition *d, const Property *property)
+/* The index of a key, or KEYS. */
+static int
+find_key(const char *word, size_t size)
+{
+	for (int i = 0; i < KEYS; i++)
+	{
+		const char *key = i < PROPERTIES ? properties[i].key :
+			dt_signals[i - PROPERTIES].name;
+
+		if (strlen(key) == size && memcmp(key, word, size) == 0)
+			return i;
+	}
+	return KEYS;
+}
+
+/* The property with a key that there is. */
+const DtProperty *
+dt_property(const char *key)
+{
+	return &properties[find_key(key, strlen(key))];
+}
+
+int64 *
+dt_property_value(const DtDefinition *d, const DtProperty *property)
 {
 	return (int64 *) ((char *) d + property->offset);
 }
@@ -91,24 +106,23 @@ value_of(const DtDefinition *d, const Property *property)
 void
 dt_definition_init(DtDefinition *d, const char *name)
 {
-	int			i;
-
 	memset(d, 0, sizeof(*d));
 	strlcpy(d->name, name, NAMEDATALEN);
-	for (i = 0; i < PROPERTIES; i++)
-		if (properties[i].kind != NAME)
-			*value_of(d, &properties[i]) = properties[i].absent;
+	for (int i = 0; i < PROPERTIES; i++)
+		if (properties[i].kind != DT_NAME)
+			*dt_property_value(d, &properties[i]) = properties[i].absent;
 }
 
 /* ---------------------------------------------------------------- writing */
 
 static void
-append_property(StringInfo to, const Property *property, const DtDefinition *d)
+append_property(StringInfo to, const DtProperty *property,
+				const DtDefinition *d)
 {
-	int64	   *p = value_of(d, property);
+	int64	   *p = dt_property_value(d, property);
 	int64		value;
 
-	if (property->kind == NAME)
+	if (property->kind == DT_NAME)
 	{
 		if (*(char *) p != '\0')
 			appendStringInfo(to, " %s=%s", property->key,
@@ -119,9 +133,9 @@ append_property(StringInfo to, const Property *property, const DtDefinition *d)
 	if (value == property->absent)
 		return;
 	appendStringInfo(to, " %s=", property->key);
-	if (property->kind == INTEGER)
+	if (property->kind == DT_INTEGER)
 		appendStringInfo(to, INT64_FORMAT, value);
-	else if (property->kind == THOUSANDTHS)
+	else if (property->kind == DT_THOUSANDTHS)
 		appendStringInfo(to, "%.15g", value / 1000.0);
 	else
 		appendStringInfoString(to, "observe");
@@ -132,13 +146,11 @@ void
 dt_text_append(StringInfo to, const DtEntry *entry)
 {
 	const DtDefinition *d = &entry->definition;
-	ListCell   *lc;
-	int			i;
 
 	appendStringInfoString(to, quote_identifier(d->name));
-	for (i = 0; i < PROPERTIES; i++)
+	for (int i = 0; i < PROPERTIES; i++)
 		append_property(to, &properties[i], d);
-	for (i = 0; i < DT_REPORTED; i++)
+	for (int i = 0; i < DT_REPORTED; i++)
 	{
 		char	   *threshold = dt_threshold_text(&d->threshold[i]);
 
@@ -146,10 +158,10 @@ dt_text_append(StringInfo to, const DtEntry *entry)
 			appendStringInfo(to, " %s=%s", dt_signals[i].name,
 							 threshold ? threshold : "on");
 	}
-	foreach(lc, entry->grants)
-		appendStringInfo(to, " grant=%s", quote_identifier(strVal(lfirst(lc))));
-	foreach(lc, entry->unknown)
-		appendStringInfo(to, " %s", (char *) lfirst(lc));
+	foreach_ptr(String, role, entry->grants)
+		appendStringInfo(to, " grant=%s", quote_identifier(strVal(role)));
+	foreach_ptr(char, word, entry->unknown)
+		appendStringInfo(to, " %s", word);
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -219,7 +231,7 @@ read_name(Reader *reader, const char *word, size_t size)
 }
 
 static bool
-read_property(Reader *reader, const Property *property, const char *value,
+read_property(Reader *reader, const DtProperty *property, const char *value,
 			  int64 *result)
 {
 	double		number;
@@ -227,45 +239,29 @@ read_property(Reader *reader, const Property *property, const char *value,
 
 	switch (property->kind)
 	{
-		case INTEGER:
+		case DT_INTEGER:
 			errno = 0;
 			*result = strtoi64(value, &end, 10);
 			if (errno != 0 || end == value || *end != '\0')
 				return false;
 			break;
-		case THOUSANDTHS:
+		case DT_THOUSANDTHS:
 			if (!parse_real(value, &number, 0, NULL) || fabs(number) > 1e12)
 				return false;
 			*result = (int64) rint(number * 1000);
 			break;
-		case MODE:
+		case DT_MODE:
 			*result = strcmp(value, "observe") == 0;
 			if (*result == 0 && strcmp(value, "enforce") != 0)
 				return false;
 			break;
-		case NAME:
+		case DT_NAME:
 			end = read_name(reader, value, property->max);
 			if (end != NULL)
 				strlcpy((char *) result, end, property->max);
 			return end != NULL;
 	}
 	return *result >= property->min && *result <= property->max;
-}
-
-static int
-find_key(const char *word, size_t size)
-{
-	int			i;
-
-	for (i = 0; i < KEYS; i++)
-	{
-		const char *key = i < PROPERTIES ? properties[i].key :
-			dt_signals[i - PROPERTIES].name;
-
-		if (strlen(key) == size && memcmp(key, word, size) == 0)
-			break;
-	}
-	return i;
 }
 
 /* Read a word key=value of a group; *seen has a bit for each key before it. */
@@ -294,8 +290,9 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	}
 	fits = key < PROPERTIES ?
 		read_property(reader, &properties[key], value,
-					  value_of(d, &properties[key])) :
-		dt_threshold_read(key - PROPERTIES, value, &d->threshold[key - PROPERTIES]);
+					  dt_property_value(d, &properties[key])) :
+		dt_threshold_read(key - PROPERTIES, value,
+						  &d->threshold[key - PROPERTIES]);
 	if (reader->problem != NULL)
 		return false;
 	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)
@@ -314,7 +311,6 @@ read_group(Reader *reader)
 	uint64		seen = 0;
 	const char *flaw;
 	char	   *word;
-	int			i;
 
 	for (; *reader->next == '\n' || *reader->next == ' '; reader->next++)
 		if (*reader->next == '\n')
@@ -334,7 +330,7 @@ read_group(Reader *reader)
 			return NULL;
 	if (d->reported[0] != '\0')
 		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
-	for (i = 0; i < DT_STANDBY_SIGNALS && reader->problem == NULL; i++)
+	for (int i = 0; i < DT_STANDBY_SIGNALS && reader->problem == NULL; i++)
 		if (!dt_definition_follows(d, i) &&
 			(d->threshold[i].ignore > 0 || d->standbys[i][0] != '\0'))
 			refuse(reader, psprintf("there are standbys without %s",

@@ -12,15 +12,40 @@
 #include "nodes/pg_list.h"
 #include "shared/definition.h"
 
+typedef enum DtPropertyKind
+{
+	DT_INTEGER,
+	DT_THOUSANDTHS,				/* written as a decimal fraction */
+	DT_MODE,
+	DT_NAME						/* or a list of names */
+} DtPropertyKind;
+
+/* A property of a group, in the text and, some of them, in functions. */
+typedef struct DtProperty
+{
+	const char *key;
+	DtPropertyKind kind;
+	size_t		offset;			/* in DtDefinition: of an int64, or a name */
+	int64		min;
+	int64		max;			/* of a name its size, with the zero */
+	int64		absent;			/* the value when the key is not there */
+	DtUnit		unit;			/* of a number that a function sets, and ... */
+	const char *label;			/* ... what messages call it */
+} DtProperty;
+
 /* All that the text has of a group. */
 typedef struct DtEntry
 {
 	DtDefinition definition;	/* comes first */
 	List	   *grants;			/* names of roles, as String nodes */
 	List	   *unknown;		/* words of a later release */
+	bool		is_new;			/* not in the text yet */
 	bool		has_slot;		/* for load.c */
 } DtEntry;
 
+extern const DtProperty *dt_property(const char *key);
+extern int64 *dt_property_value(const DtDefinition *d,
+								const DtProperty *property);
 extern void dt_definition_init(DtDefinition *d, const char *name);
 extern void dt_text_append(StringInfo to, const DtEntry *entry);
 extern List *dt_text_read(const char *string, const char **problem);

@@ -29,12 +29,10 @@
 #include "shared/load.h"
 #include "shared/member.h"
 #include "shared/threshold.h"
-#include "sql/group_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 void
@@ -112,160 +110,99 @@ notice_created(const char *name)
 					 similar, quote_literal_cstr(name)) : 0));
 }
 
-/* What a number is, which decides how it is written. */
-typedef enum NumberKind
-{
-	RATE,
-	AMOUNT,
-	DURATION,
-	PLAIN						/* it has no form with a text */
-} NumberKind;
-
+/* How numbers in these units are written. */
 static const struct
 {
-	const char *unit;			/* after a space, or empty */
+	const char *name;			/* of a thousand; with a space */
+	const char *meaning;		/* what follows the range */
 	const char *hint;
-}			kinds[] = {
-	[RATE] = {" KB/s", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s. " DT_AMOUNT_UNITS},
-	[AMOUNT] = {" KB", "Write an amount with its unit, for example '64 MB', or a number of KB. " DT_AMOUNT_UNITS},
-	[DURATION] = {" ms", "Write a time with its unit, for example '1 min', or a number of milliseconds. Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."},
-	[PLAIN] = {"", ""}
+}			numbers[] = {
+	[DT_UNIT_RATE] = {" KB/s", " (1 KB = 1000 bytes)", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s."},
+	[DT_UNIT_BYTES] = {" KB", " (1 KB = 1000 bytes)", "Write an amount with its unit, for example '64 MB', or a number of KB."},
+	[DT_UNIT_US] = {" ms", " of the group's limits", "Write a time with its unit, for example '1 min', or a number of milliseconds."},
+	[DT_UNIT_NUMBER] = {"", "", ""}
 };
-
-/* A property that is a number, in the units of SQL. */
-typedef struct Number
-{
-	DtProperty	property;
-	NumberKind	kind;
-	int64		min;
-	int64		max;
-	const char *name;
-	const char *meaning;		/* what follows the range and its unit */
-} Number;
-
-#define KB		" (1 KB = 1000 bytes)"
-#define NONE	KB "; 0 means no limit"
-
-static const Number dirty_limit = {
-	DT_DIRTY_LIMIT, RATE, 0, DT_RATE_MAX / 1000, "dirty rate limit", NONE
-};
-static const Number wal_limit = {
-	DT_WAL_LIMIT, RATE, 0, DT_RATE_MAX / 1000, "WAL rate limit", NONE
-};
-static const Number floor_rate = {
-	DT_FLOOR, RATE, 1, DT_RATE_MAX / 1000, "floor", KB
-};
-static const Number allowance = {
-	DT_ALLOWANCE, AMOUNT, 0, DT_ALLOWANCE_MAX / 1000, "allowance", KB
-};
-static const Number burst = {
-	DT_BURST, DURATION, 0, DT_RATE_MAX_BURST_US / 1000, "burst",
-	" of the group's limits"
-};
-static const Number weight = {
-	DT_WEIGHT, PLAIN, 1, DT_WEIGHT_MAX / 1000, "weight", ""
-};
-
-/* A text as such a number. */
-static float8
-parse_number(const Number *number, const char *written)
-{
-	const char *hint;
-	double		value;
-
-	if (number->kind == DURATION)
-	{
-		if (parse_real(written, &value, GUC_UNIT_MS, &hint))
-			return value;
-	}
-	else if (dt_amount_read(written, 1000, number->kind == RATE, &value))
-		return value / 1000;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid %s: \"%s\"", number->name, written),
-			 errhint("%s", _(kinds[number->kind].hint))));
-}
 
 /*
- * Set a property to the second argument, a number or a text.  A tiny rate does
- * not become 0, which means no limit.
+ * Set a property to the second argument, a number or a text; if there is none,
+ * remove a limit.  A tiny rate does not become 0, which means no limit.
  */
 static Datum
-set_number(FunctionCallInfo fcinfo, const Number *number, DtDefine how,
+set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 		   bool is_text)
 {
 	char	   *group = get_group(fcinfo);
+	const DtProperty *property = dt_property(key);
+	int64		lowest = (property->min + 999) / 1000;
 	const char *shown;
-	float8		value;
+	float8		value;			/* in thousandths */
 	float8		stored;
 
-	check_not_null(fcinfo, 1, number->name);
+	if (PG_NARGS() == 1)
+	{
+		(void) dt_definitions_set(group, property, 0, DT_ALTER);
+		PG_RETURN_VOID();
+	}
+	check_not_null(fcinfo, 1, property->label);
 	if (is_text)
 	{
 		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-		value = parse_number(number, written);
+		if (!dt_amount_read(property->unit, written, 1000, &value))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid %s: \"%s\"", property->label, written),
+					 errhint("%s%s", numbers[property->unit].hint,
+							 dt_amount_hints[property->unit])));
 		shown = psprintf("\"%s\"", written);
 	}
 	else
 	{
-		value = PG_GETARG_FLOAT8(1);
-		shown = float8out_internal(value);
+		value = PG_GETARG_FLOAT8(1) * 1000;
+		shown = float8out_internal(PG_GETARG_FLOAT8(1));
 	}
-	if (isnan(value) || value < number->min || value > number->max)
+	if (!(value >= lowest * 1000 && value <= property->max))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s %s is out of range", number->name, shown),
-				 errdetail("The valid range is from %lld to %lld%s%s.",
-						   (long long) number->min, (long long) number->max,
-						   kinds[number->kind].unit, number->meaning)));
-	stored = value > 0 ? Max(rint(value * 1000), 1) : 0;
-	if (dt_group_define(group, number->property, (int64) stored, how) &&
+				 errmsg("%s %s is out of range", property->label, shown),
+				 errdetail("The valid range is from %lld to %lld%s%s%s.",
+						   (long long) lowest,
+						   (long long) property->max / 1000,
+						   numbers[property->unit].name,
+						   numbers[property->unit].meaning,
+						   property->unit == DT_UNIT_RATE && lowest == 0 ?
+						   "; 0 means no limit" : "")));
+	stored = value > 0 ? Max(rint(value), 1) : 0;
+	if (dt_definitions_set(group, property, (int64) stored, how) &&
 		how == DT_CREATE_OR_ALTER)
 		notice_created(group);
-	if (fabs(stored - value * 1000) > 0.001)
+	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
-				(errmsg("%s %s is rounded to %s%s", number->name, shown,
+				(errmsg("%s %s is rounded to %s%s", property->label, shown,
 						float8out_internal(stored / 1000),
-						kinds[number->kind].unit)));
+						numbers[property->unit].name)));
 	PG_RETURN_VOID();
 }
 
-#define NUMBER_FUNCTION(function, number, how, is_text) \
+#define NUMBER_FUNCTION(function, key, how, is_text) \
 	PG_FUNCTION_INFO_V1(function); \
 	Datum function(PG_FUNCTION_ARGS) \
 	{ \
-		return set_number(fcinfo, &number, how, is_text); \
+		return set_number(fcinfo, key, how, is_text); \
 	}
 
 /* The same with a number, and with a text. */
-#define NUMBER_FUNCTIONS(function, number, how) \
-	NUMBER_FUNCTION(function, number, how, false) \
-	NUMBER_FUNCTION(function##_text, number, how, true)
+#define NUMBER_FUNCTIONS(function, key, how) \
+	NUMBER_FUNCTION(function, key, how, false) \
+	NUMBER_FUNCTION(function##_text, key, how, true)
 
-NUMBER_FUNCTIONS(create_resource_group, dirty_limit, DT_CREATE)
-NUMBER_FUNCTIONS(set_group_dirty_limit, dirty_limit, DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_wal_limit, wal_limit, DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_burst, burst, DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_floor, floor_rate, DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_allowance, allowance, DT_CREATE_OR_ALTER)
-NUMBER_FUNCTION(set_group_weight, weight, DT_CREATE_OR_ALTER, false)
-
-PG_FUNCTION_INFO_V1(reset_group_dirty_limit);
-Datum
-reset_group_dirty_limit(PG_FUNCTION_ARGS)
-{
-	dt_group_define(get_group(fcinfo), DT_DIRTY_LIMIT, 0, DT_ALTER);
-	PG_RETURN_VOID();
-}
-
-PG_FUNCTION_INFO_V1(reset_group_wal_limit);
-Datum
-reset_group_wal_limit(PG_FUNCTION_ARGS)
-{
-	dt_group_define(get_group(fcinfo), DT_WAL_LIMIT, 0, DT_ALTER);
-	PG_RETURN_VOID();
-}
+NUMBER_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
+NUMBER_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
+NUMBER_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
+NUMBER_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
 
 PG_FUNCTION_INFO_V1(set_group_mode);
 Datum
@@ -281,8 +218,8 @@ set_group_mode(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unrecognized mode \"%s\"", mode),
 				 errhint("Valid modes are \"enforce\" and \"observe\".")));
-	if (dt_group_define(name, DT_OBSERVE, strcmp(mode, "observe") == 0,
-						DT_CREATE_OR_ALTER))
+	if (dt_definitions_set(name, dt_property("mode"),
+						   strcmp(mode, "observe") == 0, DT_CREATE_OR_ALTER))
 		notice_created(name);
 	PG_RETURN_VOID();
 }
@@ -310,7 +247,7 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 	*name = get_name(fcinfo, 1, "signal");
 	if (dt_signal_find(*name, &signal))
 		return signal;
-	if (!is_reported(*name) && !dt_group_follows_report(group, *name))
+	if (!is_reported(*name) && !dt_definitions_follow_report(group, *name))
 		dt_signal_missing(*name);
 	return DT_REPORTED;
 }
@@ -348,12 +285,11 @@ notice_out_of_reach(const char *name)
 	int64		others;
 	int64		budget;
 	int			n;
-	int			i;
 
 	if (RecoveryInProgress())
 		return;
 	copies = dt_group_copies(&n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		DtGroup    *g = &copies[i].group;
 
@@ -428,7 +364,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 						dt_signals[signal].name),
 				 errdetail("%s", found.reason),
 				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
-	if (dt_group_follow(name, signal, &threshold, names))
+	if (dt_definitions_follow(name, signal, &threshold, names))
 		notice_created(name);
 	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
 		strchr(value, '%') == NULL)
@@ -463,8 +399,8 @@ reset_group_pressure(PG_FUNCTION_ARGS)
 	DtSignal	signal = get_signal(fcinfo, name, &signal_name_given);
 
 	if ((signal == DT_REPORTED &&
-		 !dt_group_follows_report(name, signal_name_given)) ||
-		!dt_group_unfollow(name, signal))
+		 !dt_definitions_follow_report(name, signal_name_given)) ||
+		!dt_definitions_unfollow(name, signal))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
 						name, signal_name_given)));
@@ -642,7 +578,7 @@ leave_joined_group(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("session has not joined a resource group with join_group()"),
-				 errhint("Who may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
+				 errhint("A role that may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
 	dt_session_set_parameter(NULL);
 	PG_RETURN_VOID();
 }
@@ -686,7 +622,7 @@ rename_resource_group(PG_FUNCTION_ARGS)
 	dt_sql_need_library();
 	old_name = get_name(fcinfo, 0, "old group name");
 	new_name = get_name(fcinfo, 1, "new group name");
-	dt_group_rename(old_name, new_name);
+	dt_definitions_rename(old_name, new_name);
 	notice_settings_of(old_name);
 	PG_RETURN_VOID();
 }
@@ -699,7 +635,7 @@ drop_resource_group(PG_FUNCTION_ARGS)
 
 	check_not_null(fcinfo, 1, "argument \"if_exists\"");
 	check_not_null(fcinfo, 2, "argument \"force\"");
-	if (dt_group_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
+	if (dt_definitions_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
 		notice_settings_of(name);
 	else
 		ereport(NOTICE,

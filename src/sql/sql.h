@@ -8,6 +8,18 @@
 #ifndef DT_SQL_H
 #define DT_SQL_H
 
+#include "shared/shmem.h"
+
+/* A copy of a group, for looking at it without a lock. */
+typedef struct DtGroupCopy
+{
+	DtGroup		group;
+	int64		debt[DT_RESOURCES]; /* bytes */
+	int64		now;			/* time of the copy, us */
+} DtGroupCopy;
+
+extern DtGroupCopy *dt_group_copies(int *n);
+
 /* ERROR when the library was not preloaded. */
 extern void dt_sql_need_library(void);
 

@@ -3,12 +3,16 @@
  * views.c
  *		SQL functions that return the rows of the views.
  *
+ * Each function is named for its view; dirty_throttle_groups() has the columns
+ * of view dirty_throttle_group_stats, too.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
+#include "compat.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -17,9 +21,9 @@
 #include "session/blockers.h"
 #include "session/tick.h"
 #include "shared/definitions.h"
-#include "shared/member.h"
+#include "shared/group.h"
+#include "shared/role_debt.h"
 #include "shared/threshold.h"
-#include "sql/group_info.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -109,17 +113,48 @@ put(FunctionCallInfo fcinfo, Row *row)
 						 row->nulls);
 }
 
+/*
+ * Copies of all groups, palloc'd.  What a group owes is summed up around the
+ * ring of its members, under its lock; all else is worked out from the copy.
+ */
+DtGroupCopy *
+dt_group_copies(int *n)
+{
+	DtGroupCopy *copies = (DtGroupCopy *)
+		CACHELINEALIGN(palloc0((dt_shared->max_groups + 1) *
+							   sizeof(DtGroupCopy)));
+
+	*n = 0;
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (int i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+		DtGroupCopy *copy = &copies[*n];
+
+		if (g->id == 0)
+			continue;
+		copy->now = dt_now_us();
+		dt_group_lock(g);
+		dt_group_check_pressure(g, copy->now);
+		for (int r = 0; r < DT_RESOURCES; r++)
+			copy->debt[r] = dt_rate_group_debt(&g->usage[r].rate, copy->now);
+		copy->group = *g;
+		dt_group_unlock(g);
+		(*n)++;
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	return copies;
+}
+
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {
 	DtGroupCopy *copies;
 	int			n;
-	int			i;
-	int			r;
 
 	begin(fcinfo);
 	copies = dt_group_copies(&n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		DtGroup    *g = &copies[i].group;
 		bool		no_signal = (g->pressure.signal < 0);
@@ -127,7 +162,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 
 		add_name(&row, g->definition.name);
 		add_text(&row, g->definition.observe ? "observe" : "enforce");
-		for (r = 0; r < DT_RESOURCES; r++)
+		for (int r = 0; r < DT_RESOURCES; r++)
 		{
 			DtGroupUsage *use = &g->usage[r];
 
@@ -174,37 +209,89 @@ may_see(Oid role)
 		has_privs_of_role(GetUserId(), role);
 }
 
+/* A copy of what a session has to do with one group. */
+typedef struct SessionCopy
+{
+	DtMember	member;
+	int			pid;
+	Oid			userid;
+	Oid			databaseid;
+	char		group_name[NAMEDATALEN];
+	bool		pauses;
+	int64		debt[DT_RESOURCES]; /* bytes */
+	int64		now;			/* time of the copy, us */
+} SessionCopy;
+
+/*
+ * A session as a member of its group, or as one that has left a group and
+ * still owes to it, with no counters.  False when it is neither.
+ */
+static bool
+copy_session(SessionCopy *copy, int number, bool has_left)
+{
+	DtMember   *m = &dt_members[number];
+	PGPROC	   *proc = GetPGProcByNumber(number);
+	DtGroup    *g = has_left ? m->creditor : m->group;
+	bool		owes;
+
+	if (g == NULL)
+		return false;
+	copy->now = dt_now_us();
+	dt_group_lock(g);
+	copy->member = *m;
+	copy->pid = proc->pid;
+	copy->userid = proc->roleId;
+	copy->databaseid = proc->databaseId;
+	memcpy(copy->group_name, g->definition.name, NAMEDATALEN);
+	owes = m->creditor == g && m->creditor_id == g->id;
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		copy->debt[r] = m->group != g ? 0 :
+			dt_rate_debt(&g->usage[r].rate, &m->account[r], copy->now);
+		if (owes || (m->paused_in == g && m->paused_by == DT_BY_ROLE))
+			copy->debt[r] += dt_role_debt_bytes(g, m->role, r, copy->now);
+	}
+	dt_group_unlock(g);
+	m = &copy->member;
+	copy->pauses = (m->paused_in == g);
+	if (!has_left)
+		return m->group == g;
+	memset(m->usage, 0, sizeof(m->usage));
+	memset(&m->stats, 0, sizeof(m->stats));
+	m->moved = false;
+	m->released_since = 0;
+	/* that it has been repaid only the session itself notes */
+	return owes && m->group != g &&
+		(copy->debt[DT_DIRTY] != 0 || copy->debt[DT_WAL] != 0);
+}
+
+/* A session can have two rows. */
 Datum
 dirty_throttle_sessions(PG_FUNCTION_ARGS)
 {
-	DtMemberCopy *copies;
-	int			n;
-	int			i;
-
 	begin(fcinfo);
-	copies = dt_member_copies(&n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < dt_shared->n_members * 2; i++)
 	{
-		DtMemberCopy *copy = &copies[i];
-		DtMember   *m = &copy->member;
-		bool		pauses = (m->paused_in == copy->group);
+		bool		has_left = (i % 2 == 1);
+		SessionCopy copy;
+		DtMember   *m = &copy.member;
 		Row			row = {0};
 
-		if (!may_see(copy->userid))
+		if (!copy_session(&copy, i / 2, has_left) || !may_see(copy.userid))
 			continue;
-		if (pauses)
-			m->stats.paused_us += copy->now - m->paused_since_us;
-		add(&row, Int32GetDatum(copy->pid), false);
-		add(&row, ObjectIdGetDatum(copy->userid), false);
-		add(&row, ObjectIdGetDatum(copy->databaseid), false);
-		add_name(&row, copy->group_name);
+		if (copy.pauses)
+			m->stats.paused_us += copy.now - m->paused_since_us;
+		add(&row, Int32GetDatum(copy.pid), false);
+		add(&row, ObjectIdGetDatum(copy.userid), false);
+		add(&row, ObjectIdGetDatum(copy.databaseid), false);
+		add_name(&row, copy.group_name);
 		add(&row, BoolGetDatum(m->moved), false);
-		add(&row, BoolGetDatum(copy->has_left), false);
-		add_time(&row, pauses ? m->paused_since : 0);
-		add_text(&row, pauses ? dt_member_cause_name(m->paused_by) : NULL);
+		add(&row, BoolGetDatum(has_left), false);
+		add_time(&row, copy.pauses ? m->paused_since : 0);
+		add_text(&row, copy.pauses ? dt_member_cause_name(m->paused_by) : NULL);
 		add_time(&row, m->released_since);
-		add_thousandths(&row, copy->debt[DT_DIRTY]);
-		add_thousandths(&row, copy->debt[DT_WAL]);
+		add_thousandths(&row, copy.debt[DT_DIRTY]);
+		add_thousandths(&row, copy.debt[DT_WAL]);
 		add(&row, BoolGetDatum(m->can_be_asked && m->pauses_at_checks),
 			false);
 		add_int(&row, m->usage[DT_DIRTY].used / BLCKSZ);
@@ -226,21 +313,17 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_blocking(PG_FUNCTION_ARGS)
 {
-	int			i;
-
 	begin(fcinfo);
-	for (i = 0; i < dt_shared->n_members; i++)
+	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		PGPROC	   *holder = GetPGProcByNumber(i);
 		DtMember   *member = &dt_members[i];
-		ListCell   *lc;
 
 		if ((member->paused_in == NULL && member->released_since == 0) ||
 			!may_see(holder->roleId))
 			continue;
-		foreach(lc, dt_blockers_list(i))
+		foreach_int(pid, dt_blockers_list(i))
 		{
-			int			pid = lfirst_int(lc);
 			Row			row = {0};
 
 			add(&row, Int32GetDatum(pid), pid == DT_REPLAY);
@@ -254,20 +337,15 @@ dirty_throttle_blocking(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_grants(PG_FUNCTION_ARGS)
 {
-	ListCell   *lc;
-	ListCell   *role;
-
 	begin(fcinfo);
-	foreach(lc, dt_definitions_read(true))
+	foreach_ptr(DtEntry, entry, dt_definitions_read(true))
 	{
-		DtEntry    *entry = lfirst(lc);
-
-		foreach(role, entry->grants)
+		foreach_ptr(String, role, entry->grants)
 		{
 			Row			row = {0};
 
 			add_name(&row, entry->definition.name);
-			add_name(&row, strVal(lfirst(role)));
+			add_name(&row, strVal(role));
 			put(fcinfo, &row);
 		}
 	}
@@ -301,14 +379,12 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 {
 	DtGroupCopy *copies;
 	int			n;
-	int			i;
-	int			s;
 
 	begin(fcinfo);
 	copies = dt_group_copies(&n);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
-		for (s = 0; s < DT_SIGNALS; s++)
+		for (int s = 0; s < DT_SIGNALS; s++)
 		{
 			DtDefinition *d = &copies[i].group.definition;
 			DtThreshold *t = &d->threshold[s];
@@ -319,7 +395,8 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 			add_name(&row, d->name);
 			add_text(&row, dt_definition_signal_name(d, s));
 			add_text(&row, dt_threshold_text(t));
-			add_value(&row, t->unit == DT_UNIT_SHARE ? t->unit : dt_signals[s].unit,
+			add_value(&row,
+					  t->unit == DT_UNIT_SHARE ? t->unit : dt_signals[s].unit,
 					  t->value, t->unit != DT_UNIT_NONE);
 			add(&row, Int32GetDatum(t->ignore), s >= DT_STANDBY_SIGNALS);
 			add_text(&row, s < DT_STANDBY_SIGNALS && d->standbys[s][0] != '\0' ?
@@ -389,7 +466,8 @@ put_signal(FunctionCallInfo fcinfo, const char *name, DtSignal signal,
 	add_text(&row, groups == 0 ? NULL :
 			 info->out_of_reach && info->state == DT_SIGNAL_FRESH ?
 			 "out of reach" : states[info->state]);
-	add_value(&row, dt_signals[signal].unit, info->value, info->state != DT_SIGNAL_ABSENT);
+	add_value(&row, dt_signals[signal].unit, info->value,
+			  info->state != DT_SIGNAL_ABSENT);
 	add(&row, Int32GetDatum(groups), false);
 	add_time(&row, info->read_at == 0 ? 0 :
 			 GetCurrentTimestamp() - (dt_now_us() - info->read_at));
@@ -404,24 +482,22 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 	DtReport	reports[DT_REPORTS];
 	DtGroupCopy *copies;
 	int			n;
-	int			i;
-	int			s;
 
 	begin(fcinfo);
 	copies = dt_group_copies(&n);
-	for (s = 0; s < DT_REPORTED; s++)
+	for (int s = 0; s < DT_REPORTED; s++)
 	{
 		int			groups = 0;
 		int64		now = dt_now_us();
 		DtSignalInfo info;
 		bool		available;
 
-		for (i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
 			groups += dt_definition_follows(&copies[i].group.definition, s);
 		available = read_signal(s, groups > 0, now, &info);
 		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, available);
 	}
-	for (s = dt_reports(reports) - 1; s >= 0; s--)
+	for (int s = dt_reports(reports) - 1; s >= 0; s--)
 	{
 		int			groups = 0;
 		DtSignalInfo info = {
@@ -430,7 +506,7 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 			.read_at = reports[s].at
 		};
 
-		for (i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
 			groups += strcmp(copies[i].group.definition.reported,
 							 reports[s].name) == 0;
 		put_signal(fcinfo, reports[s].name, DT_REPORTED, groups, &info, true);

@@ -15,8 +15,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $NAME = q{it's "quoted" \ and};
-my $ALL = q{SELECT group_name, dirty_limit, wal_limit, burst, mode, floor,
-		(SELECT string_agg(signal || ' ' || coalesce(threshold, '') || coalesce(ignored_standbys::text, ''), ', ' ORDER BY signal)
+my $ALL = q{SELECT group_name, dirty_limit, wal_limit, burst, mode, floor, weight, allowance,
+		(SELECT string_agg(concat_ws(' ', signal, threshold, ignored_standbys, standbys), ', ' ORDER BY signal)
 		 FROM dirty_throttle_thresholds t WHERE t.group_name = g.group_name),
 		(SELECT string_agg(role_name, ', ' ORDER BY role_name)
 		 FROM dirty_throttle_grants r WHERE r.group_name = g.group_name)
@@ -28,11 +28,18 @@ $old->sql(qq{SELECT set_group_dirty_limit('batch', 12288.5), set_group_wal_limit
 	SELECT grant_group_use('batch', 'etl'), grant_group_use('batch', 'Größe "1"');
 	SELECT create_resource_group(n), set_group_burst(n, 60000), set_group_mode(n, 'observe'),
 		set_group_floor(n, 512), set_group_pressure(n, 'replica_lag', '2s', 1),
-		set_group_pressure(n, 'checkpoint'), set_group_pressure(n, 'dirty_buffers', '12.5%')
+		set_group_pressure(n, 'checkpoint'), set_group_pressure(n, 'dirty_buffers', '12.5%'),
+		set_group_weight(n, 2.5), set_group_allowance(n, '5 MB'),
+		set_group_pressure(n, 'flush_lag', '1500ms', 0, \$\$a, "b's" \\\$\$),
+		set_group_pressure(n, 'slot_lag', '10GB'), set_group_pressure(n, 'wal_rate', '50MB'),
+		set_group_pressure(n, 'disk_free', '5%'), set_group_pressure(n, 'commit_latency', '20%'),
+		report_pressure('queue "length"', 0.5), set_group_pressure(n, 'queue "length"')
 	FROM (SELECT \$\$$NAME\$\$ AS n) x;
 	SELECT create_resource_group('Größe 🐘')});
 my $expected = $old->sql($ALL);
 is(() = $expected =~ /^/gm, 3, 'what there is');
+like($expected, qr/\|512\|2\.5\|5000\|checkpoint, commit_latency 20%, dirty_buffers 12\.5%, disk_free 5%, flush_lag 1500ms 0 a, "b's" \\, queue "length", replica_lag 2s 1, slot_lag 10GB, wal_rate 50MB\|/m,
+	'of the quoted one');
 
 # ------------------------------------------------------------ pg_dumpall | psql
 

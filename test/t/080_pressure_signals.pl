@@ -168,6 +168,33 @@ SKIP:
 	between($dt->signal('dirty_buffers')->{value}, 0, 2, 'after a checkpoint');
 }
 
+# -------------------------------------------------------------------------- reports
+
+# a group follows one of them
+$dt->sql(q{SELECT report_pressure('queue', 0.5), report_pressure('lag', 0.5)});
+$dt->sql(q{SELECT set_group_pressure('batch', 'queue'), set_group_pressure('batch', 'queue')});
+my $err = $dt->session->run(q{SELECT set_group_pressure('batch', 'queue')})->{err};
+unlike($err, qr/no longer/, 'the same report: no notice');
+$err = $dt->session->run(q{SELECT set_group_pressure('batch', 'lag')})->{err};
+like($err, qr/NOTICE: .*resource group "batch" no longer follows signal "queue"\nDETAIL:  It follows "lag" instead:/,
+	'another one: which was replaced');
+is($dt->sql(q{SELECT string_agg(signal, ',') FROM dirty_throttle_thresholds}), 'lag', 'the group follows the other one');
+
+# When all names are taken, there is room for those that a group follows, at the
+# expense of others.
+$dt->sql(q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = E'batch reported=lag\none reported=wanted1\ntwo reported=wanted2'});
+is($dt->sql(q{SELECT count(report_pressure('name' || i, 0, '1 day')) FROM generate_series(1, 62) i}),
+	62, 'there is room for 64 reports');
+is($dt->session->run(q{SELECT report_pressure('name63', 0)})->{sqlstate}, '53400', 'and no more');
+$dt->sql(q{SELECT report_pressure('wanted1', 0.25), report_pressure('wanted2', 0.5)});
+$dt->sql(q{SELECT report_pressure('wanted1', 0.75)});
+is( $dt->sql(q{SELECT string_agg(signal || ' ' || value, ', ' ORDER BY signal)
+		FROM dirty_throttle_pressure WHERE groups > 0}),
+	'lag 0.5, wanted1 0.75, wanted2 0.5', 'but for those that are followed');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_pressure WHERE unit = 'thresholds'}),
+	64, 'instead of others');
+$dt->sql(q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = E'batch'});
+
 # -------------------------------------------------------------- the kernel's files
 
 SKIP:
