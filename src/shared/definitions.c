@@ -491,7 +491,7 @@ dt_definitions_follow(const char *group, DtSignal signal,
 
 /* Does a group follow what is reported under this name? */
 bool
-dt_definitions_follow_report(const char *group, const char *reported)
+dt_definitions_follows_report(const char *group, const char *reported)
 {
 	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), group);
 
