@@ -12,7 +12,7 @@
 #include "shared/text.h"
 #include "utils/guc.h"
 
-/* The role whose setting the definitions are, and the parameter that is set. */
+/* The role whose setting the definitions are, and the parameter. */
 #define DT_DEFINITIONS_ROLE			"dirty_throttle"
 #define DT_DEFINITIONS_PARAMETER	"dirty_throttle.groups"
 
