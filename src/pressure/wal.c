@@ -7,8 +7,8 @@
  * whole segments can be archived, so what counts is the WAL from the end of
  * that one to the beginning of the segment that is being written.  What waits
  * to be archived is not removed; so if the next segment is not there, nothing
- * waits.  As long as nothing has been archived since the statistics were reset,
- * the WAL since the first look counts.
+ * waits.  As long as nothing has been archived since the statistics were
+ * reset, the WAL since the first look counts.
  *
  * Free space is that of the file system of pg_wal for those who are not root,
  * as the server is not.

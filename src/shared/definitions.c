@@ -4,9 +4,9 @@
  *		Reading and changing the definitions of groups, in the catalog.
  *
  * The definitions are the setting of a parameter for a role that nobody logs
- * in as, in the shared catalog pg_db_role_setting.  So the server itself stores
- * them, makes them durable, replicates them, and puts them into every kind of
- * backup and upgrade.  The form of the text is in text.c.
+ * in as, in the shared catalog pg_db_role_setting.  So the server itself
+ * stores them, makes them durable, replicates them, and puts them into every
+ * kind of backup and upgrade.  The form of the text is in text.c.
  *
  * Every change locks the row, reads it, edits a list of entries, and writes a
  * new version of the row, all in the transaction of the caller.  What follows
@@ -93,8 +93,9 @@ find_twins(List *entries)
 }
 
 /*
- * The entries of a text, palloc'd; NULL counts as an empty text.  When something
- * is wrong with it, *problem is a sentence that says what, and else NULL.
+ * The entries of a text, palloc'd; NULL counts as an empty text.  When
+ * something is wrong with it, *problem is a sentence that says what, and else
+ * NULL.
  */
 List *
 dt_definitions_parse(const char *string, const char **problem)
@@ -211,9 +212,9 @@ find_setting(HeapTuple tuple, Relation rel)
 
 /*
  * Read the text, palloc'd, as the last transactions that have committed, and
- * this one, have left it, and the version of the row; NULL and a zeroed version:
- * there is none.  Returns false, and leaves *string, when *version is still the
- * version of the row.
+ * this one, have left it, and the version of the row; NULL and a zeroed
+ * version: there is none.  Returns false, and leaves *string, when *version is
+ * still the version of the row.
  */
 bool
 dt_definitions_read_row(DtRowVersion *version, char **string)
@@ -354,9 +355,9 @@ create_role(void)
 
 /*
  * Write the entries, in a row of a role that is created if it does not exist,
- * or without entries remove them from it.  The caller has checked that the user
- * may do that, so it does not matter whether the user may ALTER ROLE.  An ERROR
- * restores the user when it ends the (sub)transaction.
+ * or without entries remove them from it.  The caller has checked that the
+ * user may do that, so it does not matter whether the user may ALTER ROLE.  An
+ * ERROR restores the user when it ends the (sub)transaction.
  */
 void
 dt_definitions_write(List *entries)
@@ -395,8 +396,8 @@ dt_definitions_write(List *entries)
 /* -------------------------------------------------- changes of a group */
 
 /*
- * Append an entry.  Groups that are not in force, as there is no room for them,
- * count, too.
+ * Append an entry.  Groups that are not in force, as there is no room for
+ * them, count, too.
  */
 static DtEntry *
 add_entry(List **entries, const char *name)
@@ -491,7 +492,7 @@ dt_definitions_follow(const char *group, DtSignal signal,
 
 /* Does a group follow what is reported under this name? */
 bool
-dt_definitions_follow_report(const char *group, const char *reported)
+dt_definitions_follows_report(const char *group, const char *reported)
 {
 	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), group);
 

@@ -12,7 +12,7 @@
 #include "shared/text.h"
 #include "utils/guc.h"
 
-/* The role whose setting the definitions are, and the parameter that is set. */
+/* The role whose setting the definitions are, and the parameter. */
 #define DT_DEFINITIONS_ROLE			"dirty_throttle"
 #define DT_DEFINITIONS_PARAMETER	"dirty_throttle.groups"
 
@@ -55,8 +55,8 @@ extern bool dt_definitions_set(const char *group, const DtProperty *property,
 extern bool dt_definitions_follow(const char *group, DtSignal signal,
 								  const DtThreshold *threshold,
 								  const char *names);
-extern bool dt_definitions_follow_report(const char *group,
-										 const char *reported);
+extern bool dt_definitions_follows_report(const char *group,
+										  const char *reported);
 extern bool dt_definitions_unfollow(const char *group, DtSignal signal);
 extern void dt_definitions_rename(const char *group, const char *new_name);
 extern bool dt_definitions_drop(const char *group, bool missing_ok, bool force);

@@ -6,9 +6,10 @@
  * A grant is a word in the line of its group, with the name of the role, so
  * that it can be dumped and restored.  It is needed only where the catalog can
  * be read, so it is not in shared memory.  The transaction that renames or
- * drops the role changes the line, too.  As the core does, who grants locks the
- * role against that, so that no name stays behind.  A name without a role, as
- * after a restore of the definitions only, grants nothing until there is one.
+ * drops the role changes the line, too.  As the core does, who grants locks
+ * the role against that, so that no name stays behind.  A name without a role,
+ * as after a restore of the definitions only, grants nothing until there is
+ * one.
  *
  *-------------------------------------------------------------------------
  */
@@ -69,7 +70,7 @@ dt_grant_permits(const char *group_name, Oid user)
 	return false;
 }
 
-/* Rename a role in all grants, or with NULL drop it from them, if it is there. */
+/* Rename a role in all grants, or with NULL drop it; false: it has none. */
 static bool
 replace(List *entries, char *name, char *new_name)
 {

@@ -75,8 +75,8 @@ parse(DtSignal signal, const char *value, DtThreshold *t)
 }
 
 /*
- * A threshold as the text of definitions has it; the rest of *t stays.  Returns
- * whether it fits the signal.
+ * A threshold as the text of definitions has it; the rest of *t stays.
+ * Returns whether it fits the signal.
  */
 bool
 dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)

@@ -247,7 +247,7 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 	*name = get_name(fcinfo, 1, "signal");
 	if (dt_signal_find(*name, &signal))
 		return signal;
-	if (!is_reported(*name) && !dt_definitions_follow_report(group, *name))
+	if (!is_reported(*name) && !dt_definitions_follows_report(group, *name))
 		dt_signal_missing(*name);
 	return DT_REPORTED;
 }
@@ -399,7 +399,7 @@ reset_group_pressure(PG_FUNCTION_ARGS)
 	DtSignal	signal = get_signal(fcinfo, name, &signal_name_given);
 
 	if ((signal == DT_REPORTED &&
-		 !dt_definitions_follow_report(name, signal_name_given)) ||
+		 !dt_definitions_follows_report(name, signal_name_given)) ||
 		!dt_definitions_unfollow(name, signal))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
