@@ -24,9 +24,10 @@
  * variance is that of means of BATCH of them, judged by how much one differs
  * from the one before.
  *
- * Up.  Without evidence the rate rises by half in a second up to three quarters
- * of the rate at which commits last took too long.  From there on it rises
- * slowly, and the faster the longer nothing happens.
+ * Up.  Who begins while others commit begins slowly.  Without evidence the rate
+ * rises by half in a second up to three quarters of the rate at which commits
+ * last took too long, and doubles as long as none is known.  From there on it
+ * rises slowly, and the faster the longer nothing happens.
  *
  * The base is how long a commit takes without those who are limited.  A third
  * of the last samples are less: a single one is noisy, and some are too high, as
@@ -93,6 +94,7 @@
 
 /* Steps. */
 #define START_US		SECOND_US
+#define START_RATE		INT64_C(16000000)
 #define HANG_US			SECOND_US
 #define WAIT_US			(600 * MS_US)
 #define SLOWLY_US		(5 * SECOND_US)
@@ -521,7 +523,7 @@ step_down(DtLaw *law, const DtLatency *l)
 static void
 step_up(DtLaw *law, int64_t used, int64_t dt)
 {
-	int64_t		percent = 50;
+	int64_t		percent = law->knee > 0 ? 50 : 100;
 
 	dt = min64(dt, SECOND_US);	/* the sampler may have been late */
 	law->quiet_us += dt;
@@ -571,7 +573,12 @@ dt_law_latency(DtLaw *law, DtLatency *l, int64_t threshold,
 
 	law->hold_us = max64(law->hold_us - l->elapsed, 0);
 	if (l->read_at - l->rested_at < START_US)
+	{
 		forget_evidence(law, 0);
+		if (!l->rests && law->rate == 0 && l->n >= ENOUGH && threshold > 0 &&
+			obeyed)
+			law->rate = max64(START_RATE, law->knee / 2);
+	}
 	else if (l->is_new && l->n < ENOUGH)
 		forget_evidence(law, 0);
 	else if (l->is_new && threshold > 0 && law->hold_us == 0)

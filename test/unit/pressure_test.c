@@ -1170,8 +1170,11 @@ test_commits(void)
 	w.use[0][DT_WAL] = 10 * MB;
 	w.other = 30 * MB;
 	run_commits(&w, 10, 1000);
+	ok(w.g[0].rate[DT_WAL] >= 16 * MB && w.g[0].rate[DT_WAL] <= 25 * MB,
+	   "who begins while others commit begins slowly");
+	run_commits(&w, 35, 1000);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
-	   "commits below the threshold: no limit");
+	   "commits below the threshold: no limit for what needs none");
 	ok(w.p.signal[DT_COMMIT_LATENCY].value == 1000, "the value");
 	while (w.g[0].rate[DT_WAL] == 0 && cycles++ < 20)
 		run_commits(&w, 0.2, 20000);
