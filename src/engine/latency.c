@@ -520,6 +520,13 @@ step_down(DtLaw *law, const DtLatency *l)
 	forget_evidence(law, evident(l) / 2);
 }
 
+/* May it be that a little more is too much? */
+static bool
+is_near_knee(const DtLaw *law)
+{
+	return law->knee > 0 && law->rate >= law->knee / 4 * 3;
+}
+
 static void
 step_up(DtLaw *law, int64_t used, int64_t dt)
 {
@@ -535,7 +542,7 @@ step_up(DtLaw *law, int64_t used, int64_t dt)
 		return;
 	}
 	law->unused_us = 0;
-	if (law->knee > 0 && law->rate >= law->knee / 4 * 3)
+	if (is_near_knee(law))
 		percent = 4 + clamp64((law->quiet_us - SLOWLY_US) * 6 / SECOND_US,
 							  0, 96);
 	law->rate += muldiv64(law->rate, percent * dt, 100 * SECOND_US) + 1;
@@ -586,7 +593,8 @@ dt_law_latency(DtLaw *law, DtLatency *l, int64_t threshold,
 
 	if (law->hold_us > 0 || l->hung_us >= HANG_US)
 		 /* what it did last does not show yet, or nobody knows */ ;
-	else if (law->evidence < evident(l) / 3 && law->rate > 0)
+	else if (law->evidence < evident(l) / 3 && law->rate > 0 &&
+			 (!is_near_knee(law) || l->recent <= threshold))
 		step_up(law, l->used, l->elapsed);
 	else if (law->evidence >= evident(l))
 	{
