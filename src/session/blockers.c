@@ -134,12 +134,14 @@ begin_round(void)
 		my.todo = MemoryContextAllocExtended(TopMemoryContext,
 											 2 * n * sizeof(uint32),
 											 MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+		if (my.todo == NULL)
+			return false;
 		my.in_round = my.todo + n;
 	}
 	my.n_todo = 0;
 	my.round++;
 	my.must_freeze = server_must_freeze();
-	return my.todo != NULL;
+	return true;
 }
 
 static void
