@@ -20,8 +20,9 @@
 #include "utils/timestamp.h"
 
 /*
- * Microseconds of the machine's monotonic clock, for the timer only: it decides
- * when a charge is made, and not what that costs.
+ * Microseconds of the machine's monotonic clock.  Where tests move the clock,
+ * the timers still use this one: they decide when a charge is made, and not what
+ * that costs.
  */
 static inline int64
 dt_machine_now_us(void)

@@ -74,7 +74,7 @@
 /* Samples. */
 #define IDLE_US			(2 * SECOND_US)
 #define REST_MOST		INT64_C(128000) /* bytes/s: next to nothing, ... */
-#define REST_PART		64			/* ... as is this part of what it was */
+#define REST_PART		64		/* ... as is this part of what it was */
 #define LOW_WINDOWS		5
 #define SLOW_WINDOWS	50
 

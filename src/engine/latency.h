@@ -31,7 +31,8 @@ typedef struct DtLatency
 	int64_t		sum;			/* us, */
 	int64_t		read_at;		/* and the time; 0: not yet */
 	int64_t		elapsed;		/* us, between the last two readings */
-	int64_t		hung_us;		/* for how long fewer have ended than wait, ... */
+	int64_t		hung_us;		/* for how long fewer have ended than wait,
+								 * ... */
 	int64_t		hung_n;			/* ... and how many have in that time */
 	int64_t		used;			/* by those who are limited, bytes/s, */
 	int64_t		peak;			/* its highest in the last minute or so, */
@@ -70,15 +71,15 @@ typedef struct DtLatency
 
 	/* a probe, in which all are to rest */
 	int64_t		probe_us;		/* for how long it lasts; 0: there is none */
-	int64_t		probe_n;		/* commits, also of earlier ones in which there
-								 * were too few */
+	int64_t		probe_n;		/* commits, also of earlier ones in which
+								 * there were too few */
 	int64_t		probe_sum;		/* us */
 	int64_t		probe_mean;		/* ns, of before these */
 	bool		probe_failed;	/* somebody does not rest */
 	int64_t		probe_cost;		/* used before, bytes/s */
 	int64_t		question;		/* ns: does it help to get below? 0: none */
-	int64_t		denied_at;		/* time of the last answer that it does not; 0:
-								 * the last one was another */
+	int64_t		denied_at;		/* time of the last answer that it does not;
+								 * 0: the last one was another */
 	int64_t		budget;			/* us, for how long one may last */
 
 	/* what the laws want it to do, and were told */
@@ -94,8 +95,8 @@ typedef struct DtLatencyReading
 	int64_t		commits;
 	int64_t		us;				/* that these took */
 	int64_t		waiting;		/* commits that have begun and not ended */
-	int64_t		used;			/* how fast all go that are limited, bytes/s: a
-								 * mean of the last second, and ... */
+	int64_t		used;			/* how fast all go that are limited, bytes/s:
+								 * a mean of the last second, and ... */
 	int64_t		used_now;		/* ... since the last reading */
 	int64_t		rest;			/* what remains of that in a probe */
 	int64_t		now;

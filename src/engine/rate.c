@@ -14,9 +14,10 @@
  * debts, F and V are in tokens.  F and V are unsigned and wrap around; only
  * their difference means anything.
  *
- * Each call does a constant amount of work plus, while there are debtors, its
- * part of a tour around the members, which takes SWEEP_US.  A call after a
- * longer gap makes up to three tours, some 20 ns a member each.
+ * Each charge does a constant amount of work plus, while there are debtors or
+ * members that are let off, its part of a tour around the members, which takes
+ * SWEEP_US.  One after a longer gap makes up to three tours, some 20 ns a member
+ * each; so does a change of the rate, and whoever asks what all owe makes one.
  *
  *-------------------------------------------------------------------------
  */

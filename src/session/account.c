@@ -657,7 +657,8 @@ left_to_pay_locked(int64 pause, int64 now)
  * Before a slice of a pause: returns for how much longer to sleep, us, but at
  * most "longest", unless the group is suspended.  If the result is more than
  * 0, this process is marked as asleep, and the pause is counted if it is new;
- * otherwise the caller calls dt_account_end_pause().  In mode observe the
+ * otherwise the caller calls dt_account_end_pause(), which ends a pause for a
+ * creditor, too.  In mode observe the
  * limits of the group cause no sleep: what is owed is forgiven, and counted
  * as an observed pause.
  */

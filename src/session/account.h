@@ -26,7 +26,7 @@ typedef struct DtUsage
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
  * engine.  account.c writes this; but session.c writes "slot", workers.c what
- * is about workers, and others tell by
+ * is about workers and up to where a worker's use is charged, and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount
@@ -96,7 +96,13 @@ dt_account_has_uncharged(void)
 		dt_account_counter(DT_WAL) != dt_account.usage[DT_WAL].charged_up_to;
 }
 
-/* Is what this process knows of its membership up to date? */
+/*
+ * How much of what this process knows is up to date: the membership (known),
+ * also the limits (current), and also the end of its last transaction (quiet).
+ * Each is true only if the one before is.
+ *
+ * Is what it knows of its membership up to date?
+ */
 static inline bool
 dt_account_is_known(void)
 {

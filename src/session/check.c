@@ -9,8 +9,8 @@
  * makes such a request, tells when that message comes, and keeps it and the
  * following list of memory contexts out of the log.  The messages are
  * recognized by the names of the core's functions, which are the same from 15
- * to 19.  If the core gets a hook, only this file changes, and member.c, which
- * makes requests in other processes.
+ * to 19.  If the core gets a hook, this file changes, the hook for messages in
+ * hooks.c, and member.c, which makes requests in other processes.
  *
  * That is safe, since a check serves requests only where it could also throw
  * an error: no LWLock is held, there is no critical section, and interrupts

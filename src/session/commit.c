@@ -38,6 +38,7 @@ static void after_transaction(void *arg);
 static MemoryContextCallback callback = {.func = after_transaction};
 static bool callback_registered = false;
 
+/* Is resources_released() registered? */
 bool		dt_pace_commit_needed = true;
 
 /*

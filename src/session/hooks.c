@@ -2,7 +2,7 @@
  *
  * hooks.c
  *		All hooks of the server that this library uses, except those of its
- *		parameters.
+ *		parameters and of EXPLAIN.
  *
  * In the order in which they are called: at server start, those for shared
  * memory; when a statement begins, post_parse_analyze, object_access,
@@ -78,7 +78,7 @@ static struct
 
 /*
  * The start time of the client's message whose statement has called
- * begin_statement() when it was analyzed; 0 when that statement has run.
+ * begin_statement() when it was analyzed; 0 from when that statement runs.
  */
 static TimestampTz analyzed_at = 0;
 

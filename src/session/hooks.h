@@ -2,7 +2,7 @@
  *
  * hooks.h
  *		All hooks of the server that this library uses, except those of its
- *		parameters.
+ *		parameters and of EXPLAIN.
  *
  *-------------------------------------------------------------------------
  */

@@ -9,7 +9,7 @@
  * gets its error at once; the client has waited for max_commit_pause, or has
  * canceled the pause) is paid before the first statement of the next one.
  *
- * The state of the transaction is local to this file: its beginning is noted
+ * The state of the transaction is written in this file only: its beginning is noted
  * when a member's first statement begins or is found running, its end by
  * commit.c, which calls dt_transaction_end().  account.c knows what is
  * owed and takes the group's lock; sleep.c sleeps.

@@ -3,7 +3,7 @@
  * sleep.c
  *		Sleeping before, in and after a transaction.
  *
- * These are the only functions that sleep.  The account says how long;
+ * A session sleeps nowhere else.  The account says how long;
  * pay.c decides whether and where.  They sleep on the process latch,
  * in slices of at most a second.  A process that changes a limit sets the
  * latches of the members, so that sleepers look at their account again.

@@ -9,10 +9,10 @@
  * cost, so one is requested only when a charge is worth that.  A statement
  * with rows is charged for less between two of them, and so needs no checks.
  *
- * A timer of the process's CPU time tells that it works.  It is set when the
- * process becomes a member, and expires every 1 ms to 5 ms of its work, as the
- * kernel looks at such timers only at its own ticks.  While the process waits,
- * it does not expire.
+ * A timer of the process's CPU time tells that it works.  It is set when a
+ * member's statement begins or is found running, stays set, and expires every
+ * 1 ms to 5 ms of its work, as the kernel looks at such timers only at its own
+ * ticks.  While the process waits, it does not expire.
  *
  * For a command that uses much under a low limit that is too late.  So there
  * is a timer of wall-clock time, too.  It is set when a command begins, and
@@ -20,7 +20,7 @@
  * It expires when the command could have used what is worth a check.  As long
  * as the command is so fast that the CPU timer would come too late, it is set
  * for the same time again.  Otherwise, as on a busy machine the CPU timer may
- * be late, it is set for twice the time, and so on up to LAST_TICK_US.  It is
+ * be late, it is set for twice the time, and so on up to LONGEST_TICK_US.  It is
  * not set again in a nap of VACUUM, which a signal would cut short.
  *
  * Only on Linux there are timers of CPU time.  Elsewhere the core's timer of
@@ -48,11 +48,13 @@
 
 #include "compat.h"
 
-/* The wall clock's ticks, in us; the longest is about what the other has. */
+/* The wall clock's ticks, in us; after a longer one it is not set again. */
 #define AT_ONCE_US			15
 #define SHORTEST_TICK_US	50
-#define LONGEST_TICK_US		4000
-#define LAST_TICK_US		64000
+#define LONGEST_TICK_US		64000
+
+/* Most of the other timer's ticks are not longer than this. */
+#define CPU_TICK_MOST_US	4000
 
 /* Nothing uses more than this, in bytes/us. */
 #define HIGHEST_SPEED		1000
@@ -74,7 +76,7 @@ static struct
 								 * 0: it is not set */
 	int64		seen[DT_RESOURCES]; /* counters at its last tick */
 	TimeoutId	timeout;		/* where it is the core's */
-	bool		works;			/* there are these */
+	bool		works;			/* the next two exist */
 #ifdef __linux__
 	timer_t		cpu_timer;
 	timer_t		wall_timer;
@@ -167,7 +169,7 @@ set_wall_timer(int64 us)
 		disable_timeout(my.timeout, false);
 	else
 		enable_timeout_at(my.timeout,
-						  GetCurrentTimestamp() + LONGEST_TICK_US);
+						  GetCurrentTimestamp() + CPU_TICK_MOST_US);
 }
 
 /* Is a charge worth a check for interrupts, and may a pause follow it? */
@@ -216,7 +218,7 @@ wall_interval(void)
 	int64		us = Min(dt_account_quantum(DT_DIRTY),
 						 dt_account_quantum(DT_WAL)) / HIGHEST_SPEED;
 
-	return Min(Max(us, SHORTEST_TICK_US), LONGEST_TICK_US);
+	return Min(Max(us, SHORTEST_TICK_US), CPU_TICK_MOST_US);
 }
 
 /*
@@ -232,7 +234,7 @@ is_fast(void)
 	{
 		int64		used = dt_account_counter(r) - my.seen[r];
 
-		if (used * LONGEST_TICK_US > dt_account_quantum(r) * my.wall_us)
+		if (used * CPU_TICK_MOST_US > dt_account_quantum(r) * my.wall_us)
 			fast = true;
 		my.seen[r] += used;
 	}
@@ -255,11 +257,11 @@ wall_tick(void)
 		return;
 	if (!request_if_due() && fast)
 		next_us = wall_interval();
-	if (next_us <= LAST_TICK_US &&
+	if (next_us <= LONGEST_TICK_US &&
 		*my_wait_event_info != WAIT_EVENT_VACUUM_DELAY)
 		set_wall_timer(next_us);
 	else if (!my.cpu_timer_runs)
-		set_wall_timer(LONGEST_TICK_US);
+		set_wall_timer(CPU_TICK_MOST_US);
 }
 
 /* From now on look at the speed of a command. */
@@ -286,7 +288,7 @@ start_timers(void)
 	my.registered = true;
 	set_cpu_timer(CPU_TICK_US);
 	if (!my.works && !get_timeout_active(my.timeout))
-		set_wall_timer(LONGEST_TICK_US);
+		set_wall_timer(CPU_TICK_MOST_US);
 }
 
 void
@@ -329,7 +331,7 @@ dt_tick_after_pause(bool goes_on)
 	my.pausing = false;
 	my.goes_on = goes_on;
 	if (my.running && !my.cpu_timer_runs)
-		set_wall_timer(LONGEST_TICK_US);
+		set_wall_timer(CPU_TICK_MOST_US);
 }
 
 void
@@ -344,7 +346,7 @@ void
 dt_tick_after_check(bool paused, int64 worth_us)
 {
 	int64		now = dt_machine_now_us();
-	bool		soon = now - my.since_us < LONGEST_TICK_US;
+	bool		soon = now - my.since_us < CPU_TICK_MOST_US;
 
 	my.worth_us = worth_us;
 	my.goes_on &= paused;

@@ -15,9 +15,9 @@
  * 3. Its commit record brings to the standby, with the row, a message that the
  *    relation of the row is out of date, which the replay gives to every
  *    process there: relation_is_outdated().
- * 4. The first of them that begins a statement, or logs in, calls dt_load(),
- *    which reads the row, and puts the definitions into the standby's shared
- *    memory.
+ * 4. The first of them that begins a statement, or logs in with a setting of
+ *    dirty_throttle.group, calls dt_load(), which reads the row, and puts the
+ *    definitions into the standby's shared memory.
  * 5. It sets the latches of the members of each group that has changed, and a
  *    sleeper that wakes up looks at its account, with the new limit.
  *

@@ -275,8 +275,8 @@ dt_group_missing(const char *name)
 }
 
 /*
- * A number that increases when a group is created, renamed or dropped.  A
- * session whose group did not exist looks again when it has changed.
+ * A number that increases with each change of the definitions.  A session whose
+ * group did not exist looks again when it has changed.
  */
 uint64
 dt_registry_changes(void)
@@ -312,8 +312,8 @@ dt_sampler_runs(void)
 }
 
 /*
- * The sampler sleeps while no group has a threshold, so it is woken when one
- * is given.  It does no harm when it has exited meanwhile.
+ * The sampler sleeps while no group has a threshold, so it is woken by each
+ * change of the definitions.  It does no harm when it has exited meanwhile.
  */
 void
 dt_sampler_wake(void)

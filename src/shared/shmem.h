@@ -14,10 +14,9 @@
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
  *   members; one more spinlock protects what the sampler tells the views.
- *   What is done under them takes constant time, with two exceptions, which take
- *   some 20 ns a member: rate.c's tours around all members, and the sums of
- *   debts in the view dirty_throttle_groups.  The clock is read before a
- *   spinlock is taken.
+ *   What is done under them takes constant time, except for rate.c's tours
+ *   around all members, some 20 ns a member: for a changed rate, and for the sum
+ *   of what a group owes.  The clock is read before a spinlock is taken.
  *
  * No process sleeps on its latch while it holds one of the last two.
  *
@@ -63,7 +62,7 @@ typedef struct DtPauseStats
 
 /*
  * What pressure makes of a group's limits.  The sampler renews it several
- * times a second; see sampler.h.
+ * times a second; see sampler.c.
  */
 typedef struct DtGroupPressure
 {

@@ -75,8 +75,8 @@ typedef struct Setup
 	double		halt_at;		/* the disk stands still for HALT seconds */
 	double		hang_at;		/* no commit ends for HANG seconds: the
 								 * synchronous standby is gone, ... */
-	double		deaf;			/* the job does not rest: it keeps that part of
-								 * its rate in a probe */
+	double		deaf;			/* the job does not rest: it keeps that part
+								 * of its rate in a probe */
 	bool		observe;		/* nor obeys at all */
 	bool		print;
 	uint64_t	seed;
