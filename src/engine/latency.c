@@ -82,6 +82,7 @@
 #define SETTLE_US		(400 * MS_US)
 #define PROBE_ENOUGH	100
 #define PROBE_US		(1200 * MS_US)
+#define CARRY_US		(60 * SECOND_US)	/* to the next one */
 #define ASK_AGAIN_US	(3 * SECOND_US)
 #define ASK_LATEST_US	(30 * SECOND_US)
 #define PROBE_EVERY_US	(15 * SECOND_US)
@@ -144,7 +145,7 @@ dt_latency_base(const DtLatency *l)
 	/* as if there had been two more that are off by a quarter */
 	off = low / 2;
 	for (i = 0; i < l->n_samples; i++)
-		off += max64(low - sorted[i], sorted[i] - low);
+		off += min64(max64(low - sorted[i], sorted[i] - low), 2 * low);
 	off /= l->n_samples + 2;
 	return low + 12 * off / root_of_100(l->n_samples);
 }
@@ -197,6 +198,8 @@ take_sample(DtLatency *l, int64_t mean)
 static void
 begin_probe(DtLatency *l, int64_t question)
 {
+	if (l->read_at - l->sampled_at > CARRY_US)
+		l->probe_n = l->probe_sum = 0;
 	l->probe_us = 1;
 	l->probe_failed = false;
 	l->probe_cost = l->used;
@@ -361,7 +364,8 @@ close_window(DtLatency *l)
 	if (l->n < ENOUGH)
 		l->recent = 0;
 	else
-		l->recent += (l->mean - l->recent) / (l->recent > 0 ? 5 : 1);
+		l->recent = l->recent == 0 ? l->mean :
+			l->recent + (min64(l->mean, 4 * l->recent) - l->recent) / 5;
 	l->open_n = l->open_sum = 0;
 	if (l->n >= ENOUGH)
 		note_noise(l);
@@ -505,6 +509,8 @@ step_down(DtLaw *law, const DtLatency *l)
 {
 	int64_t		over = law->evidence / max64(law->windows, 1);
 
+	if (law->rate == 0)
+		law->unused_us = 0;
 	if (law->rate == 0 || law->rate > l->used + l->used / 4)
 		law->rate = max64(l->used, 1);
 	law->knee = max64(law->rate, law->knee / 8 * 7);
@@ -584,7 +590,10 @@ dt_law_latency(DtLaw *law, DtLatency *l, int64_t threshold,
 		forget_evidence(law, 0);
 		if (!l->rests && law->rate == 0 && l->n >= ENOUGH && threshold > 0 &&
 			obeyed)
+		{
 			law->rate = max64(START_RATE, law->knee / 2);
+			law->unused_us = law->first = 0;
+		}
 	}
 	else if (l->is_new && l->n < ENOUGH)
 		forget_evidence(law, 0);

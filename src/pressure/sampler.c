@@ -51,7 +51,7 @@
 /* As many standbys as can be named. */
 #define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
-/* For so long a probe counts that the sampler does not end. */
+/* So long a probe counts that the sampler does not end, if that is all. */
 #define PROBE_US		INT64CONST(3000000)
 
 /* Sleepers are woken when the rate has risen by a tenth since they were. */
@@ -169,7 +169,7 @@ put_follower(Follower *f, DtGroup *g)
 	dt_group_lock(g);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		rate[r] = g->usage[r].rate.rate;
+		rate[r] = g->usage[r].lasting_rate;
 		used[r] = g->usage[r].used;
 	}
 	dt_group_unlock(g);
@@ -379,14 +379,19 @@ static int64
 expiry(const DtPressureGroup *law, int64 now)
 {
 	int64		oldest = now;
-	int			s;
+	bool		probes_only = law->probed;
 
-	if (law->probed)
+	for (int s = 0; s < DT_SIGNALS; s++)
+	{
+		if (law->threshold[s] == 0 ||
+			my.pressure.signal[s].state == DT_SIGNAL_ABSENT)
+			continue;
+		oldest = Min(oldest, my.pressure.signal[s].read_at);
+		if (s != DT_COMMIT_LATENCY)
+			probes_only = false;
+	}
+	if (probes_only)
 		return now + PROBE_US;
-	for (s = 0; s < DT_SIGNALS; s++)
-		if (law->threshold[s] > 0 &&
-			my.pressure.signal[s].state != DT_SIGNAL_ABSENT)
-			oldest = Min(oldest, my.pressure.signal[s].read_at);
 	return Max(oldest + DT_STALE_US + DT_STALE_COUNTS_US, now + 5 * CYCLE_US);
 }
 

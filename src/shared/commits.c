@@ -104,7 +104,8 @@ transaction_event(XactEvent event, void *arg)
 void
 dt_commits_note_leaving(const DtGroup *g)
 {
-	if (my.registered && IsTransactionState() && follows(g))
+	if (my.registered && (IsTransactionState() || IsSubTransaction()) &&
+		follows(g))
 		my.was_member = true;
 }
 

@@ -48,18 +48,23 @@ effective_rate(const DtGroup *g, DtResource resource)
 static void
 follow_pressure(DtGroup *g, DtResource resource, int64 now)
 {
-	DtRateGroup *rate = &g->usage[resource].rate;
-	int64		before = rate->rate;
+	DtGroupUsage *usage = &g->usage[resource];
 	int64		effective = effective_rate(g, resource);
 
-	if (effective == before)
+	if (effective != usage->rate.rate)
+	{
+		if (effective == 0)
+			g->forgiven += dt_rate_group_debt(&usage->rate, now);
+		dt_rate_set(&usage->rate, effective, now);
+		pg_atomic_fetch_add_u32(&g->generation, 1);
+	}
+	if (g->pressure.probed &&
+		g->pressure.decides[resource] == DT_COMMIT_LATENCY)
 		return;
-	if (effective == 0)
-		g->forgiven += dt_rate_group_debt(rate, now);
-	dt_rate_set(rate, effective, now);
-	if (effective > 0 && effective < before && !g->pressure.probed)
-		g->forgiven += dt_rate_bound_debts(rate, DT_PRESSURE_DEBT_US, now);
-	pg_atomic_fetch_add_u32(&g->generation, 1);
+	if (effective > 0 && effective < usage->lasting_rate)
+		g->forgiven += dt_rate_bound_debts(&usage->rate, DT_PRESSURE_DEBT_US,
+										   now);
+	usage->lasting_rate = effective;
 }
 
 /*
@@ -124,6 +129,7 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 			dt_rate_set(rate, 0, now);
 		if (rate->rate != effective)
 			dt_rate_set(rate, effective, now);
+		g->usage[r].lasting_rate = effective;
 	}
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }

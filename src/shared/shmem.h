@@ -44,6 +44,7 @@
 typedef struct DtGroupUsage
 {
 	DtRateGroup rate;
+	int64		lasting_rate;	/* its rate, but for the rests of a moment */
 	DtMeter		meter;			/* the rate of the last seconds */
 	int64		used;			/* since stats_reset, bytes */
 } DtGroupUsage;

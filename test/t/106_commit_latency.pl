@@ -63,6 +63,8 @@ $member->query(q{SET dirty_throttle."group" = 'batch'});
 is(counted($member, 'BEGIN', q{SET LOCAL dirty_throttle."group" = ''}, @inserts, 'COMMIT'), 0,
 	'for one transaction');
 is(counted($member, @inserts), 0, 'and so on');
+is(counted($outsider, 'BEGIN', 'SAVEPOINT s', q{SET LOCAL dirty_throttle."group" = 'batch'}, @inserts,
+		'ROLLBACK TO s', @inserts, 'COMMIT'), 0, 'nor of who was one until ROLLBACK TO');
 is(counted($outsider, q{CALL as_member()}), 0, 'a procedure that is a member while it runs');
 is(counted($outsider, 'BEGIN', @inserts, 'COMMIT'), 1, 'a transaction counts once');
 is(counted($outsider, 'BEGIN', @inserts, 'ROLLBACK'), 0, 'if it commits');
