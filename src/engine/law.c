@@ -115,8 +115,8 @@ dt_law_budget(int64_t bytes_left, int64_t time_left)
 /*
  * A budget of each second.
  *
- * A fortieth of it stays free, for what others begin to write before that is
- * known.  More than twice of that at once is a burst of others.
+ * A sixtieth of it stays free, for what others begin to write before that is
+ * known.  More than three times that at once is a burst of others.
  */
 int64_t
 dt_law_burst(int64_t budget)
@@ -127,7 +127,7 @@ dt_law_burst(int64_t budget)
 int64_t
 dt_law_rate(int64_t budget)
 {
-	return budget - budget / 40;
+	return budget - budget / 60;
 }
 
 /*

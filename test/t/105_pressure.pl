@@ -184,7 +184,7 @@ subtest 'a checkpoint that comes nearer is not forced, and what is left is used'
 # ------------------------------------------------------------ a budget of each second
 
 subtest 'wal_rate: others first, the rest by weight' => sub {
-	my $free = int(1000000 / 40);
+	my $free = int(1000000 / 60);
 	my $all = 1000000 - $free;
 
 	$dt->reading(wal_rate => 'measured');
@@ -192,7 +192,7 @@ subtest 'wal_rate: others first, the rest by weight' => sub {
 	$dt->sql(q{SELECT set_group_weight('c', 3)});
 	rest();
 	# a change by less than a 64th is not made
-	cmp_ok(abs(in_force($_, 'wal') - $all), '<=', $all / 64, "both are idle: $_ may have it all, less a fortieth")
+	cmp_ok(abs(in_force($_, 'wal') - $all), '<=', $all / 64, "both are idle: $_ may have it all, less a sixtieth")
 	  foreach qw(b c);
 	$dt->sql('SELECT dt_test_others(250000, 0)');
 	rest();

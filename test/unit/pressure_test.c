@@ -709,28 +709,28 @@ test_wal_rate(void)
 	w.use[0][DT_WAL] = 15 * MB;
 	w.other = 4 * MB;
 	run_world(&w, 5);
-	ok_range(w.g[0].rate[DT_WAL], 15.4 * MB, 15.5 * MB,
-			 "one group: all of it, less what others write and a fortieth");
+	ok_range(w.g[0].rate[DT_WAL], 15.6 * MB, 15.7 * MB,
+			 "one group: all of it, less what others write and a sixtieth");
 	ok_range(w.p.signal[DT_WAL_RATE].value, 18.9 * MB, 19.1 * MB, "the value");
 	ok_range(w.g[0].pressure, 940, 955, "and the pressure");
-	ok_range(w.g[1].rate[DT_WAL], 11.6 * MB, 11.7 * MB,
+	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.8 * MB,
 			 "an idle one may have its share at once");
 	w.use[1][DT_WAL] = 11 * MB;
 	run_world(&w, CYCLE * 1e-6);
-	ok_range(w.g[0].rate[DT_WAL], 3.8 * MB, 3.9 * MB,
+	ok_range(w.g[0].rate[DT_WAL], 3.9 * MB, 3.95 * MB,
 			 "and when it begins the other one has its own");
 	w.use[0][DT_WAL] = 4 * MB;
 	run_world(&w, 5);
-	ok_range(w.g[1].rate[DT_WAL], 11.6 * MB, 11.7 * MB, "three to one");
+	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.8 * MB, "three to one");
 	w.other = 10 * MB;
 	run_world(&w, CYCLE * 1e-6);
-	ok_range(w.g[0].rate[DT_WAL] + w.g[1].rate[DT_WAL], 9.4 * MB, 9.6 * MB,
+	ok_range(w.g[0].rate[DT_WAL] + w.g[1].rate[DT_WAL], 9.6 * MB, 9.7 * MB,
 			 "a burst of others is theirs at once");
 	w.other = 4 * MB;
 	run_world(&w, 2);
 	w.use[1][DT_WAL] = MB;
 	run_world(&w, 10);
-	ok_range(w.g[0].rate[DT_WAL], 14.1 * MB, 14.5 * MB,
+	ok_range(w.g[0].rate[DT_WAL], 14.3 * MB, 14.7 * MB,
 			 "who wants less leaves it to the other");
 	w.other = 30 * MB;
 	run_world(&w, 5);
