@@ -279,7 +279,10 @@ test_wal_rate_shares(void)
 			 "half a second after it has begun, the budget is kept again");
 }
 
-/* What others begin to write is given back within 300 ms. */
+/*
+ * What others begin to write is given back within 300 ms: as bench/budget.py has
+ * it, in the half second from then on the budget is kept.
+ */
 static void
 test_wal_rate_burst(void)
 {
@@ -293,7 +296,7 @@ test_wal_rate_burst(void)
 		s.burst_end = 40;
 		simulate(&s);
 		printf("# others begin %g s after a sample\n", late);
-		ok_range(mean(trace.all, s.burst_at + 0.3, s.burst_at + 0.5) / (50 * MB), 0, 1.05,
+		ok_range(mean(trace.all, s.burst_at + 0.3, s.burst_at + 0.8) / (50 * MB), 0, 1.05,
 				 "after 300 ms the budget is kept");
 		ok_range(mean(trace.jobs, 44, 50) / (49.17 * MB), 0.98, 1.01,
 				 "and taken again when they end");
