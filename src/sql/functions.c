@@ -26,7 +26,6 @@
 #include "shared/definitions.h"
 #include "shared/grant.h"
 #include "shared/group.h"
-#include "shared/load.h"
 #include "shared/member.h"
 #include "shared/threshold.h"
 #include "sql/sql.h"
@@ -34,17 +33,6 @@
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/timestamp.h"
-
-void
-dt_sql_need_library(void)
-{
-	if (!dt_shmem_available())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("dirty_throttle must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add \"dirty_throttle\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
-	dt_load();
-}
 
 /*
  * ERROR if an argument, which is a "what", is NULL.

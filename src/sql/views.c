@@ -113,39 +113,6 @@ put(FunctionCallInfo fcinfo, Row *row)
 						 row->nulls);
 }
 
-/*
- * Copies of all groups, palloc'd.  What a group owes is summed up around the
- * ring of its members, under its lock; all else is worked out from the copy.
- */
-DtGroupCopy *
-dt_group_copies(int *n)
-{
-	DtGroupCopy *copies = (DtGroupCopy *)
-		CACHELINEALIGN(palloc0((dt_shared->max_groups + 1) *
-							   sizeof(DtGroupCopy)));
-
-	*n = 0;
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
-	{
-		DtGroup    *g = &dt_groups[i];
-		DtGroupCopy *copy = &copies[*n];
-
-		if (g->id == 0)
-			continue;
-		copy->now = dt_now_us();
-		dt_group_lock(g);
-		dt_group_check_pressure(g, copy->now);
-		for (int r = 0; r < DT_RESOURCES; r++)
-			copy->debt[r] = dt_rate_group_debt(&g->usage[r].rate, copy->now);
-		copy->group = *g;
-		dt_group_unlock(g);
-		(*n)++;
-	}
-	LWLockRelease(dt_shared->registry_lock);
-	return copies;
-}
-
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {

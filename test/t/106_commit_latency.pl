@@ -88,6 +88,13 @@ sub in_force
 	  sprintf '%.0f', 1000 * $row->{effective_wal_limit};
 }
 
+# The same after each of so many samples.
+sub seen
+{
+	my ($samples) = @_;
+	return map { $dt->advance($second / 5); in_force() } 1 .. $samples;
+}
+
 sub value
 {
 	return $dt->_row(
@@ -109,12 +116,7 @@ cmp_ok($dt->group_row('batch')->{pressure}, '<=', 0.21, 'and the group its press
 
 # somebody else's doing: going slower does not help, so it is given up
 $dt->reading(commit_latency => 'measured', 20_000);
-my @seen;
-for (1 .. 50)
-{
-	$dt->advance($second / 5);
-	push @seen, in_force();
-}
+my @seen = seen(50);
 my $floor = 64_000;
 ok((grep { $_ > 0 && $_ < 3_000_000 } @seen), '20 ms: slower');
 ok((grep { $_ == $floor } @seen), 'and, to see whether that helps, at the floor for a moment');
@@ -127,12 +129,7 @@ $dt->reading(commit_latency => 'measured', 1000);
 $dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
 $dt->advance($second);
 follow('batch', '20%');
-@seen = ();
-for (1 .. 20)
-{
-	$dt->advance($second / 5);
-	push @seen, in_force();
-}
+@seen = seen(20);
 ok((grep { $_ == $floor } @seen), 'a share: at the floor until the base is known');
 is($seen[-1], 0, 'then no limit is needed');
 
@@ -154,12 +151,7 @@ cmp_ok($debt, '>', 10_000, "$debt KB are owed");
 my $worker = $dt->session(group => 'batch');
 $worker->send('CALL job()');
 follow('batch', '20%');
-@seen = ();
-for (1 .. 15)
-{
-	$dt->advance($second / 5);
-	push @seen, in_force();
-}
+@seen = seen(15);
 ok((grep { $_ == $floor } @seen), 'at the floor for a moment');
 is($dt->sql(q{SELECT debt_forgiven FROM dirty_throttle_group_stats WHERE group_name = 'batch'}),
 	0, 'and nothing is forgiven for that');
