@@ -117,7 +117,7 @@ process(Shared *s, Process *p, Group *g, int64_t turns)
 
 		acquire(g);
 		dt_rate_charge(&g->rate, &p->member, 8192, now / 1000, jitter);
-		dt_rate_threshold(&g->rate, &p->member);
+		dt_rate_batch(&g->rate, &p->member);
 		release(g);
 		ns = clock_ns(CLOCK_MONOTONIC) - now;
 		p->charges++;

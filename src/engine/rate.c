@@ -86,7 +86,7 @@
 #define PAUSE_CROWD_US	INT64_C(80000)	/* worthwhile in any company */
 #define JITTER_BASE_US	INT64_C(4000000)	/* jitter up to half of this */
 
-#define THRESHOLD_MAX	INT64_C(1024)	/* granules between two charges */
+#define BATCH_MAX	INT64_C(1024)	/* granules between two charges */
 
 /*
  * Bounds that keep sums in 63 bits.  INCOME_MAX is 500 s at the highest rate;
@@ -669,14 +669,14 @@ dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
 }
 
 int64_t
-dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
+dt_rate_batch(const DtRateGroup *g, const DtRateMember *m)
 {
 	int32_t		n = g->n_debtors + (m->debtor ? 0 : 1);
 	int64_t		tokens;
 	int64_t		granules;
 
 	if (g->rate == 0)
-		return THRESHOLD_MAX * g->granule;
+		return BATCH_MAX * g->granule;
 
 	/*
 	 * Half of the shortest pause, so that a pause is seldom overlooked; and
@@ -685,7 +685,7 @@ dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m)
 	tokens = (int64_t) ((double) g->rate * min_pause(n) / 2 / n);
 	tokens = min64(tokens, g->rate * CREDIT_US / (2 * max64(g->n_members, 1)));
 	granules = tokens / TOKENS_PER_BYTE / g->granule;
-	return clamp64(granules, 1, THRESHOLD_MAX) * g->granule;
+	return clamp64(granules, 1, BATCH_MAX) * g->granule;
 }
 
 /* m's debt in bytes, rounded up */

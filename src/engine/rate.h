@@ -143,7 +143,7 @@ extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 extern int64_t dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now);
 
 /* How many bytes m may use before it should be charged again. */
-extern int64_t dt_rate_threshold(const DtRateGroup *g, const DtRateMember *m);
+extern int64_t dt_rate_batch(const DtRateGroup *g, const DtRateMember *m);
 
 /* In how many us the group, whose rate is not 0, earns that many bytes. */
 static inline int64_t

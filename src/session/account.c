@@ -35,7 +35,7 @@
 /* With no limit in force, charge after so many bytes. */
 #define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
 
-/* What is used between two pauses at checks, in thresholds. */
+/* What is used between two pauses at checks, in batches. */
 #define QUANTUM				4
 
 /* The length of a slice in a suspended group. */
@@ -197,7 +197,7 @@ dt_account_exempt(uint64 group_id)
 int64
 dt_account_quantum(DtResource resource)
 {
-	return QUANTUM * my->usage[resource].threshold;
+	return QUANTUM * my->usage[resource].batch;
 }
 
 /* Is this process in a group, as far as it or others know? */
@@ -222,7 +222,7 @@ dt_account_check_is_due(int64 worth_us)
 		int64		bytes = dt_account_counter(r) - my->usage[r].charged_up_to;
 
 		if (bytes >= dt_account_quantum(r) &&
-			bytes * USECS_PER_SEC >= (double) worth_us * my->group->usage[r].rate.rate)
+			bytes * USECS_PER_SEC >= (double) worth_us * my->group->usage[r].engine.rate)
 			return true;
 	}
 	return false;
@@ -315,7 +315,7 @@ forgive_locked(int64 now)
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		due = dt_rate_forgive(&my->group->usage[r].rate,
+		int64		due = dt_rate_forgive(&my->group->usage[r].engine,
 										  &my->slot->account[r], now);
 
 		pause = Max(pause, due);
@@ -339,7 +339,7 @@ static void
 forget_lag_locked(DtGroup *g, int64 now)
 {
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_forget_lag(&g->usage[r].rate, &my->slot->account[r], now);
+		dt_rate_forget_lag(&g->usage[r].engine, &my->slot->account[r], now);
 }
 
 /*
@@ -510,7 +510,7 @@ longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
 
 	if (due <= 0 || due < pause)
 		return pause;
-	left = dt_rate_left(&my->group->usage[resource].rate,
+	left = dt_rate_left(&my->group->usage[resource].engine,
 						&my->slot->account[resource]);
 	if (due > pause || (*longest > 0 && left > *longest))
 	{
@@ -537,30 +537,30 @@ charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
 		forget_lag_locked(my->group, now);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &my->group->usage[r].rate;
+		DtRateGroup *engine = &my->group->usage[r].engine;
 		DtRateMember *account = &my->slot->account[r];
 		DtUsage    *usage = &my->usage[r];
 		int64		bytes = take_uncharged_locked(r, now);
-		int64		threshold = UNLIMITED_CHARGE;
+		int64		batch = UNLIMITED_CHARGE;
 		int64		due = 0;
-		bool		throttled = rate->rate > 0 &&
+		bool		throttled = engine->rate > 0 &&
 			dt_throttling_is_enabled();
 
 		if (throttled)
 		{
 			/* what was used while there was no limit is not owed */
-			due = dt_rate_charge(rate, account,
+			due = dt_rate_charge(engine, account,
 								 usage->was_throttled ? bytes : 0, now,
 								 jitter);
-			threshold = dt_rate_threshold(rate, account);
+			batch = dt_rate_batch(engine, account);
 		}
 		if (due > 0)
 			*owed_us = Max(*owed_us,
-						   dt_rate_time(rate,
-										dt_rate_debt(rate, account, now)));
+						   dt_rate_time(engine,
+										dt_rate_debt(engine, account, now)));
 		usage->was_throttled = throttled;
-		usage->threshold = threshold;
-		next_charge[r] = usage->charged_up_to + threshold;
+		usage->batch = batch;
+		next_charge[r] = usage->charged_up_to + batch;
 		pause = longer_pause_locked(pause, due, r, &longest);
 	}
 	pause = left_to_role_locked(pause, false, now);
@@ -644,10 +644,10 @@ left_to_pay_locked(int64 pause, int64 now)
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &my->group->usage[r].rate;
+		DtRateGroup *engine = &my->group->usage[r].engine;
 		DtRateMember *account = &my->slot->account[r];
 
-		pause = longer_pause_locked(pause, dt_rate_wake(rate, account, now),
+		pause = longer_pause_locked(pause, dt_rate_wake(engine, account, now),
 									r, &longest);
 	}
 	return pause;

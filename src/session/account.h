@@ -17,7 +17,7 @@ typedef struct DtUsage
 {
 	int64		charged_up_to;	/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	int64		threshold;		/* bytes, as of the last charge */
+	int64		batch;			/* bytes between two charges, as of the last one */
 	int64		worker_used;	/* by this parallel worker: what the leader
 								 * must not charge again */
 } DtUsage;

@@ -57,7 +57,7 @@
 
 static struct
 {
-	/* dt_interrupt_test(): what it has tested, and with which result */
+	/* dt_check_test(): what it has tested, and with which result */
 	emit_log_hook_type tested_hook;
 	int			tested_level;	/* log_min_messages */
 	bool		testing;		/* a message of the test is under way */
@@ -91,7 +91,7 @@ static struct
 	/*
 	 * The CPU time of this process from which on the cost of a check counts,
 	 * us: when the request was made, or the last one before the core began to
-	 * serve it; then when dt_interrupt_take_cost() was called.
+	 * serve it; then when dt_check_take_cost() was called.
 	 */
 	int64		cost_since;
 	volatile sig_atomic_t repeated;
@@ -114,7 +114,7 @@ cpu_time(void)
 }
 
 int64
-dt_interrupt_take_cost(void)
+dt_check_take_cost(void)
 {
 	int64		before = my.cost_since;
 
@@ -124,7 +124,7 @@ dt_interrupt_take_cost(void)
 
 /* What DT_CHECK_BEGINS was for is done. */
 void
-dt_interrupt_begin_listing(void)
+dt_check_begin_listing(void)
 {
 	TopMemoryContext = my.nothing;
 	error_context_stack = NULL;
@@ -136,7 +136,7 @@ static void
 begin_check(void)
 {
 	if (!my.requested)
-		(void) dt_interrupt_take_cost();
+		(void) dt_check_take_cost();
 	my.requested = 0;
 	*my.asked_by_other = 0;
 	LogMemoryContextPending = false;
@@ -158,7 +158,7 @@ end_listing(void)
 }
 
 void
-dt_interrupt_forget_listing(void)
+dt_check_forget_listing(void)
 {
 	if (my.listing)
 		TopMemoryContext = my.real_top;
@@ -193,7 +193,7 @@ serves_request(void)
 }
 
 void
-dt_interrupt_cut_callbacks(void *arg)
+dt_check_cut_callbacks(void *arg)
 {
 	DtCallbackCut *cut = arg;
 
@@ -201,7 +201,7 @@ dt_interrupt_cut_callbacks(void *arg)
 }
 
 void
-dt_interrupt_serve_others(void)
+dt_check_serve_others(void)
 {
 	if (my.others_wait && !my.requested && !my.listing)
 	{
@@ -215,13 +215,13 @@ dt_interrupt_serve_others(void)
  * request, which must not be logged?
  */
 DtCheck
-dt_interrupt_takes_message(ErrorData *message)
+dt_check_takes_message(ErrorData *message)
 {
 	const char *function = message->funcname;
 	bool		is_last;
 
 	if (message->elevel >= ERROR)
-		dt_interrupt_forget_listing();
+		dt_check_forget_listing();
 	if (message->elevel != LOG_SERVER_ONLY || function == NULL)
 		return DT_NO_CHECK;
 	if (my.testing)
@@ -322,14 +322,14 @@ test_again(void)
 }
 
 void
-dt_interrupt_test(void)
+dt_check_test(void)
 {
 	if (emit_log_hook != my.tested_hook || DT_LOG_MIN_MESSAGES != my.tested_level)
 		test_again();
 }
 
 void
-dt_interrupt_request(void)
+dt_check_request(void)
 {
 	bool		silent = !message_level_is_interesting(LOG_SERVER_ONLY);
 
@@ -350,7 +350,7 @@ dt_interrupt_request(void)
 }
 
 void
-dt_interrupt_withdraw(void)
+dt_check_withdraw(void)
 {
 	my.withdrawn = my.requested;
 	if (my.requested)
@@ -359,7 +359,7 @@ dt_interrupt_withdraw(void)
 }
 
 bool
-dt_interrupt_was_withdrawn(void)
+dt_check_was_withdrawn(void)
 {
 	bool		result = my.withdrawn;
 
@@ -368,7 +368,7 @@ dt_interrupt_was_withdrawn(void)
 }
 
 void
-dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
+dt_check_listen(volatile sig_atomic_t *asked, bool *possible)
 {
 	*asked = 0;
 	my.asked_by_other = asked;
@@ -377,7 +377,7 @@ dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible)
 }
 
 void
-dt_interrupt_init(void (*at_silent_check) (void))
+dt_check_init(void (*at_silent_check) (void))
 {
 	my.nothing = AllocSetContextCreate(TopMemoryContext, "dirty_throttle",
 									   ALLOCSET_SMALL_SIZES);

@@ -14,7 +14,7 @@
  * At server start.  The function is called at a check where the core makes no
  * messages, that is, in place of DT_CHECK_BEGINS and DT_CHECK_ENDS.
  */
-extern void dt_interrupt_init(void (*at_silent_check) (void));
+extern void dt_check_init(void (*at_silent_check) (void));
 
 /* What a message is. */
 typedef enum DtCheck
@@ -29,20 +29,20 @@ typedef enum DtCheck
 								 * it does not come after an error */
 } DtCheck;
 
-extern DtCheck dt_interrupt_takes_message(ErrorData *message);
-extern void dt_interrupt_begin_listing(void);
+extern DtCheck dt_check_takes_message(ErrorData *message);
+extern void dt_check_begin_listing(void);
 
 /*
  * What the check that is being served has cost, in us of CPU time: since the
  * request, or since the last call of this function.
  */
-extern int64 dt_interrupt_take_cost(void);
+extern int64 dt_check_take_cost(void);
 
 /*
  * An error has ended what was going on, if anything.  To be called when a
  * subtransaction has failed.
  */
-extern void dt_interrupt_forget_listing(void);
+extern void dt_check_forget_listing(void);
 
 /*
  * To be called before and after something runs that may contain checks: what
@@ -55,20 +55,20 @@ typedef struct DtCallbackCut
 	ErrorContextCallback *rest;
 } DtCallbackCut;
 
-extern void dt_interrupt_cut_callbacks(void *arg);
+extern void dt_check_cut_callbacks(void *arg);
 
 static inline void
-dt_interrupt_begin_cut(DtCallbackCut *cut)
+dt_check_begin_cut(DtCallbackCut *cut)
 {
 	cut->rest = error_context_stack;
 	cut->callback.previous = error_context_stack;
-	cut->callback.callback = dt_interrupt_cut_callbacks;
+	cut->callback.callback = dt_check_cut_callbacks;
 	cut->callback.arg = cut;
 	error_context_stack = &cut->callback;
 }
 
 static inline void
-dt_interrupt_end_cut(DtCallbackCut *cut)
+dt_check_end_cut(DtCallbackCut *cut)
 {
 	error_context_stack = cut->rest;
 }
@@ -78,34 +78,34 @@ dt_interrupt_end_cut(DtCallbackCut *cut)
  * checks can be requested in this process.  A change of log_min_messages, or a
  * library that is loaded later, may change that.
  */
-extern void dt_interrupt_test(void);
+extern void dt_check_test(void);
 
 /*
  * Request a check in this process, and withdraw the request.
  * Both may be called in a signal handler.  A request may be refused without
  * notice, so the caller repeats it.
  */
-extern void dt_interrupt_request(void);
-extern void dt_interrupt_withdraw(void);
+extern void dt_check_request(void);
+extern void dt_check_withdraw(void);
 
 /*
  * Has a request been withdrawn, so that there may be an interrupt without a
  * reason?  True once for each withdrawal.
  */
-extern bool dt_interrupt_was_withdrawn(void);
+extern bool dt_check_was_withdrawn(void);
 
 /*
  * To be called now and then: a genuine call of
  * pg_log_backend_memory_contexts() that came while a request was served is
  * answered at the next check.  May be called in a signal handler.
  */
-extern void dt_interrupt_serve_others(void);
+extern void dt_check_serve_others(void);
 
 /*
  * From now on other processes may request a check in this one, as
  * dt_member_move() does: they set *asked, in shared memory, if *possible tells
  * them that it can be done.
  */
-extern void dt_interrupt_listen(volatile sig_atomic_t *asked, bool *possible);
+extern void dt_check_listen(volatile sig_atomic_t *asked, bool *possible);
 
 #endif							/* DT_CHECK_H */

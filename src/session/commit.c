@@ -10,7 +10,7 @@
  * a pause is due, and registers a callback for the reset of
  * TopTransactionContext, which is the last thing that the core does for a
  * transaction.  There the transaction is over but interrupts are held, and an
- * ERROR would be a PANIC; see dt_pause_after_transaction().
+ * ERROR would be a PANIC; see dt_sleep_after_transaction().
  *
  * Commands that commit in between and keep session locks (VACUUM, CREATE INDEX
  * CONCURRENTLY, ...) do not pause at those commits.  They pay at the commit
@@ -39,7 +39,7 @@ static MemoryContextCallback callback = {.func = after_transaction};
 static bool callback_registered = false;
 
 /* Is resources_released() registered? */
-bool		dt_pace_commit_needed = true;
+bool		dt_commit_needed = true;
 
 /*
  * Processes that run no statements begin a command with each transaction.  An
@@ -57,7 +57,7 @@ static void
 after_transaction(void *arg)
 {
 	callback_registered = false;
-	dt_transaction_finish(dt_activity_client_waits());
+	dt_pay_after_transaction(dt_activity_client_waits());
 	if (unlikely(dt_process_is_servers_own()))
 		begin_background_command();
 }
@@ -86,7 +86,7 @@ locks_released(bool isCommit)
 	if (unlikely(dt_process_is_servers_own()))
 		background_transaction_ends();
 
-	if (dt_transaction_end(isCommit, dt_activity_command_goes_on(),
+	if (dt_pay_end_transaction(isCommit, dt_activity_command_goes_on(),
 						   client_waits))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
@@ -103,19 +103,19 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 				   void *arg)
 {
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel &&
-		(dt_session_active() || dt_transaction_begun ||
+		(dt_session_active() || dt_pay_begun ||
 		 dt_process() != DT_SESSION))
 		locks_released(isCommit);
 }
 
 void
-dt_pace_commit_toggle(void)
+dt_commit_toggle(void)
 {
 	/* the end of a transaction that has begun is needed in any case */
-	if (dt_process() != DT_SESSION || dt_transaction_begun)
+	if (dt_process() != DT_SESSION || dt_pay_begun)
 		return;
-	dt_pace_commit_needed = !dt_pace_commit_needed;
-	if (dt_pace_commit_needed)
+	dt_commit_needed = !dt_commit_needed;
+	if (dt_commit_needed)
 		RegisterResourceReleaseCallback(resources_released, NULL);
 	else
 		UnregisterResourceReleaseCallback(resources_released, NULL);
@@ -125,7 +125,7 @@ dt_pace_commit_toggle(void)
  * At server start: each process attaches at the end of its first transaction.
  */
 void
-dt_pace_commit_init(void)
+dt_commit_init(void)
 {
 	RegisterResourceReleaseCallback(resources_released, NULL);
 }

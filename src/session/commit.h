@@ -8,19 +8,19 @@
 #ifndef DT_COMMIT_H
 #define DT_COMMIT_H
 
-extern void dt_pace_commit_init(void);
-extern bool dt_pace_commit_needed;
-extern void dt_pace_commit_toggle(void);
+extern void dt_commit_init(void);
+extern bool dt_commit_needed;
+extern void dt_commit_toggle(void);
 
 /*
  * A session that is in no group unregisters the callback, as the server calls
  * it several times for each transaction.
  */
 static inline void
-dt_pace_commit_need(bool needed)
+dt_commit_need(bool needed)
 {
-	if (unlikely(needed != dt_pace_commit_needed))
-		dt_pace_commit_toggle();
+	if (unlikely(needed != dt_commit_needed))
+		dt_commit_toggle();
 }
 
 #endif							/* DT_COMMIT_H */

@@ -96,7 +96,7 @@ dt_shmem_startup_hook(void)
 	if (prev.shmem_startup)
 		prev.shmem_startup();
 	dt_shmem_startup();
-	dt_pause_init();
+	dt_sleep_init();
 }
 
 /* A statement begins.  Is the session in a group? */
@@ -106,7 +106,7 @@ note_statement(void)
 	bool		is_member;
 
 	dt_load();
-	dt_pace_commit_need(true);
+	dt_commit_need(true);
 	is_member = dt_session_begin_statement();
 	if (is_member && !dt_process_is_servers_own())
 		dt_tick_start(false);
@@ -124,7 +124,7 @@ begin_statement(bool snapshot_is_new, bool is_command)
 
 	/* also after a commit within a procedure, and between its commands */
 	if (is_member || dt_account.slot->creditor != NULL)
-		dt_transaction_pay_before(snapshot_is_new);
+		dt_pay_before(snapshot_is_new);
 	/* not before the pause, which would stop the timer that this sets */
 	if (is_command && is_member && !dt_process_is_servers_own())
 		dt_tick_start(true);
@@ -159,7 +159,7 @@ static void
 begin_command(Node *command, bool snapshot_is_new)
 {
 	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
-	dt_pace();
+	dt_pay_if_due();
 }
 
 /*
@@ -212,7 +212,7 @@ function_begins(void)
 		return false;
 	if (dt_process() == DT_SESSION && dt_activity_note_call())
 		return true;
-	return !dt_transaction_begun &&
+	return !dt_pay_begun &&
 		(dt_process() == DT_JOB ||
 		 (dt_process() == DT_SESSION && dt_activity_client_waits()));
 }
@@ -228,7 +228,7 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	else if (function_begins())
 	{
 		begin_statement(false, false);
-		dt_pace();
+		dt_pay_if_due();
 	}
 	else if (dt_process() == DT_SESSION && IsTransactionState())
 		(void) note_statement();	/* Bind plans a query */
@@ -258,14 +258,14 @@ member_runs(EXECUTOR_RUN_PARAMS)
 	DtCallbackCut cut;
 
 	/* the time is that of a client's message, not of a transaction */
-	if (!dt_transaction_begun ||
+	if (!dt_pay_begun ||
 		analyzed_at != GetCurrentStatementStartTimestamp())
 		begin_statement(false, false);
 	analyzed_at = 0;
-	dt_pace_rows_of(queryDesc);
-	dt_interrupt_begin_cut(&cut);
+	dt_rows_pace(queryDesc);
+	dt_check_begin_cut(&cut);
 	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-	dt_interrupt_end_cut(&cut);
+	dt_check_end_cut(&cut);
 	if (queryDesc->plannedstmt->parallelModeNeeded)
 		dt_workers_skip();
 }
@@ -297,7 +297,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
 	{
-		dt_pace_commit_need(false);
+		dt_commit_need(false);
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	}
 }
@@ -324,15 +324,15 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						  ActivePortal->portalSnapshot == GetActiveSnapshot());
 		analyzed_at = 0;
 		if (is_prepare(pstmt->utilityStmt))
-			dt_transaction_note_prepare();
-		dt_interrupt_begin_cut(&cut);
+			dt_pay_note_prepare();
+		dt_check_begin_cut(&cut);
 	}
 	else
-		dt_pace_commit_need(false);
+		dt_commit_need(false);
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
 	if (is_active)
-		dt_interrupt_end_cut(&cut);
+		dt_check_end_cut(&cut);
 }
 
 /*
@@ -348,12 +348,12 @@ at_check(void)
 	if (!dt_session_active() || !dt_activity_is_working() ||
 		dt_blockers_extends_relation() || dt_io_is_staged())
 		return;
-	dt_pace_commit_need(true);
-	dt_transaction_mark_begun();
+	dt_commit_need(true);
+	dt_pay_mark_begun();
 	dt_tick_start(false);
 	/* there are checks without that parameter, too: other processes ask */
 	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
-		dt_transaction_pay_at_check();
+		dt_pay_at_check();
 	else
 		dt_account_charge_at_next_safe_point();
 }
@@ -362,7 +362,7 @@ static void
 at_silent_check(void)
 {
 	at_check();
-	dt_transaction_note_check();
+	dt_pay_note_check();
 }
 
 /* Messages by which the core serves our requests for checks are not logged. */
@@ -371,7 +371,7 @@ dt_emit_log(ErrorData *error)
 {
 	if (error->elevel == WARNING)
 		dt_activity_note_warning(error);
-	switch (dt_interrupt_takes_message(error))
+	switch (dt_check_takes_message(error))
 	{
 		case DT_NO_CHECK:
 			if (prev.emit_log)
@@ -381,10 +381,10 @@ dt_emit_log(ErrorData *error)
 			break;
 		case DT_CHECK_BEGINS:
 			at_check();
-			dt_interrupt_begin_listing();
+			dt_check_begin_listing();
 			break;
 		case DT_CHECK_ENDS:
-			dt_transaction_note_check();
+			dt_pay_note_check();
 			break;
 	}
 }
@@ -399,7 +399,7 @@ dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 {
 	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	dt_interrupt_forget_listing();
+	dt_check_forget_listing();
 	/* from 17 on a function of a running parallel query may have one, too */
 	if (!IsInParallelMode())
 		dt_workers_forget();
@@ -427,8 +427,8 @@ dt_hooks_install(void)
 
 	prev.emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
-	dt_interrupt_init(at_silent_check);
+	dt_check_init(at_silent_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);
-	dt_pace_commit_init();
+	dt_commit_init();
 }

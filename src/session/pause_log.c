@@ -117,7 +117,7 @@ dt_pause_log_report(void)
 	if (is_worth_a_message())
 	{
 		HOLD_INTERRUPTS();
-		(void) dt_pause_call_safely(report);
+		(void) dt_sleep_call_safely(report);
 		RESUME_INTERRUPTS();
 	}
 	dt_pause_log_forget();

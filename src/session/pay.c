@@ -11,7 +11,7 @@
  *
  * The state of the transaction is written in this file only: its beginning is noted
  * when a member's first statement begins or is found running, its end by
- * commit.c, which calls dt_transaction_end().  account.c knows what is
+ * commit.c, which calls dt_pay_end_transaction().  account.c knows what is
  * owed and takes the group's lock; sleep.c sleeps.
  *
  *-------------------------------------------------------------------------
@@ -67,7 +67,7 @@ typedef enum Place
 	BEFORE_TRANSACTION
 } Place;
 
-bool		dt_transaction_begun = false;
+bool		dt_pay_begun = false;
 
 /* The rest of the transaction's state. */
 static struct
@@ -115,7 +115,7 @@ pause_at(Place place, int64 first_slice_us, bool is_new)
 	for (;;)
 	{
 		dt_tick_before_pause();
-		end = dt_pause_interruptible(first_slice_us, is_new, in_flight,
+		end = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
 									 until);
 		first_slice_us = 0;
 		xact.continues = end != DT_PAUSE_PAID;
@@ -154,11 +154,11 @@ may_pause_here(void)
 static void
 note_cost_of_check(void)
 {
-	xact.unpaused_us += WORTH_OF_CHECKS * dt_interrupt_take_cost();
+	xact.unpaused_us += WORTH_OF_CHECKS * dt_check_take_cost();
 }
 
 void
-dt_transaction_note_check(void)
+dt_pay_note_check(void)
 {
 	note_cost_of_check();
 	dt_tick_after_check(xact.paused_there, xact.unpaused_us);
@@ -223,7 +223,7 @@ charge_and_pause_at(Place place)
 }
 
 void
-dt_transaction_pay_between_rows(void)
+dt_pay_between_rows(void)
 {
 	if (!DT_ROW_PAUSES)
 		return;
@@ -232,7 +232,7 @@ dt_transaction_pay_between_rows(void)
 }
 
 void
-dt_transaction_pay_at_check(void)
+dt_pay_at_check(void)
 {
 	int64		start = dt_now_us();
 
@@ -295,7 +295,7 @@ must_pause_before(void)
  * the pause after a transaction.
  */
 void
-dt_transaction_pay_before_slow(bool snapshot_is_new)
+dt_pay_before_slow(bool snapshot_is_new)
 {
 	/* a ROLLBACK must not fail */
 	if (IsAbortedTransactionBlockState())
@@ -303,7 +303,7 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
 	if (must_pause_before())
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
-	dt_transaction_begun = true;
+	dt_pay_begun = true;
 }
 
 /*
@@ -312,14 +312,14 @@ dt_transaction_pay_before_slow(bool snapshot_is_new)
  * procedure there are checks, too.
  */
 void
-dt_transaction_mark_begun(void)
+dt_pay_mark_begun(void)
 {
 	if (!after.pay_first)
-		dt_transaction_begun = true;
+		dt_pay_begun = true;
 }
 
 void
-dt_transaction_note_prepare(void)
+dt_pay_note_prepare(void)
 {
 	xact.prepared = true;
 }
@@ -328,7 +328,7 @@ static inline void
 forget_transaction(bool command_goes_on)
 {
 	if (!command_goes_on)
-		dt_transaction_begun = false;
+		dt_pay_begun = false;
 	memset(&xact, 0, sizeof(xact));
 	dt_blockers_end_release();
 }
@@ -348,7 +348,7 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 	 * command runs, all of its transactions have begun: one in a procedure
 	 * may evaluate expressions only, of which no hook tells.
 	 */
-	after.has_begun = dt_transaction_begun || !client_waits ||
+	after.has_begun = dt_pay_begun || !client_waits ||
 		dt_process_is_servers_own();
 
 	/*
@@ -382,14 +382,14 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 /*
  * The transaction has ended and has released its locks.  True when something
  * is left to be done: there is something to charge or to pay, or a message to
- * log.  Then the caller has to call dt_transaction_finish() when the
+ * log.  Then the caller has to call dt_pay_after_transaction() when the
  * transaction is over, and the session's group stays the same until then.
  *
  * command_goes_on: it is one of several transactions of a command that may
  * hold locks meanwhile.  client_waits: for the answer.
  */
 bool
-dt_transaction_end(bool committed, bool command_goes_on, bool client_waits)
+dt_pay_end_transaction(bool committed, bool command_goes_on, bool client_waits)
 {
 	if (!dt_account_is_quiet() || after.pay_first || !dt_pause_log_is_empty())
 		return end_transaction(committed, command_goes_on, client_waits);
@@ -431,7 +431,7 @@ pay_after(bool client_waits, int64 pause)
 	int64		longest_us = longest_pause(client_waits, &feedback);
 
 	dt_tick_before_pause();
-	dt_pause_after_transaction(dt_account.asleep ? pause : 0, longest_us,
+	dt_sleep_after_transaction(dt_account.asleep ? pause : 0, longest_us,
 							   dt_process_is_servers_own(), feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
@@ -444,7 +444,7 @@ pay_after(bool client_waits, int64 pause)
  * suspended.  Cannot fail.
  */
 void
-dt_transaction_finish(bool client_waits)
+dt_pay_after_transaction(bool client_waits)
 {
 	if (after.charge)
 	{

@@ -11,8 +11,8 @@
 #include "session/account.h"
 
 /* Has a statement of a member begun in this transaction?  Only to be read. */
-extern bool dt_transaction_begun;
-extern void dt_transaction_mark_begun(void);
+extern bool dt_pay_begun;
+extern void dt_pay_mark_begun(void);
 
 /*
  * Pay before the first statement of a transaction, when no rows are locked
@@ -26,13 +26,13 @@ extern void dt_transaction_mark_begun(void);
  * sent, by the transaction and not by a subtransaction, and nothing depends on
  * it yet, so it can be replaced by a new one.
  */
-extern void dt_transaction_pay_before_slow(bool snapshot_is_new);
+extern void dt_pay_before_slow(bool snapshot_is_new);
 
 static inline void
-dt_transaction_pay_before(bool snapshot_is_new)
+dt_pay_before(bool snapshot_is_new)
 {
-	if (!dt_transaction_begun)
-		dt_transaction_pay_before_slow(snapshot_is_new);
+	if (!dt_pay_begun)
+		dt_pay_before_slow(snapshot_is_new);
 }
 
 /*
@@ -44,13 +44,13 @@ dt_transaction_pay_before(bool snapshot_is_new)
  * The inline part is what each row costs.  It does not look whether the limit
  * has changed: the next charge notices that, and so do the timers of tick.c.
  */
-extern void dt_transaction_pay_between_rows(void);
+extern void dt_pay_between_rows(void);
 
 static inline void
-dt_pace(void)
+dt_pay_if_due(void)
 {
 	if (unlikely(dt_account_charge_is_due()))
-		dt_transaction_pay_between_rows();
+		dt_pay_between_rows();
 }
 
 /*
@@ -58,17 +58,17 @@ dt_pace(void)
  * that is too little for what is used between two checks or for what checks
  * cost, or the group is suspended with "hard".  Any interrupt ends it.
  *
- * dt_transaction_note_check() is to be called when the check is over.
+ * dt_pay_note_check() is to be called when the check is over.
  */
-extern void dt_transaction_pay_at_check(void);
-extern void dt_transaction_note_check(void);
+extern void dt_pay_at_check(void);
+extern void dt_pay_note_check(void);
 
 /* The transaction is being prepared: no pause follows its end. */
-extern void dt_transaction_note_prepare(void);
+extern void dt_pay_note_prepare(void);
 
 /* At the end of a transaction, and when it is over. */
-extern bool dt_transaction_end(bool committed, bool command_goes_on,
+extern bool dt_pay_end_transaction(bool committed, bool command_goes_on,
 							   bool client_waits);
-extern void dt_transaction_finish(bool client_waits);
+extern void dt_pay_after_transaction(bool client_waits);
 
 #endif							/* DT_PAY_H */

@@ -23,7 +23,7 @@
 static TupleTableSlot *
 pace_node(PlanState *node)
 {
-	dt_pace();
+	dt_pay_if_due();
 	return node->ExecProcNodeReal(node);
 }
 
@@ -33,7 +33,7 @@ pace_measured_node(PlanState *node)
 {
 	TupleTableSlot *slot;
 
-	dt_pace();
+	dt_pay_if_due();
 	InstrStartNode(node->instrument);
 	slot = node->ExecProcNodeReal(node);
 	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
@@ -75,7 +75,7 @@ wrap_modifying_ctes(EState *estate)
 
 /* Make a plan pace, unless it does already. */
 void
-dt_pace_rows_of(QueryDesc *queryDesc)
+dt_rows_pace(QueryDesc *queryDesc)
 {
 	PlanState  *root = queryDesc->planstate;
 

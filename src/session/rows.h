@@ -10,6 +10,6 @@
 
 #include "executor/execdesc.h"
 
-extern void dt_pace_rows_of(QueryDesc *queryDesc);
+extern void dt_rows_pace(QueryDesc *queryDesc);
 
 #endif							/* DT_ROWS_H */

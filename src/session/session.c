@@ -144,7 +144,7 @@ dt_session_attach(void)
 		dt_member_publish(dt_account.slot);
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
-	dt_interrupt_listen(&mine->asked, &mine->can_be_asked);
+	dt_check_listen(&mine->asked, &mine->can_be_asked);
 	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
 }
 
@@ -380,7 +380,7 @@ dt_session_begin_statement(void)
 
 	if (dt_account_is_current() && !my.changes_held)
 	{
-		dt_interrupt_test();
+		dt_check_test();
 		return true;
 	}
 	if (!dt_shmem_available() || my.changes_held)
@@ -407,7 +407,7 @@ dt_session_begin_statement(void)
 	/* The statement is subject to the limit that is set now. */
 	if (is_member)
 	{
-		dt_interrupt_test();
+		dt_check_test();
 		if (!dt_account_is_current())
 			dt_account_catch_up();
 	}

@@ -40,7 +40,7 @@
 static uint32 wait_event = PG_WAIT_EXTENSION;
 
 void
-dt_pause_init(void)
+dt_sleep_init(void)
 {
 	wait_event = WaitEventExtensionNew("DirtyThrottle");
 }
@@ -131,7 +131,7 @@ next_slice(int64 *first_slice_us, bool is_new, bool in_flight, int64 left)
 }
 
 DtPauseEnd
-dt_pause_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
+dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 					   int64 until)
 {
 	bool		had_timer = stop_client_timer();
@@ -174,7 +174,7 @@ dt_pause_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 }
 
 bool
-dt_pause_call_safely(void (*function) (void))
+dt_sleep_call_safely(void (*function) (void))
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		interrupt_holdoff = InterruptHoldoffCount;
@@ -211,20 +211,20 @@ serve_interrupts(bool *known)
 	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
 		dt_recovery_conflict_pending())
 		return false;
-	*known = dt_interrupt_was_withdrawn();
+	*known = dt_check_was_withdrawn();
 	if (CheckClientConnectionPending)
 		*known = true;			/* this pause looks itself */
 	CheckClientConnectionPending = false;
 	if (ProcSignalBarrierPending)
 	{
 		*known = true;
-		if (!dt_pause_call_safely(ProcessProcSignalBarrier))
+		if (!dt_sleep_call_safely(ProcessProcSignalBarrier))
 			return false;
 	}
 	if (LogMemoryContextPending)
 	{
 		*known = true;
-		(void) dt_pause_call_safely(ProcessLogMemoryContextInterrupt);
+		(void) dt_sleep_call_safely(ProcessLogMemoryContextInterrupt);
 	}
 	return true;
 }
@@ -258,7 +258,7 @@ interrupted(bool *waiting)
 }
 
 void
-dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
+dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 						   bool servers_own, bool feedback)
 {
 	int64		until = dt_now_us() + longest_us;
@@ -292,7 +292,7 @@ dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
 			break;
 		if (servers_own)
 			pause = Min(pause, left);
-		if (feedback && !dt_pause_call_safely(dt_apply_feedback_send))
+		if (feedback && !dt_sleep_call_safely(dt_apply_feedback_send))
 			break;
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
 		if ((events & WL_POSTMASTER_DEATH) ||

@@ -18,7 +18,7 @@ typedef enum DtPauseEnd
 } DtPauseEnd;
 
 /* At server start, and in each process where processes are not forked. */
-extern void dt_pause_init(void);
+extern void dt_sleep_init(void);
 
 /*
  * Pause in a transaction, or before the first statement of one.  An interrupt
@@ -27,7 +27,7 @@ extern void dt_pause_init(void);
  * false when this continues an earlier pause, which is not counted again.  The
  * pause ends at "until", a time of dt_now_us(), unless the group is suspended.
  */
-extern DtPauseEnd dt_pause_interruptible(int64 first_slice_us, bool is_new,
+extern DtPauseEnd dt_sleep_interruptible(int64 first_slice_us, bool is_new,
 										 bool in_flight, int64 until);
 
 /*
@@ -38,13 +38,13 @@ extern DtPauseEnd dt_pause_interruptible(int64 first_slice_us, bool is_new,
  * pause ends after longest_us also in a suspended group.
  * "feedback": send feedback to the publisher meanwhile.
  */
-extern void dt_pause_after_transaction(int64 first_slice_us, int64 longest_us,
+extern void dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 									   bool servers_own, bool feedback);
 
 /*
  * Call a function where an ERROR would be a PANIC.  False: it has failed, and
  * the error is forgotten.
  */
-extern bool dt_pause_call_safely(void (*function) (void));
+extern bool dt_sleep_call_safely(void (*function) (void));
 
 #endif							/* DT_SLEEP_H */

@@ -187,7 +187,7 @@ is_due(void)
 static bool
 is_at_work(void)
 {
-	dt_interrupt_serve_others();
+	dt_check_serve_others();
 	return my.running && !my.pausing && !dt_activity_is_idle();
 }
 
@@ -198,7 +198,7 @@ request_if_due(void)
 		return false;
 	dt_account_charge_at_next_safe_point(); /* a row may come before */
 	if (dt_parameters.interrupt_pauses)
-		dt_interrupt_request();
+		dt_check_request();
 	return true;
 }
 
@@ -316,13 +316,13 @@ dt_tick_stop(void)
 void
 dt_tick_before_pause(void)
 {
-	dt_interrupt_serve_others();
+	dt_check_serve_others();
 	if (!my.running)
 		return;
 	my.pausing = my.goes_on = true;
 	if (my.wall_us > 0)
 		set_wall_timer(0);
-	dt_interrupt_withdraw();
+	dt_check_withdraw();
 }
 
 void

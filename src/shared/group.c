@@ -51,18 +51,18 @@ follow_pressure(DtGroup *g, DtResource resource, int64 now)
 	DtGroupUsage *usage = &g->usage[resource];
 	int64		effective = effective_rate(g, resource);
 
-	if (effective != usage->rate.rate)
+	if (effective != usage->engine.rate)
 	{
 		if (effective == 0)
-			g->forgiven += dt_rate_group_debt(&usage->rate, now);
-		dt_rate_set(&usage->rate, effective, now);
+			g->forgiven += dt_rate_group_debt(&usage->engine, now);
+		dt_rate_set(&usage->engine, effective, now);
 		pg_atomic_fetch_add_u32(&g->generation, 1);
 	}
 	if (g->pressure.probed &&
 		g->pressure.decides[resource] == DT_COMMIT_LATENCY)
 		return;
 	if (effective > 0 && effective < usage->lasting_rate)
-		g->forgiven += dt_rate_bound_debts(&usage->rate, DT_PRESSURE_DEBT_US,
+		g->forgiven += dt_rate_bound_debts(&usage->engine, DT_PRESSURE_DEBT_US,
 										   now);
 	usage->lasting_rate = effective;
 }
@@ -119,16 +119,16 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 		dt_pressure_clear(&g->pressure);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &g->usage[r].rate;
+		DtRateGroup *engine = &g->usage[r].engine;
 		int64		effective = effective_rate(g, r);
 
-		if (rate->burst_us != d->burst_us)
-			dt_rate_set_burst(rate, d->burst_us, now);
+		if (engine->burst_us != d->burst_us)
+			dt_rate_set_burst(engine, d->burst_us, now);
 		/* what is owed in mode observe, or until then, is forgiven */
 		if (mode_changes)
-			dt_rate_set(rate, 0, now);
-		if (rate->rate != effective)
-			dt_rate_set(rate, effective, now);
+			dt_rate_set(engine, 0, now);
+		if (engine->rate != effective)
+			dt_rate_set(engine, effective, now);
 		g->usage[r].lasting_rate = effective;
 	}
 	pg_atomic_fetch_add_u32(&g->generation, 1);
@@ -173,7 +173,7 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 	int			signal = g->pressure.decides[resource];
 
 	if (signal < 0 || g->pressure.rate[resource] == 0 ||
-		g->usage[resource].rate.rate == g->definition.rate[resource])
+		g->usage[resource].engine.rate == g->definition.rate[resource])
 		return (DtPauseCause) resource;
 	return (DtPauseCause) (DT_BY_SIGNAL + signal);
 }
@@ -211,7 +211,7 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		/* less than a block is not worth a charge, also of WAL */
-		dt_rate_init(&g->usage[r].rate, 0, BLCKSZ, now);
+		dt_rate_init(&g->usage[r].engine, 0, BLCKSZ, now);
 		dt_meter_reset(&g->usage[r].meter, now);
 	}
 	reset_stats(g, GetCurrentTimestamp());

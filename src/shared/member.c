@@ -60,7 +60,7 @@ enter_group(DtMember *member, DtGroup *g)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
-		dt_rate_join(&g->usage[r].rate, &member->account[r], now);
+		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
 	memset(&member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
@@ -213,11 +213,11 @@ dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &g->usage[r].rate;
+		DtRateGroup *engine = &g->usage[r].engine;
 
-		(void) dt_rate_charge(rate, &member->account[r], uncharged[r], now, 0);
+		(void) dt_rate_charge(engine, &member->account[r], uncharged[r], now, 0);
 		if (g->definition.observe)
-			(void) dt_rate_forgive(rate, &member->account[r], now);
+			(void) dt_rate_forgive(engine, &member->account[r], now);
 	}
 	owed_us = dt_role_debt_inherit(g, member->role, member->account, now);
 	end_membership(member, now);
@@ -387,7 +387,7 @@ dt_member_take_out_all(DtGroup *g)
 	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_set(&g->usage[r].rate, 0, now);
+		dt_rate_set(&g->usage[r].engine, 0, now);
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);

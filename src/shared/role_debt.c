@@ -50,11 +50,11 @@ time_owed(DtGroup *g, DtRateMember *account, int64 now)
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &g->usage[r].rate;
-		int64		bytes = dt_rate_debt(rate, &account[r], now);
+		DtRateGroup *engine = &g->usage[r].engine;
+		int64		bytes = dt_rate_debt(engine, &account[r], now);
 
 		if (bytes > 0)
-			longest = Max(longest, Max(dt_rate_time(rate, bytes), 1));
+			longest = Max(longest, Max(dt_rate_time(engine, bytes), 1));
 	}
 	return longest;
 }
@@ -63,7 +63,7 @@ static void
 begin(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 {
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_join(&g->usage[r].rate, &debt->account[r], now);
+		dt_rate_join(&g->usage[r].engine, &debt->account[r], now);
 	debt->role = role;
 	debt->exists = true;
 	g->n_role_debts++;
@@ -74,7 +74,7 @@ static void
 end(DtGroup *g, DtRoleDebt *debt, DtRoleDebt *heir, int64 now)
 {
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_leave(&g->usage[r].rate, &debt->account[r],
+		dt_rate_leave(&g->usage[r].engine, &debt->account[r],
 					  heir ? &heir->account[r] : NULL, now);
 	debt->exists = false;
 	g->n_role_debts--;
@@ -146,7 +146,7 @@ dt_role_debt_inherit(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 	if (us > 0 && (heir = find(g, role)) == NULL)
 		heir = OidIsValid(role) ? add(g, role, us, now) : nobodys(g, now);
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_leave(&g->usage[r].rate, &account[r],
+		dt_rate_leave(&g->usage[r].engine, &account[r],
 					  heir ? &heir->account[r] : NULL, now);
 	return heir != NULL && OidIsValid(heir->role) ?
 		time_owed(g, heir->account, now) : 0;
@@ -168,10 +168,10 @@ dt_role_debt_pause(DtGroup *g, Oid role, bool asleep, int64 now,
 		return 0;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *rate = &g->usage[r].rate;
+		DtRateGroup *engine = &g->usage[r].engine;
 		DtRateMember *account = &debt->account[r];
-		int64		pause = asleep ? dt_rate_wake(rate, account, now) :
-			dt_rate_charge(rate, account, 0, now, 0);
+		int64		pause = asleep ? dt_rate_wake(engine, account, now) :
+			dt_rate_charge(engine, account, 0, now, 0);
 
 		if (pause <= longest)
 			continue;
@@ -189,7 +189,7 @@ dt_role_debt_bytes(DtGroup *g, Oid role, DtResource resource, int64 now)
 	DtRoleDebt *debt = find(g, role);
 
 	return debt == NULL ? 0 :
-		dt_rate_debt(&g->usage[resource].rate, &debt->account[resource], now);
+		dt_rate_debt(&g->usage[resource].engine, &debt->account[resource], now);
 }
 
 int64

@@ -43,7 +43,7 @@
 /* A group's usage of one resource, and its debts. */
 typedef struct DtGroupUsage
 {
-	DtRateGroup rate;
+	DtRateGroup engine;
 	int64		lasting_rate;	/* its rate, but for the rests of a moment */
 	DtMeter		meter;			/* the rate of the last seconds */
 	int64		used;			/* since stats_reset, bytes */

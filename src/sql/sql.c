@@ -46,7 +46,7 @@ dt_group_copies(int *n)
 		dt_group_lock(g);
 		dt_group_check_pressure(g, copy->now);
 		for (int r = 0; r < DT_RESOURCES; r++)
-			copy->debt[r] = dt_rate_group_debt(&g->usage[r].rate, copy->now);
+			copy->debt[r] = dt_rate_group_debt(&g->usage[r].engine, copy->now);
 		copy->group = *g;
 		dt_group_unlock(g);
 		(*n)++;

@@ -134,7 +134,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 			DtGroupUsage *use = &g->usage[r];
 
 			add_thousandths(&row, g->definition.rate[r]);
-			add_thousandths(&row, use->rate.rate);
+			add_thousandths(&row, use->engine.rate);
 			add_thousandths(&row, dt_meter_rate(&use->meter, copies[i].now));
 			add_thousandths(&row, copies[i].debt[r]);
 		}
@@ -214,7 +214,7 @@ copy_session(SessionCopy *copy, int number, bool has_left)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		copy->debt[r] = m->group != g ? 0 :
-			dt_rate_debt(&g->usage[r].rate, &m->account[r], copy->now);
+			dt_rate_debt(&g->usage[r].engine, &m->account[r], copy->now);
 		if (owes || (m->paused_in == g && m->paused_by == DT_BY_ROLE))
 			copy->debt[r] += dt_role_debt_bytes(g, m->role, r, copy->now);
 	}

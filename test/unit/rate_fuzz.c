@@ -93,7 +93,7 @@ check(DtRateGroup *g, DtRateMember *m, int64_t now)
 		fail(problem);
 	for (i = 0; i < MEMBERS; i++)
 	{
-		int64_t		threshold;
+		int64_t		batch;
 
 		if (m[i].next == NULL)
 			continue;
@@ -101,10 +101,10 @@ check(DtRateGroup *g, DtRateMember *m, int64_t now)
 		if (debt < 0 || debt > DEBT_MAX + 1)
 			fail("a debt is out of range");
 		sum += debt;
-		threshold = dt_rate_threshold(g, &m[i]);
-		if (threshold < g->granule || threshold > 1024 * g->granule ||
-			threshold % g->granule != 0)
-			fail("a threshold is out of range");
+		batch = dt_rate_batch(g, &m[i]);
+		if (batch < g->granule || batch > 1024 * g->granule ||
+			batch % g->granule != 0)
+			fail("a batch is out of range");
 	}
 	if (g->burst_us < 0 || g->burst_us > DT_RATE_MAX_BURST_US)
 		fail("the burst is out of range");

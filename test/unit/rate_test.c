@@ -58,8 +58,8 @@ test_unlimited(void)
 	   dt_rate_wake(&g, &a, 2 * SEC) == 0, "no limit: no pause");
 	ok(dt_rate_debt(&g, &a, 2 * SEC) == 0 &&
 	   dt_rate_group_debt(&g, 2 * SEC) == 0, "no limit: no debt");
-	ok(dt_rate_threshold(&g, &a) == 1024 * BLOCK,
-	   "no limit: the largest threshold");
+	ok(dt_rate_batch(&g, &a) == 1024 * BLOCK,
+	   "no limit: the largest batch");
 	dt_rate_charge(&g, &b, 5 * GB, 3 * SEC, 0);
 	dt_rate_leave(&g, &b, NULL, 3 * SEC);
 	ok_intact(&g, "no limit, one left");
@@ -429,7 +429,7 @@ test_forgive(void)
 }
 
 static void
-test_threshold(void)
+test_batch(void)
 {
 	static const int64_t rates[] = {1, KB, 100 * KB, 10 * MB, GB, DT_RATE_MAX};
 	DtRateGroup g;
@@ -448,22 +448,22 @@ test_threshold(void)
 			dt_rate_join(&g, &m[n], 0);
 			if (n % 2)
 				dt_rate_charge(&g, &m[n], GB, 0, 0);
-			t = dt_rate_threshold(&g, &m[n]);
+			t = dt_rate_batch(&g, &m[n]);
 			if (t < BLOCK || t > 1024 * BLOCK || t % BLOCK != 0 ||
 				(t > BLOCK && t * 2 * (n + 1) > rates[i] / 10))
 				good = false;
 		}
 	}
-	ok(good, "thresholds are 1 to 1024 blocks, and half the credit at most");
+	ok(good, "batches are 1 to 1024 blocks, and half the credit at most");
 
 	dt_rate_init(&g, 100 * MB, BLOCK, 0);
 	dt_rate_join(&g, &m[0], 0);
-	ok(dt_rate_threshold(&g, &m[0]) == 500 * KB / BLOCK * BLOCK,
+	ok(dt_rate_batch(&g, &m[0]) == 500 * KB / BLOCK * BLOCK,
 	   "alone: 5 ms of the rate");
 	dt_rate_join(&g, &m[1], 0);
 	dt_rate_charge(&g, &m[1], GB, 0, 0);
-	ok(dt_rate_threshold(&g, &m[0]) == 500 * KB / BLOCK * BLOCK &&
-	   dt_rate_threshold(&g, &m[1]) == 500 * KB / BLOCK * BLOCK,
+	ok(dt_rate_batch(&g, &m[0]) == 500 * KB / BLOCK * BLOCK &&
+	   dt_rate_batch(&g, &m[1]) == 500 * KB / BLOCK * BLOCK,
 	   "one of two debtors: half of 10 ms, whether in debt yet or not");
 	for (n = 0; n < 4; n++)
 	{
@@ -471,11 +471,11 @@ test_threshold(void)
 			dt_rate_join(&g, &m[n], 0);
 		dt_rate_charge(&g, &m[n], GB, 0, 0);
 	}
-	ok(dt_rate_threshold(&g, &m[0]) == 375 * KB / BLOCK * BLOCK,
+	ok(dt_rate_batch(&g, &m[0]) == 375 * KB / BLOCK * BLOCK,
 	   "one of four: a quarter of 15 ms");
 	dt_rate_init(&g, DT_RATE_MAX, BLOCK, 0);
 	dt_rate_join(&g, &m[0], 0);
-	ok(dt_rate_threshold(&g, &m[0]) == 1024 * BLOCK, "1024 blocks at most");
+	ok(dt_rate_batch(&g, &m[0]) == 1024 * BLOCK, "1024 blocks at most");
 }
 
 /* Charges beyond all measure, at extreme rates. */
@@ -529,7 +529,7 @@ test_huge(void)
 
 	dt_rate_init(&g, INT64_MAX, INT64_MAX, -1);
 	dt_rate_join(&g, &a, 0);
-	ok(g.rate == DT_RATE_MAX && dt_rate_threshold(&g, &a) >= g.granule,
+	ok(g.rate == DT_RATE_MAX && dt_rate_batch(&g, &a) >= g.granule,
 	   "so do a rate and a granule");
 	dt_rate_set(&g, -1, 0);
 	ok(g.rate == 0, "a negative rate is none");
@@ -1377,7 +1377,7 @@ typedef struct SimSession
 	double		arrival;		/* when the next batch is wanted */
 	int64_t		next;			/* when it does something next */
 	int64_t		used;			/* bytes not yet charged */
-	int64_t		threshold;
+	int64_t		batch;
 	int64_t		total;			/* bytes used */
 	int64_t		ended;
 } SimSession;
@@ -1433,7 +1433,7 @@ sim_add(Sim *sim, int batch, double demand)
 	s->demand = demand;
 	s->arrival = s->next = sim->now + rng_range(0, 100);
 	dt_rate_join(&sim->g, &s->m, sim->now);
-	s->threshold = dt_rate_threshold(&sim->g, &s->m);
+	s->batch = dt_rate_batch(&sim->g, &s->m);
 	return s;
 }
 
@@ -1469,7 +1469,7 @@ sim_window_reset(Sim *sim)
 
 /*
  * The most that a window may use beyond its income: credit, overdraft, and
- * one batch and one threshold of each session.  Jitter makes it up to twice
+ * one row and one batch of each session.  Jitter makes it up to twice
  * the latter: it lets go who still owes half.
  */
 static double
@@ -1487,7 +1487,7 @@ sim_window_bound(const Sim *sim)
 	{
 		if (sim->s[i].active)
 			bound += (double) (sim->s[i].batch +
-							   dt_rate_threshold(&sim->g, &sim->s[i].m)) *
+							   dt_rate_batch(&sim->g, &sim->s[i].m)) *
 				(sim->jitter ? 2 : 1);
 	}
 	return bound;
@@ -1511,11 +1511,11 @@ sim_step(Sim *sim, SimSession *s)
 		sim_window(sim, s->batch);
 		if (s->demand > 0)
 			s->arrival += s->batch / s->demand * SEC;
-		if (s->used >= s->threshold)
+		if (s->used >= s->batch)
 		{
 			pause = dt_rate_charge(&sim->g, &s->m, s->used, sim->now,
 								   sim->jitter ? rng_double() : 0);
-			s->threshold = dt_rate_threshold(&sim->g, &s->m);
+			s->batch = dt_rate_batch(&sim->g, &s->m);
 			s->used = 0;
 			sim->charges++;
 		}
@@ -1580,7 +1580,7 @@ sim_set_rate(Sim *sim, int64_t rate)
 	dt_rate_set(&sim->g, rate, sim->now);
 	for (i = 0; i < sim->n; i++)
 	{
-		sim->s[i].threshold = dt_rate_threshold(&sim->g, &sim->s[i].m);
+		sim->s[i].batch = dt_rate_batch(&sim->g, &sim->s[i].m);
 		if (sim->s[i].sleeping)
 			sim->s[i].next = sim->now;
 	}
@@ -1774,7 +1774,7 @@ test_big_debt(void)
 		s->sleeping = false;
 		s->next = sim->now;
 		dt_rate_join(&sim->g, &s->m, sim->now);
-		s->threshold = dt_rate_threshold(&sim->g, &s->m);
+		s->batch = dt_rate_batch(&sim->g, &s->m);
 	}
 	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
 			 "coming and dying in debt, ten a second: long-run rate");
@@ -2115,7 +2115,7 @@ main(void)
 	test_basics();
 	test_burst();
 	test_forgive();
-	test_threshold();
+	test_batch();
 	test_huge();
 	test_idle_debtors();
 	test_sweeps();

@@ -664,7 +664,7 @@ charge_session(Session *s, int64_t *owed_us)
 		int64_t		us;
 
 		s->was_throttled[r] = is_throttled(s, r);
-		s->threshold[r] = dt_rate_threshold(&u->rate, &s->account[r].rate);
+		s->threshold[r] = dt_rate_batch(&u->rate, &s->account[r].rate);
 		check(s->threshold[r] >= BLOCK && s->threshold[r] <= 1024 * BLOCK,
 			  "a threshold is out of range");
 		if (!is_throttled(s, r))
