@@ -17,7 +17,8 @@ typedef struct DtUsage
 {
 	int64		charged_up_to;	/* counter value at the last charge */
 	bool		was_throttled;	/* at the last charge, if there was any */
-	int64		batch;			/* bytes between two charges, as of the last one */
+	int64		batch;			/* bytes between two charges, as of the last
+								 * one */
 	int64		worker_used;	/* by this parallel worker: what the leader
 								 * must not charge again */
 } DtUsage;

@@ -87,7 +87,7 @@ locks_released(bool isCommit)
 		background_transaction_ends();
 
 	if (dt_pay_end_transaction(isCommit, dt_activity_command_goes_on(),
-						   client_waits))
+							   client_waits))
 	{
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 		callback_registered = true;
