@@ -1377,7 +1377,7 @@ typedef struct SimSession
 	double		arrival;		/* when the next batch is wanted */
 	int64_t		next;			/* when it does something next */
 	int64_t		used;			/* bytes not yet charged */
-	int64_t		batch;
+	int64_t		charge_at;		/* when so many are used */
 	int64_t		total;			/* bytes used */
 	int64_t		ended;
 } SimSession;
@@ -1433,7 +1433,7 @@ sim_add(Sim *sim, int batch, double demand)
 	s->demand = demand;
 	s->arrival = s->next = sim->now + rng_range(0, 100);
 	dt_rate_join(&sim->g, &s->m, sim->now);
-	s->batch = dt_rate_batch(&sim->g, &s->m);
+	s->charge_at = dt_rate_batch(&sim->g, &s->m);
 	return s;
 }
 
@@ -1511,11 +1511,11 @@ sim_step(Sim *sim, SimSession *s)
 		sim_window(sim, s->batch);
 		if (s->demand > 0)
 			s->arrival += s->batch / s->demand * SEC;
-		if (s->used >= s->batch)
+		if (s->used >= s->charge_at)
 		{
 			pause = dt_rate_charge(&sim->g, &s->m, s->used, sim->now,
 								   sim->jitter ? rng_double() : 0);
-			s->batch = dt_rate_batch(&sim->g, &s->m);
+			s->charge_at = dt_rate_batch(&sim->g, &s->m);
 			s->used = 0;
 			sim->charges++;
 		}
@@ -1580,7 +1580,7 @@ sim_set_rate(Sim *sim, int64_t rate)
 	dt_rate_set(&sim->g, rate, sim->now);
 	for (i = 0; i < sim->n; i++)
 	{
-		sim->s[i].batch = dt_rate_batch(&sim->g, &sim->s[i].m);
+		sim->s[i].charge_at = dt_rate_batch(&sim->g, &sim->s[i].m);
 		if (sim->s[i].sleeping)
 			sim->s[i].next = sim->now;
 	}
@@ -1774,7 +1774,7 @@ test_big_debt(void)
 		s->sleeping = false;
 		s->next = sim->now;
 		dt_rate_join(&sim->g, &s->m, sim->now);
-		s->batch = dt_rate_batch(&sim->g, &s->m);
+		s->charge_at = dt_rate_batch(&sim->g, &s->m);
 	}
 	ok_range((double) sim->total / (20 * MB) / 300, 0.995, 1.005,
 			 "coming and dying in debt, ten a second: long-run rate");
