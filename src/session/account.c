@@ -489,11 +489,11 @@ charge_locked(int64 now, double jitter, int64 due[DT_RESOURCES],
 }
 
 /*
- * Leave the group.  by_choice: what is left unpaid there, the session goes on
- * pausing for, unless it has to for longer elsewhere, where it owes owed_us.
+ * Leave the group.  What is left unpaid there, the session goes on pausing for
+ * if that takes longer than owed_us.
  */
 static void
-leave(bool by_choice, int64 owed_us)
+leave(int64 owed_us)
 {
 	int64		due[DT_RESOURCES];
 	int64		ignored = 0;
@@ -508,7 +508,7 @@ leave(bool by_choice, int64 owed_us)
 	if (g->definition.observe)
 		forgive_locked(now);
 	left_us = dt_member_leave(my->slot, true, now);
-	if (by_choice && left_us > owed_us) /* with the registry lock */
+	if (left_us > owed_us)		/* by its own choice: with the registry lock */
 	{
 		my->slot->creditor = g;
 		my->slot->creditor_id = g->id;
@@ -532,7 +532,7 @@ dt_account_leave(void)
 
 	if (my->slot->owes_creditor)
 		(void) look_at_creditor(false, false, &owed_us);
-	leave(true, my->slot->owes_creditor ? owed_us : 0);
+	leave(my->slot->owes_creditor ? owed_us : 0);
 	if (was_member)
 		dt_account_charge_at_next_safe_point();
 }
@@ -541,7 +541,7 @@ dt_account_leave(void)
 void
 dt_account_close(void)
 {
-	leave(false, 0);
+	leave(PG_INT64_MAX);
 	dt_member_forget_creditor(my->slot);
 }
 
