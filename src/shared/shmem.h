@@ -223,17 +223,17 @@ typedef struct DtMember
 	 * the session before it can be in a group.
 	 */
 	Oid			role;
+	bool		owes_creditor;	/* see the next two */
 
 	/*
 	 * The group where the session waits until its role has repaid what was
-	 * left there; see role_debt.c.  If it has left the group in debt by its
-	 * own choice, that may have been dropped, and its slot in use for another
-	 * one: compare the IDs.  Otherwise it is a member, and waits before its
-	 * first statement.
+	 * left there; see role_debt.c.  If owes_creditor, it has left the group
+	 * in debt by its own choice, and that may have been dropped, and its slot
+	 * in use for another one: compare the IDs.  Otherwise it is a member, and
+	 * waits before its first statement.
 	 */
 	DtGroup    *creditor;		/* NULL: none */
 	uint64		creditor_id;
-	bool		owes_creditor;	/* it has left it in debt */
 
 	/*
 	 * The session goes on without pauses until this time (us), since others
