@@ -32,6 +32,9 @@
 #include "shared/role_debt.h"
 #include "utils/timestamp.h"
 
+/* Parallel workers use less than half of this before their work, in bytes. */
+#define FEW_BYTES			(32 * (int64) BLCKSZ)
+
 /* With no limit in force, charge after so many bytes. */
 #define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
 
@@ -89,13 +92,7 @@ follow_locked(DtGroup *g)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (is_new)
-		{
-			/* not charged, but the leader's counter will include it */
-			if (my->worker_runs)
-				my->usage[r].worker_used += dt_account_counter(r) -
-					my->usage[r].charged_up_to;
 			my->usage[r].charged_up_to = dt_account_counter(r);
-		}
 		my->usage[r].was_throttled = true;
 	}
 	if (my->group != NULL && my->group != g)
@@ -228,33 +225,18 @@ dt_account_check_is_due(int64 worth_us)
 	return false;
 }
 
-static void
-count_pause_locked(DtPauseStats *stats)
-{
-	stats->pauses++;
-	if (dt_pause_is_by_wal(my->cause))
-		stats->wal_pauses++;
-}
-
 /*
  * Set or clear the mark by which others see that this process sleeps, for its
- * own group or its creditor.  is_new: this is not a part of the last pause.
+ * own group or its creditor.  wall_clock: 0 if this is a part of the last
+ * pause.
  */
 static void
-mark_paused_locked(DtGroup *g, bool is_new, int64 now, TimestampTz wall_clock)
+mark_paused_locked(DtGroup *g, int64 now, TimestampTz wall_clock)
 {
-	dt_member_note_cause(my->slot, my->cause, now);
-	if (is_new)
-	{
-		my->paused_since = wall_clock;
-		count_pause_locked(&my->slot->stats);
-		count_pause_locked(&g->stats);
-		my->slot->xact.pauses++;
-	}
-	if (my->asleep && my->slot->paused_in != NULL)
-		return;
+	bool		falls_asleep = !my->asleep || my->slot->paused_in == NULL;
+
 	my->asleep = true;
-	dt_member_falls_asleep(my->slot, g, now, my->paused_since);
+	dt_member_pauses(my->slot, g, my->cause, falls_asleep, now, wall_clock);
 }
 
 static void
@@ -278,6 +260,27 @@ beyond_allowance_locked(DtMemberUsage *shared_usage, int64 bytes)
 }
 
 /*
+ * The leader's counter has gained "bytes": how many of these have parallel
+ * workers charged already?  From then on they count as left out.
+ *
+ * Workers without a plan, such as those of CREATE INDEX, charge for the whole
+ * command, and the core adds all that they have used to the leader's counter
+ * in one go, at its end.  A gain that is much less than that is the leader's
+ * own.
+ */
+static int64
+take_workers_part_locked(int64 *charged, int64 bytes)
+{
+	int64		theirs = Min(*charged, bytes);
+
+	if (my->slot->workers_have_no_plan && *charged > FEW_BYTES &&
+		bytes < *charged / 2)
+		theirs = 0;
+	*charged -= theirs;
+	return theirs;
+}
+
+/*
  * What was used since the last charge, in bytes, without what parallel workers
  * have charged.  Counts it for the views.  Returns how much of it is owed if
  * there is a limit.
@@ -293,14 +296,13 @@ take_uncharged_locked(int resource, int64 now)
 
 	usage->charged_up_to = used;
 	if (shared_usage->charged_by_workers > 0 && !IsParallelWorker())
-		bytes -= dt_member_take_workers_part(my->slot, resource, bytes);
+		bytes -= take_workers_part_locked(&shared_usage->charged_by_workers,
+										  bytes);
 	if (bytes == 0)
 		return 0;
 	shared_usage->used += bytes;
 	group_usage->used += bytes;
 	dt_meter_add(&group_usage->meter, bytes, now);
-	if (my->worker_runs)
-		usage->worker_used += bytes;
 	return beyond_allowance_locked(shared_usage, bytes);
 }
 
@@ -322,11 +324,8 @@ forgive_locked(int64 now)
 	}
 	if (pause == 0)
 		return;
-	my->slot->stats.observed_pauses++;
-	my->slot->stats.observed_pause_us += pause;
-	my->group->stats.observed_pauses++;
-	my->group->stats.observed_pause_us += pause;
-	my->slot->xact.observed_pause_us += pause;
+	dt_member_count(my->slot, my->group, DT_OBSERVED_PAUSES, 1);
+	dt_member_count(my->slot, my->group, DT_OBSERVED_US, pause);
 	strlcpy(my->slot->xact.group_name, my->group->definition.name, NAMEDATALEN);
 }
 
@@ -343,158 +342,63 @@ forget_lag_locked(DtGroup *g, int64 now)
 }
 
 /*
- * Is a pause due for what the session owes to a group that it has left, or if
- * it is asleep, how much longer?  Then sets "cause", and *owed_us to what is
- * owed there in time at that group's rate; otherwise to 0.  When that is not
- * worth a pause (any more), the session is done with it.  Parallel workers
- * know nothing of it.
+ * Is a pause due for what the role of the session has left unpaid at its
+ * creditor or, if it is asleep, how much longer?  Then sets "cause", and
+ * *owed_us to what is owed there in time at that group's rate; otherwise to 0.
+ *
+ * When that is not worth a pause (any more), the session is done with it.  A
+ * wait before its first statement in a group comes after that for what it owes
+ * elsewhere, and is over only when that statement begins, or with such a wait:
+ * begins.  Parallel workers know nothing of all that.
  */
 static int64
-look_at_creditor(bool asleep, int64 *owed_us)
+look_at_creditor(bool asleep, bool begins, int64 *owed_us)
 {
 	int64		now;
-	int64		pause;
+	int64		pause = 0;
 	DtResource	resource;
 	DtGroup    *g;
 
 	*owed_us = 0;
-	if (my->slot->creditor == NULL || IsParallelWorker() ||
-		!dt_throttling_is_enabled())
+	if (my->slot->creditor == NULL || IsParallelWorker())
 		return 0;
 	now = dt_now_us();
 	if ((g = dt_member_lock_creditor(my->slot)) == NULL)
 		return 0;
 	dt_group_check_pressure(g, now);
-	pause = dt_role_debt_pause(g, my->slot->role, asleep, now, &resource);
+	if (dt_throttling_is_enabled())
+		pause = dt_role_debt_pause(g, my->slot->role, asleep, now, &resource);
 	if (pause > 0)
 	{
-		my->cause = dt_group_pause_cause(g, resource);
+		my->cause = my->slot->owes_creditor ?
+			dt_group_pause_cause(g, resource) : DT_BY_ROLE;
 		*owed_us = dt_role_debt_time(g, my->slot->role, now);
 	}
-	else
+	else if (my->slot->owes_creditor ? dt_throttling_is_enabled() : begins)
 	{
+		my->slot->creditor = NULL;
 		if (my->slot->group == g)
 			forget_lag_locked(g, now);
-		my->slot->creditor = NULL;
 	}
 	dt_group_unlock(g);
-	return pause;
-}
-
-/*
- * Leave the group.  by_choice: what is left unpaid there, the session goes on
- * pausing for, unless it has to for longer elsewhere, where it owes owed_us.
- */
-static void
-leave(bool by_choice, int64 owed_us)
-{
-	int64		uncharged[DT_RESOURCES];
-	int64		left_us;
-	DtGroup    *g;
-	int64		now;
-
-	if ((g = dt_account_lock(&now)) == NULL)
-		return;
-	mark_running_locked(g, now);
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		uncharged[r] = take_uncharged_locked(r, now);
-		if (!my->usage[r].was_throttled || !dt_throttling_is_enabled() ||
-			g->definition.observe)
-			uncharged[r] = 0;
-	}
-	if (g->definition.observe)
-		forgive_locked(now);
-	left_us = dt_member_leave(my->slot, uncharged, now);
-	if (by_choice)				/* the caller holds the registry lock */
-	{
-		my->slot->times_left++;
-		if (left_us > owed_us)
-		{
-			my->slot->creditor = g;
-			my->slot->creditor_id = g->id;
-		}
-	}
-	dt_group_unlock(g);
-	forget_account();
-}
-
-/*
- * Leave the group, if any, by the session's own choice: charge the rest, and
- * pause for what is owed there from now on.  Of several groups that were left
- * in debt only the one that takes longest counts, as they are repaid at the
- * same time.  The caller holds the registry lock in shared mode.
- */
-void
-dt_account_leave(void)
-{
-	bool		was_member = dt_account_follow();
-	int64		owed_us;
-
-	(void) look_at_creditor(false, &owed_us);
-	leave(true, owed_us);
-	if (was_member)
-		dt_account_charge_at_next_safe_point();
-}
-
-/* The process ends: leave the group, and pause for nothing any more. */
-void
-dt_account_close(void)
-{
-	leave(false, 0);
-	dt_member_forget_creditor(my->slot);
-}
-
-static void
-end_wait_for_role_locked(int64 now)
-{
-	forget_lag_locked(my->group, now);
-	my->slot->pays_for_role = false;
-}
-
-/*
- * Before its first statement in a group a session waits for what others of its
- * role have left there unpaid.  For how long, in us?  Returns "pause" if that
- * is longer, otherwise sets "cause".  asleep: this goes on with a pause, which
- * is the last one for that reason when nothing is left.
- */
-static int64
-left_to_role_locked(int64 pause, bool asleep, int64 now)
-{
-	DtResource	resource;
-	int64		left = 0;
-
-	if (my->slot->pays_for_role && !my->group->definition.observe &&
-		dt_throttling_is_enabled())
-		left = dt_role_debt_pause(my->group, my->slot->role, asleep, now,
-								  &resource);
-	if (asleep && left == 0 && my->slot->pays_for_role)
-		end_wait_for_role_locked(now);
-	if (left <= pause)
+	if (my->slot->creditor != NULL || my->slot->group == g ||
+		(g = dt_account_lock(&now)) == NULL)
 		return pause;
-	my->cause = DT_BY_ROLE;
-	return left;
+	dt_member_wait_for_role(my->slot, g);
+	dt_group_unlock(g);
+	return look_at_creditor(asleep, begins, owed_us);
 }
 
 /*
- * Before a transaction: has this session to wait for what others of its role
- * have left unpaid in the group?  When it has not, it never has to as long as
- * it is in this group.
+ * Before a transaction: has the session to wait for what it or others of its
+ * role have left unpaid in a group?
  */
 bool
-dt_account_pays_for_role(void)
+dt_account_waits_for_role(void)
 {
-	int64		pause;
-	DtGroup    *g;
-	int64		now;
+	int64		owed_us;
 
-	if (!my->slot->pays_for_role || (g = dt_account_lock(&now)) == NULL)
-		return false;
-	pause = left_to_role_locked(0, false, now);
-	if (pause == 0)
-		end_wait_for_role_locked(now);
-	dt_group_unlock(g);
-	return pause > 0;
+	return look_at_creditor(false, true, &owed_us) > 0;
 }
 
 /*
@@ -521,19 +425,38 @@ longer_pause_locked(int64 pause, int64 due, DtResource resource, int64 *longest)
 }
 
 /*
- * Charge the group with what was used since the last charge, and set when the
- * next charge is due.  Returns for how long to pause, in us, and sets "cause".
- * *owed_us becomes what is owed, in us at the group's rate, if that is more.
+ * How long a pause is due: for the creditor "pause", for each resource due[],
+ * and when the group is suspended.  Sets "cause" if it is not the creditor.
  */
 static int64
-charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
+decide_locked(int64 pause, const int64 due[DT_RESOURCES], bool in_flight)
 {
-	int64		next_charge[DT_RESOURCES];
-	int64		pause = 0;
 	int64		longest = 0;
 
+	for (int r = 0; r < DT_RESOURCES; r++)
+		pause = longer_pause_locked(pause, due[r], r, &longest);
+	if (is_suspended(my->group, in_flight))
+	{
+		pause = SUSPEND_SLICE_US;
+		my->cause = DT_BY_SUSPEND;
+	}
+	return pause;
+}
+
+/*
+ * Charge the group with what was used since the last charge, and set when the
+ * next charge is due.  Sets due[] to how long a pause each resource asks for,
+ * us.  *owed_us becomes what is owed, in us at the group's rate, if that is
+ * more.
+ */
+static void
+charge_locked(int64 now, double jitter, int64 due[DT_RESOURCES],
+			  int64 *owed_us)
+{
+	int64		next_charge[DT_RESOURCES];
+
 	my->generation = pg_atomic_read_u32(&my->group->generation);
-	if (my->slot->pays_for_role || my->slot->creditor == my->group)
+	if (my->slot->creditor == my->group)
 		forget_lag_locked(my->group, now);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -541,46 +464,90 @@ charge_locked(int64 now, double jitter, bool in_flight, int64 *owed_us)
 		DtRateMember *account = &my->slot->account[r];
 		DtUsage    *usage = &my->usage[r];
 		int64		bytes = take_uncharged_locked(r, now);
-		int64		batch = UNLIMITED_CHARGE;
-		int64		due = 0;
 		bool		throttled = engine->rate > 0 &&
 			dt_throttling_is_enabled();
 
+		due[r] = 0;
+		usage->batch = UNLIMITED_CHARGE;
 		if (throttled)
 		{
 			/* what was used while there was no limit is not owed */
-			due = dt_rate_charge(engine, account,
-								 usage->was_throttled ? bytes : 0, now,
-								 jitter);
-			batch = dt_rate_batch(engine, account);
+			due[r] = dt_rate_charge(engine, account,
+									usage->was_throttled ? bytes : 0, now,
+									jitter);
+			usage->batch = dt_rate_batch(engine, account);
 		}
-		if (due > 0)
+		if (due[r] > 0)
 			*owed_us = Max(*owed_us,
 						   dt_rate_time(engine,
 										dt_rate_debt(engine, account, now)));
 		usage->was_throttled = throttled;
-		usage->batch = batch;
-		next_charge[r] = usage->charged_up_to + batch;
-		pause = longer_pause_locked(pause, due, r, &longest);
-	}
-	pause = left_to_role_locked(pause, false, now);
-	if (my->slot->pays_for_role)
-		*owed_us = Max(*owed_us,
-					   dt_role_debt_time(my->group, my->slot->role, now));
-	if (is_suspended(my->group, in_flight))
-	{
-		pause = SUSPEND_SLICE_US;
-		my->cause = DT_BY_SUSPEND;
+		next_charge[r] = usage->charged_up_to + usage->batch;
 	}
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
-	return pause;
+}
+
+/*
+ * Leave the group.  What is left unpaid there, the session goes on pausing for
+ * if that takes longer than owed_us.
+ */
+static void
+leave(int64 owed_us)
+{
+	int64		due[DT_RESOURCES];
+	int64		ignored = 0;
+	int64		left_us;
+	DtGroup    *g;
+	int64		now;
+
+	if ((g = dt_account_lock(&now)) == NULL)
+		return;
+	mark_running_locked(g, now);
+	charge_locked(now, 0, due, &ignored);
+	if (g->definition.observe)
+		forgive_locked(now);
+	left_us = dt_member_leave(my->slot, true, now);
+	if (left_us > owed_us)		/* by its own choice: with the registry lock */
+	{
+		my->slot->creditor = g;
+		my->slot->creditor_id = g->id;
+		my->slot->owes_creditor = true;
+	}
+	dt_group_unlock(g);
+	forget_account();
+}
+
+/*
+ * Leave the group, if any, by the session's own choice: charge the rest, and
+ * pause for what is owed there from now on.  Of several groups that were left
+ * in debt only the one that takes longest counts, as they are repaid at the
+ * same time.  The caller holds the registry lock in shared mode.
+ */
+void
+dt_account_leave(void)
+{
+	bool		was_member = dt_account_follow();
+	int64		owed_us = 0;
+
+	if (my->slot->owes_creditor)
+		(void) look_at_creditor(false, false, &owed_us);
+	leave(my->slot->owes_creditor ? owed_us : 0);
+	if (was_member)
+		dt_account_charge_at_next_safe_point();
+}
+
+/* The process ends: leave the group, and pause for nothing any more. */
+void
+dt_account_close(void)
+{
+	leave(PG_INT64_MAX);
+	dt_member_forget_creditor(my->slot);
 }
 
 /*
  * Charge what was used since the last charge.  Returns the pause that is due,
- * us, also for the debt to a group that the session has left, and for what
- * others of its role have left unpaid.  in_flight: in a transaction, where
+ * us, also for the creditor.  in_flight: in a transaction, where
  * suspend_group() makes it pause only with "hard".  Sets *owed_us to the
  * largest debt for which a pause is due, in time at its group's rate.
  *
@@ -594,32 +561,24 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 				  int64 *owed_us)
 {
 	double		jitter = dt_clock_jitter();
-	bool		may_begin = is_new && pause_from_us != DT_NO_PAUSE;
-	TimestampTz wall_clock = may_begin ? GetCurrentTimestamp() : 0;
-	int64		elsewhere = look_at_creditor(false, owed_us);
-	DtPauseCause cause = my->cause;
-	DtGroup    *g;
-	int64		pause;
+	bool		may_begin = pause_from_us != DT_NO_PAUSE;
+	TimestampTz wall_clock = is_new && may_begin ? GetCurrentTimestamp() : 0;
+	int64		pause = look_at_creditor(false, false, owed_us);
+	int64		due[DT_RESOURCES];
 	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
 
-	if ((g = dt_account_lock(&now)) == NULL)
+	if (g != NULL)
 	{
-		my->pause_is_due = elsewhere > 0;
-		return elsewhere;
-	}
-	mark_running_locked(g, now);	/* an error has ended the last pause */
-	pause = charge_locked(now, jitter, in_flight, owed_us);
-	if (elsewhere > pause)
-	{
-		pause = elsewhere;
-		my->cause = cause;
+		mark_running_locked(g, now);	/* an error has ended the last pause */
+		charge_locked(now, jitter, due, owed_us);
+		pause = decide_locked(pause, due, in_flight);
+		if (pause > 0 && may_begin && !g->definition.observe &&
+			(*owed_us >= pause_from_us || is_suspended(g, in_flight)))
+			mark_paused_locked(g, now, wall_clock);
+		dt_group_unlock(g);
 	}
 	my->pause_is_due = pause > 0;
-	if (pause > 0 && pause_from_us != DT_NO_PAUSE &&
-		!g->definition.observe &&
-		(*owed_us >= pause_from_us || is_suspended(g, in_flight)))
-		mark_paused_locked(g, is_new, now, wall_clock);
-	dt_group_unlock(g);
 	return pause;
 }
 
@@ -634,41 +593,20 @@ dt_account_catch_up(void)
 }
 
 /*
- * How much longer to pause for the limits.  Returns "pause" if that is longer,
- * otherwise sets "cause".
- */
-static int64
-left_to_pay_locked(int64 pause, int64 now)
-{
-	int64		longest = 0;
-
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		DtRateGroup *engine = &my->group->usage[r].engine;
-		DtRateMember *account = &my->slot->account[r];
-
-		pause = longer_pause_locked(pause, dt_rate_wake(engine, account, now),
-									r, &longest);
-	}
-	return pause;
-}
-
-/*
  * Before a slice of a pause: returns for how much longer to sleep, us, but at
  * most "longest", unless the group is suspended.  If the result is more than
  * 0, this process is marked as asleep, and the pause is counted if it is new;
  * otherwise the caller calls dt_account_end_pause(), which ends a pause for a
- * creditor, too.  In mode observe the
- * limits of the group cause no sleep: what is owed is forgiven, and counted
- * as an observed pause.
+ * creditor, too.  In mode observe the limits of the group cause no sleep: what
+ * is owed is forgiven, and counted as an observed pause.
  */
 int64
 dt_account_pause(bool is_new, bool in_flight, int64 longest)
 {
 	TimestampTz wall_clock = is_new ? GetCurrentTimestamp() : 0;
 	int64		owed_us;
-	int64		pause = look_at_creditor(true, &owed_us);
-	bool		suspended = false;
+	int64		pause = look_at_creditor(true, true, &owed_us);
+	int64		due[DT_RESOURCES] = {0};
 	int64		now;
 	DtGroup    *g = dt_account_lock(&now);
 
@@ -679,24 +617,20 @@ dt_account_pause(bool is_new, bool in_flight, int64 longest)
 		if (g->definition.observe)
 			forgive_locked(now);
 		else
-			pause = left_to_role_locked(left_to_pay_locked(pause, now), true,
-										now);
-		if (is_suspended(g, in_flight))
-		{
-			suspended = true;
-			pause = SUSPEND_SLICE_US;
-			my->cause = DT_BY_SUSPEND;
-		}
+			for (int r = 0; r < DT_RESOURCES; r++)
+				due[r] = dt_rate_wake(&g->usage[r].engine,
+									  &my->slot->account[r], now);
+		pause = decide_locked(pause, due, in_flight);
 	}
-	my->pause_is_due = (g != NULL && pause > 0);
-	if (!my->pause_is_due)
+	if (g == NULL)
 		pause = 0;
-	else if (!suspended)
+	my->pause_is_due = pause > 0;
+	if (pause > 0 && my->cause != DT_BY_SUSPEND)
 		pause = Min(pause, longest);
 	if (g != NULL)
 	{
 		if (pause > 0)
-			mark_paused_locked(g, is_new, now, wall_clock);
+			mark_paused_locked(g, now, wall_clock);
 		else if (my->slot->paused_in == g)
 			mark_running_locked(g, now);
 		dt_group_unlock(g);
@@ -713,15 +647,12 @@ dt_account_end_pause(void)
 
 	if (!my->asleep)
 		return;
-	if ((g = dt_account_lock(&now)) != NULL)
-	{
-		mark_running_locked(g, now);
-		dt_group_unlock(g);
-	}
-	else if ((g = my->slot->paused_in) != NULL)
-	{
-		/* for its creditor */
+	/* in no group it is for its creditor */
+	if ((g = dt_account_lock(&now)) == NULL &&
+		(g = my->slot->paused_in) != NULL)
 		dt_group_lock(g);
+	if (g != NULL)
+	{
 		mark_running_locked(g, now);
 		dt_group_unlock(g);
 	}

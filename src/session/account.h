@@ -19,8 +19,6 @@ typedef struct DtUsage
 	bool		was_throttled;	/* at the last charge, if there was any */
 	int64		batch;			/* bytes between two charges, as of the last
 								 * one */
-	int64		worker_used;	/* by this parallel worker: what the leader
-								 * must not charge again */
 } DtUsage;
 
 /*
@@ -48,9 +46,7 @@ typedef struct DtAccount
 	bool		pause_is_due;	/* the last charge or slice found a pause to
 								 * make */
 	DtPauseCause cause;			/* of that pause */
-	TimestampTz paused_since;
 	bool		asleep;			/* counted in slot->sleepers */
-	bool		worker_runs;	/* this is a parallel worker, at work */
 } DtAccount;
 
 extern DtAccount dt_account;
@@ -134,8 +130,8 @@ dt_account_workers_have_charged(void)
 
 /*
  * Does the end of a transaction have nothing to do?  So it is when the process
- * is current, nothing is left to be charged, no pause is due, nothing is owed
- * elsewhere, and the group is not suspended.
+ * is current, nothing is left to be charged, no pause is due, there is no
+ * creditor, and the group is not suspended.
  */
 static inline bool
 dt_account_is_quiet(void)
@@ -172,7 +168,7 @@ extern bool dt_account_follow(void);
 extern void dt_account_leave(void);
 extern void dt_account_close(void);
 extern bool dt_account_exempt(uint64 group_id);
-extern bool dt_account_pays_for_role(void);
+extern bool dt_account_waits_for_role(void);
 
 /* What charges are to be paused for at once; see dt_account_charge(). */
 #define DT_NO_PAUSE		PG_INT64_MAX

@@ -37,8 +37,8 @@ is_long(int64 us)
 static bool
 is_worth_a_message(void)
 {
-	return is_long(dt_member_xact_paused_us(dt_account.slot)) ||
-		is_long(dt_account.slot->xact.observed_pause_us);
+	return is_long(dt_account.slot->xact.stats[DT_PAUSED_US]) ||
+		is_long(dt_account.slot->xact.stats[DT_OBSERVED_US]);
 }
 
 bool
@@ -61,10 +61,10 @@ report_observed(void)
 {
 	DtXactPauses *pauses = &dt_account.slot->xact;
 
-	if (is_long(pauses->observed_pause_us))
+	if (is_long(pauses->stats[DT_OBSERVED_US]))
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("process %d would have paused for %.3f ms in resource group \"%s\"",
-						MyProcPid, pauses->observed_pause_us / 1000.0,
+						MyProcPid, pauses->stats[DT_OBSERVED_US] / 1000.0,
 						pauses->group_name),
 				 errdetail_log("The mode is observe.")));
 }
@@ -73,7 +73,7 @@ static void
 report_paused(void)
 {
 	DtXactPauses *pauses = &dt_account.slot->xact;
-	int64		total_us = dt_member_xact_paused_us(dt_account.slot);
+	int64		total_us = dt_account.slot->xact.stats[DT_PAUSED_US];
 	StringInfoData detail;
 
 	if (!is_long(total_us))
@@ -86,12 +86,12 @@ report_paused(void)
 							 dt_member_cause_name(cause),
 							 pauses->paused_us[cause] / 1000.0);
 	appendStringInfoChar(&detail, '.');
-	if (pauses->releases > 0)
+	if (pauses->stats[DT_RELEASES] > 0)
 	{
 		appendStringInfo(&detail,
 						 " Releases: %lld, for %.3f ms without pausing, the last one for ",
-						 (long long) pauses->releases,
-						 pauses->released_us / 1000.0);
+						 (long long) pauses->stats[DT_RELEASES],
+						 pauses->stats[DT_RELEASED_US] / 1000.0);
 		if (pauses->released_for == DT_REPLAY)
 			appendStringInfoString(&detail, "WAL replay.");
 		else

@@ -14,9 +14,9 @@
 static inline bool
 dt_pause_log_is_empty(void)
 {
-	return dt_account.slot->xact.pauses == 0 &&
-		dt_account.slot->xact.observed_pause_us == 0 &&
-		dt_account.slot->xact.releases == 0;
+	return dt_account.slot->xact.stats[DT_PAUSES] == 0 &&
+		dt_account.slot->xact.stats[DT_OBSERVED_US] == 0 &&
+		dt_account.slot->xact.stats[DT_RELEASES] == 0;
 }
 
 /*

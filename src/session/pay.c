@@ -286,7 +286,7 @@ must_pause_before(void)
 {
 	return may_pause_here() && !dt_process_is_servers_own() &&
 		(after.pay_first || dt_account_is_suspended(true) ||
-		 dt_account_pays_for_role());
+		 dt_account_waits_for_role());
 }
 
 /*

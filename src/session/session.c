@@ -115,7 +115,7 @@ leave_at_exit(int code, Datum arg)
 		dt_worker_ends_part();
 	else
 	{
-		dt_member_unpublish(dt_account.slot);
+		dt_member_publish(dt_account.slot, 0);
 		dt_account_close();
 	}
 	dt_account.slot = &dt_no_slot;
@@ -141,7 +141,7 @@ dt_session_attach(void)
 	}
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
-		dt_member_publish(dt_account.slot);
+		dt_member_publish(dt_account.slot, MyProcPid);
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
 	dt_check_listen(&mine->asked, &mine->can_be_asked);
@@ -352,11 +352,16 @@ const char *
 dt_show_group(void)
 {
 	static char name[NAMEDATALEN];
+	DtGroup    *g;
 
 	if (!dt_shmem_available() || MyProc == NULL ||
 		!(may_join() || IsParallelWorker()))
 		return dt_parameters.group;
-	return dt_member_group_name(dt_member_of(MyProc), name) ? name : "";
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_member_of(MyProc)->group;
+	strlcpy(name, g != NULL ? g->definition.name : "", NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return name;
 }
 
 void

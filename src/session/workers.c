@@ -28,15 +28,21 @@
 
 static DtAccount *const my = &dt_account;
 
+/* In a worker: its part of the plan runs. */
+static bool runs = false;
+
+/* What it has charged for that; while it runs, minus the counter at its begin. */
+static int64 part[DT_RESOURCES];
+
 static void
 begin_run(void)
 {
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		my->usage[r].charged_up_to = dt_account_counter(r);
-		my->usage[r].worker_used = 0;
+		part[r] = -my->usage[r].charged_up_to;
 	}
-	my->worker_runs = true;
+	runs = true;
 }
 
 /*
@@ -67,7 +73,9 @@ void
 dt_worker_ends_part(void)
 {
 	dt_account_catch_up();
-	my->worker_runs = false;
+	for (int r = 0; r < DT_RESOURCES && runs; r++)
+		part[r] += my->usage[r].charged_up_to;
+	runs = false;
 }
 
 /*
@@ -81,7 +89,7 @@ dt_worker_ends_part(void)
 void
 dt_worker_event(XactEvent event, void *arg)
 {
-	bool		had_no_plan = my->worker_runs;
+	bool		had_no_plan = runs;
 	DtGroup    *g;
 	int64		now;
 
@@ -94,8 +102,8 @@ dt_worker_event(XactEvent event, void *arg)
 		my->slot->workers_have_no_plan = had_no_plan;
 		for (int r = 0; r < DT_RESOURCES; r++)
 		{
-			my->slot->usage[r].charged_by_workers += my->usage[r].worker_used;
-			my->usage[r].worker_used = 0;
+			my->slot->usage[r].charged_by_workers += part[r];
+			part[r] = 0;
 		}
 		dt_group_unlock(g);
 	}

@@ -18,7 +18,7 @@
 static void
 reset_stats(DtGroup *g, TimestampTz now)
 {
-	memset(&g->stats, 0, sizeof(g->stats));
+	memset(g->stats, 0, sizeof(g->stats));
 	g->forgiven = 0;
 	g->stats_reset = now;
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -161,21 +161,6 @@ dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 	dt_group_unlock(g);
 	if (wake)
 		dt_member_wake_all(g, false);
-}
-
-/*
- * With g locked: the cause of a pause for its limit on a resource, which is a
- * signal when pressure has lowered that limit.
- */
-DtPauseCause
-dt_group_pause_cause(const DtGroup *g, DtResource resource)
-{
-	int			signal = g->pressure.decides[resource];
-
-	if (signal < 0 || g->pressure.rate[resource] == 0 ||
-		g->usage[resource].engine.rate == g->definition.rate[resource])
-		return (DtPauseCause) resource;
-	return (DtPauseCause) (DT_BY_SIGNAL + signal);
 }
 
 /*

@@ -27,8 +27,21 @@ extern void dt_pressure_clear(DtGroupPressure *pressure);
 extern void dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure,
 								  bool wake);
 extern void dt_group_end_pressure(DtGroup *g, int64 now);
-extern DtPauseCause dt_group_pause_cause(const DtGroup *g,
-										 DtResource resource);
+
+/*
+ * With g locked: the cause of a pause for its limit on a resource, which is a
+ * signal when pressure has lowered that limit.
+ */
+static inline DtPauseCause
+dt_group_pause_cause(const DtGroup *g, DtResource resource)
+{
+	int			signal = g->pressure.decides[resource];
+
+	if (signal < 0 || g->pressure.rate[resource] == 0 ||
+		g->usage[resource].engine.rate == g->definition.rate[resource])
+		return (DtPauseCause) resource;
+	return (DtPauseCause) (DT_BY_SIGNAL + signal);
+}
 
 /*
  * With g locked: end the pressure that the sampler has not renewed.  Everybody

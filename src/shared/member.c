@@ -24,47 +24,41 @@
 
 #include "compat.h"
 
-/* Workers use less than half of this before their work, in bytes. */
-#define FEW_BYTES			(32 * (int64) BLCKSZ)
-
-static const int64 nothing[DT_RESOURCES] = {0};
-
 void
-dt_member_publish(DtMember *member)
+dt_member_publish(DtMember *member, int pid)
 {
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	member->moved = false;
-	member->pid = MyProcPid;
+	member->pid = pid;
 	LWLockRelease(dt_shared->registry_lock);
 }
 
 void
-dt_member_unpublish(DtMember *member)
+dt_member_wait_for_role(DtMember *member, DtGroup *g)
 {
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	member->pid = 0;
-	LWLockRelease(dt_shared->registry_lock);
+	member->creditor = g;
+	member->creditor_id = g->id;
+	member->owes_creditor = false;
 }
 
-/*
- * Join a group.  The caller holds the registry lock, so the group stays.  If
- * the group is the session's creditor, the session pauses for that anyhow, and
- * need not wait for its role as well.
- */
-static void
-enter_group(DtMember *member, DtGroup *g)
+/* The caller holds the registry lock, so the group stays. */
+void
+dt_member_join(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
 
+	Assert(member->group == NULL);
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
-	memset(&member->stats, 0, sizeof(member->stats));
+	memset(member->stats, 0, sizeof(member->stats));
 	member->sleepers = 0;
-	member->pays_for_role = OidIsValid(member->role) && member->creditor != g;
+	/* if it owes to one already, that comes first */
+	if (OidIsValid(member->role) && member->creditor == NULL)
+		dt_member_wait_for_role(member, g);
 	member->exempt_from = 0;
 	member->times_joined++;
 	member->group = g;
@@ -72,21 +66,16 @@ enter_group(DtMember *member, DtGroup *g)
 	dt_group_unlock(g);
 }
 
-/*
- * Leave the group, on behalf of the session.  False when it has left already.
- */
-static bool
-leave_group(DtMember *member, DtGroup *g)
+/* Leave the group, on behalf of the session, unless it has left already. */
+static void
+leave_group(DtMember *member, DtGroup *g, bool to_none)
 {
 	int64		now = dt_now_us();
-	bool		is_member;
 
 	dt_group_lock(g);
-	is_member = (member->group == g);
-	if (is_member)
-		(void) dt_member_leave(member, nothing, now);
+	if (member->group == g)
+		(void) dt_member_leave(member, to_none, now);
 	dt_group_unlock(g);
-	return is_member;
 }
 
 const char *
@@ -103,14 +92,12 @@ dt_member_cause_name(DtPauseCause cause)
 		dt_signals[cause - DT_BY_SIGNAL].name;
 }
 
-int64
-dt_member_xact_paused_us(const DtMember *member)
+void
+dt_member_count(DtMember *member, DtGroup *g, DtCounter counter, int64 n)
 {
-	int64		sum = 0;
-
-	for (int cause = 0; cause < DT_PAUSE_CAUSES; cause++)
-		sum += member->xact.paused_us[cause];
-	return sum;
+	member->stats[counter] += n;
+	member->xact.stats[counter] += n;
+	g->stats[counter] += n;
 }
 
 static void
@@ -122,23 +109,25 @@ count_time(DtMember *member, int64 now)
 }
 
 void
-dt_member_note_cause(DtMember *member, DtPauseCause cause, int64 now)
+dt_member_pauses(DtMember *member, DtGroup *g, DtPauseCause cause,
+				 bool falls_asleep, int64 now, TimestampTz wall_clock)
 {
 	if (member->paused_in != NULL && member->paused_by != cause)
 		count_time(member, now);
 	member->paused_by = cause;
-}
-
-void
-dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
-					   TimestampTz wall_clock)
-{
-	if (member->sleepers++ > 0)
+	if (wall_clock != 0)
+	{
+		dt_member_count(member, g, DT_PAUSES, 1);
+		if (dt_pause_is_by_wal(cause))
+			dt_member_count(member, g, DT_WAL_PAUSES, 1);
+	}
+	if (!falls_asleep || member->sleepers++ > 0)
 		return;
 	strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
 	member->paused_in = g;
 	member->paused_by_since_us = member->paused_since_us = now;
-	member->paused_since = wall_clock;
+	if (wall_clock != 0)
+		member->paused_since = wall_clock;
 	g->paused++;
 }
 
@@ -149,8 +138,7 @@ dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now)
 		return;
 	count_time(member, now);
 	member->paused_in = NULL;
-	member->stats.paused_us += now - member->paused_since_us;
-	g->stats.paused_us += now - member->paused_since_us;
+	dt_member_count(member, g, DT_PAUSED_US, now - member->paused_since_us);
 	g->paused--;
 }
 
@@ -172,18 +160,11 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 					   TimestampTz wall_clock)
 {
 	if (member->released_since != 0)
-	{
-		int64		us = now - member->released_up_to_us;
-
-		member->stats.released_us += us;
-		g->stats.released_us += us;
-		member->xact.released_us += us;
-	}
+		dt_member_count(member, g, DT_RELEASED_US,
+						now - member->released_up_to_us);
 	else if (pid != 0)
 	{
-		member->stats.releases++;
-		g->stats.releases++;
-		member->xact.releases++;
+		dt_member_count(member, g, DT_RELEASES, 1);
 		member->released_since = wall_clock;
 	}
 	member->released_up_to_us = now;
@@ -193,35 +174,34 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 		member->released_since = 0;
 }
 
-static void
-end_membership(DtMember *member, int64 now)
-{
-	DtGroup    *g = member->group;
-
-	end_pause(member, g, now);
-	dt_member_note_release(member, g, 0, now, 0);
-	g->members--;
-	member->group = NULL;
-}
-
+/*
+ * What parallel workers have charged here must not be left out of what the
+ * session, when it has been in no group, is charged in the next one.
+ */
 int64
-dt_member_leave(DtMember *member, const int64 uncharged[DT_RESOURCES],
-				int64 now)
+dt_member_leave(DtMember *member, bool to_none, int64 now)
 {
 	DtGroup    *g = member->group;
-	int64		owed_us;
+	int64		left_us;
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *engine = &g->usage[r].engine;
-
-		(void) dt_rate_charge(engine, &member->account[r], uncharged[r], now, 0);
 		if (g->definition.observe)
-			(void) dt_rate_forgive(engine, &member->account[r], now);
+			(void) dt_rate_forgive(&g->usage[r].engine, &member->account[r],
+								   now);
+		if (to_none)
+			member->usage[r].charged_by_workers = 0;
 	}
-	owed_us = dt_role_debt_inherit(g, member->role, member->account, now);
-	end_membership(member, now);
-	return owed_us;
+	left_us = dt_role_debt_inherit(g, member->role, member->account, now);
+	end_pause(member, g, now);
+	dt_member_note_release(member, g, 0, now, 0);
+	if (!member->owes_creditor)
+		member->creditor = NULL;
+	if (to_none)
+		member->times_left++;
+	g->members--;
+	member->group = NULL;
+	return left_us;
 }
 
 DtGroup *
@@ -243,7 +223,7 @@ void
 dt_member_forget_creditor(DtMember *member)
 {
 	int64		now = dt_now_us();
-	DtGroup    *g = dt_member_lock_creditor(member);
+	DtGroup    *g = member->owes_creditor ? dt_member_lock_creditor(member) : NULL;
 
 	if (g == NULL)
 		return;
@@ -251,25 +231,6 @@ dt_member_forget_creditor(DtMember *member)
 		end_pause(member, g, now);
 	member->creditor = NULL;
 	dt_group_unlock(g);
-}
-
-/*
- * What parallel workers have charged to an earlier group must not be left out
- * of what the session is charged in the next one.
- */
-static void
-forget_workers(DtMember *member)
-{
-	for (int r = 0; r < DT_RESOURCES; r++)
-		member->usage[r].charged_by_workers = 0;
-}
-
-void
-dt_member_join(DtMember *member, DtGroup *g)
-{
-	Assert(member->group == NULL);
-	forget_workers(member);
-	enter_group(member, g);
 }
 
 /*
@@ -357,14 +318,10 @@ dt_member_move(int pid, const char *name)
 	dt_member_forget_creditor(member);
 	if (member->group != g)
 	{
-		if (member->group == NULL)
-			forget_workers(member);
 		while ((old = member->group) != NULL)
-			(void) leave_group(member, old);
+			leave_group(member, old, g == NULL);
 		if (g != NULL)
-			enter_group(member, g);
-		else
-			member->times_left++;
+			dt_member_join(member, g);
 	}
 	member->moved = (name != NULL);
 
@@ -401,44 +358,7 @@ dt_member_take_out_all(DtGroup *g)
 			dt_member_forget_creditor(member);
 		if (member->group != g)
 			continue;
-		if (leave_group(member, g))
-			member->times_left++;
+		leave_group(member, g, true);
 		member->moved = false;	/* its own parameter counts again */
 	}
-}
-
-bool
-dt_member_group_name(DtMember *member, char *name)
-{
-	DtGroup    *g;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = member->group;
-	if (g != NULL)
-		strlcpy(name, g->definition.name, NAMEDATALEN);
-	LWLockRelease(dt_shared->registry_lock);
-	return g != NULL;
-}
-
-/*
- * The leader's counter has gained "bytes": how many of these have parallel
- * workers charged already?  From then on they count as left out.  The group is
- * locked.
- *
- * Workers without a plan, such as those of CREATE INDEX, charge for the whole
- * command, and the core adds all that they have used to the leader's counter
- * in one go, at its end.  A gain that is much less than that is the leader's
- * own.
- */
-int64
-dt_member_take_workers_part(DtMember *member, DtResource resource, int64 bytes)
-{
-	int64	   *charged = &member->usage[resource].charged_by_workers;
-	int64		theirs = Min(*charged, bytes);
-
-	if (member->workers_have_no_plan && *charged > FEW_BYTES &&
-		bytes < *charged / 2)
-		theirs = 0;
-	*charged -= theirs;
-	return theirs;
 }

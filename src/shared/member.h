@@ -12,41 +12,48 @@
 
 #include "shared/shmem.h"
 
-/* From now on, or no longer, set_session_group() can move this session. */
-extern void dt_member_publish(DtMember *member);
-extern void dt_member_unpublish(DtMember *member);
+/* From now on set_session_group() can move this session, or with 0 no longer. */
+extern void dt_member_publish(DtMember *member, int pid);
 
 /* With the registry lock: put one that is in no group into g. */
 extern void dt_member_join(DtMember *member, DtGroup *g);
 
 /*
- * End a membership, with the group locked: charge "uncharged" bytes, the use
- * since the last charge, and leave the debt to the role; see role_debt.c.
- * Does not wake sleepers.  Returns in what time the group earns what the role
- * owes then, us, or 0 when the member has left no debt that anybody waits
- * for.
+ * End a membership, with the group locked, and leave the debt to the role; see
+ * role_debt.c.  to_none: the session is in no group then.  Does not wake
+ * sleepers.  Returns in what time the group earns what the role owes then, us,
+ * or 0 when the member has left no debt that anybody waits for.
  */
-extern int64 dt_member_leave(DtMember *member,
-							 const int64 uncharged[DT_RESOURCES], int64 now);
+extern int64 dt_member_leave(DtMember *member, bool to_none, int64 now);
 
 /*
- * Lock the group that the session owes to, other than as a member.  NULL when
- * it owes to none, or that was dropped.  dt_member_forget_creditor(): it does
- * not pause for that any more.
+ * With g, its group, locked: the member is to wait there before its first
+ * statement for what its role has left.
+ */
+extern void dt_member_wait_for_role(DtMember *member, DtGroup *g);
+
+/*
+ * Lock the creditor.  NULL when there is none, or it was dropped.
+ * dt_member_forget_creditor(): the session does not pause any more for what it
+ * has left there.
  */
 extern DtGroup *dt_member_lock_creditor(DtMember *member);
 extern void dt_member_forget_creditor(DtMember *member);
 
+/* With g locked: add n to a counter of the member and of g. */
+extern void dt_member_count(DtMember *member, DtGroup *g, DtCounter counter,
+							int64 n);
+
 /*
- * With g locked: a process of the member (the session or a parallel worker)
- * falls asleep, or wakes up, in a pause for g.  The first that falls asleep
- * begins the member's pause, and the last that wakes up ends it.
- * dt_member_note_cause() sets the cause of the pause that begins or goes on.
+ * With g locked: a process of the member (the session or a parallel worker) is
+ * in a pause for g, or wakes up.  The first that falls asleep begins the
+ * member's pause, and the last that wakes up ends it.  wall_clock: since when
+ * the process pauses, for one that is to be counted; 0: it is a part of the
+ * last one.
  */
-extern void dt_member_note_cause(DtMember *member, DtPauseCause cause,
-								 int64 now);
-extern void dt_member_falls_asleep(DtMember *member, DtGroup *g, int64 now,
-								   TimestampTz wall_clock);
+extern void dt_member_pauses(DtMember *member, DtGroup *g, DtPauseCause cause,
+							 bool falls_asleep, int64 now,
+							 TimestampTz wall_clock);
 extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 
 /*
@@ -56,9 +63,6 @@ extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
  */
 extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 								   int64 now, TimestampTz wall_clock);
-
-/* All pauses of the member's transaction, us; only for its own processes. */
-extern int64 dt_member_xact_paused_us(const DtMember *member);
 
 /* The name of a cause, as the views and the server log have it. */
 extern const char *dt_member_cause_name(DtPauseCause cause);
@@ -83,10 +87,5 @@ extern void dt_member_take_out_all(DtGroup *g);
  * that work or wait for something else.
  */
 extern void dt_member_wake_all(DtGroup *g, bool also_busy);
-
-/* Copy the name of the member's group, NAMEDATALEN bytes; false: none. */
-extern bool dt_member_group_name(DtMember *member, char *name);
-extern int64 dt_member_take_workers_part(DtMember *member, DtResource resource,
-										 int64 bytes);
 
 #endif							/* DT_MEMBER_H */

@@ -11,7 +11,8 @@
  *
  * Whoever has left by its own choice pauses until that account has repaid, at
  * the same places as a member; whoever joins the group in the same role waits
- * for it before the first statement; see account.c.  So a client gains nothing
+ * for it before the first statement, and after what it owes elsewhere; see
+ * look_at_creditor() in account.c.  So a client gains nothing
  * by changing its group or connecting anew, and no role waits for the debts of
  * another one.  A session that has left several groups in debt pauses for the
  * one that takes longest, as they repay at the same time.

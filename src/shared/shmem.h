@@ -49,17 +49,18 @@ typedef struct DtGroupUsage
 	int64		used;			/* since stats_reset, bytes */
 } DtGroupUsage;
 
-/* Number and length of pauses, made or (mode observe) only computed. */
-typedef struct DtPauseStats
+/* What is counted of pauses, made or (mode observe) only computed. */
+typedef enum DtCounter
 {
-	int64		pauses;
-	int64		wal_pauses;		/* of these, caused by the WAL limit */
-	int64		paused_us;
-	int64		observed_pauses;	/* in mode observe */
-	int64		observed_pause_us;
-	int64		releases;		/* how often it went on because others waited */
-	int64		released_us;	/* and for how long */
-} DtPauseStats;
+	DT_PAUSES,
+	DT_WAL_PAUSES,				/* of these, caused by the WAL limit */
+	DT_PAUSED_US,
+	DT_OBSERVED_PAUSES,			/* in mode observe */
+	DT_OBSERVED_US,
+	DT_RELEASES,				/* how often it went on because others waited */
+	DT_RELEASED_US,				/* and for how long */
+	DT_COUNTERS
+} DtCounter;
 
 /*
  * What pressure makes of a group's limits.  The sampler renews it several
@@ -131,7 +132,7 @@ typedef struct DtGroup
 				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
 	int			members;		/* who has left and still owes does not count */
 	int			paused;			/* sessions that are asleep for it */
-	DtPauseStats stats;			/* since stats_reset */
+	int64		stats[DT_COUNTERS]; /* since stats_reset */
 	int64		forgiven;		/* debts, because of pressure, since
 								 * stats_reset, bytes */
 	TimestampTz stats_reset;
@@ -175,11 +176,8 @@ typedef struct DtXactPauses
 {
 	char		group_name[NAMEDATALEN];	/* of the group, when the last one
 											 * began */
-	int64		pauses;
+	int64		stats[DT_COUNTERS];
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
-	int64		observed_pause_us;	/* in mode observe: not made */
-	int64		releases;		/* how often it went on because others waited */
-	int64		released_us;	/* and for how long */
 	int			released_for;	/* process ID of the last that waited, or
 								 * DT_REPLAY */
 } DtXactPauses;
@@ -200,9 +198,9 @@ typedef struct DtMemberUsage
  *
  * "group" is changed by the session itself and by others
  * (set_session_group(), a forced drop), always under the lock of the group
- * that is left or entered.  Setting it or "creditor" to a group takes the
- * registry lock, too: the session itself takes it shared, others exclusively,
- * so only one process does so at a time.  Anybody may read "group" without a
+ * that is left or entered.  Setting it to a group, or "creditor" to one that
+ * is left, takes the registry lock, too: the session itself takes it shared,
+ * others exclusively, so only one process does so at a time.  Anybody may read "group" without a
  * lock, but has to check it again after locking the group.
  */
 typedef struct DtMember
@@ -225,11 +223,14 @@ typedef struct DtMember
 	 * the session before it can be in a group.
 	 */
 	Oid			role;
+	bool		owes_creditor;	/* see the next two */
 
 	/*
-	 * A group that the session has left in debt by its own choice: it pauses
-	 * until its role has repaid that; see role_debt.c.  The group may have
-	 * been dropped, and its slot in use for another one: compare the IDs.
+	 * The group where the session waits until its role has repaid what was
+	 * left there; see role_debt.c.  If owes_creditor, it has left the group
+	 * in debt by its own choice, and that may have been dropped, and its slot
+	 * in use for another one: compare the IDs.  Otherwise it is a member, and
+	 * waits before its first statement.
 	 */
 	DtGroup    *creditor;		/* NULL: none */
 	uint64		creditor_id;
@@ -249,15 +250,12 @@ typedef struct DtMember
 	DtRateMember account[DT_RESOURCES];
 	DtMemberUsage usage[DT_RESOURCES];
 	bool		workers_have_no_plan;	/* those that have charged last */
-	bool		pays_for_role;	/* it has joined, and may have to wait first
-								 * for what others have left; its own
-								 * processes read that without the lock */
 
 	/*
 	 * Guarded by group->lock; while the session is in no group and pauses for
 	 * its creditor, by the lock of that.
 	 */
-	DtPauseStats stats;			/* since it joined */
+	int64		stats[DT_COUNTERS]; /* since it joined */
 	DtXactPauses xact;			/* reset by the session, while it is awake */
 	int			sleepers;		/* processes asleep: session and workers */
 	DtGroup    *paused_in;		/* the group that counts the pause */

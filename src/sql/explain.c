@@ -44,8 +44,8 @@ static struct
 static void
 note_pauses(ThrottleOption *option)
 {
-	option->pauses = dt_account.slot->xact.pauses;
-	option->paused_us = dt_member_xact_paused_us(dt_account.slot);
+	option->pauses = dt_account.slot->xact.stats[DT_PAUSES];
+	option->paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
 }
 
 static void

@@ -152,13 +152,13 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add(&row, BoolGetDatum(g->suspended_hard), g->suspended_since == 0);
 		add_int(&row, g->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, g->usage[DT_WAL].used);
-		add_int(&row, g->stats.pauses);
-		add_int(&row, g->stats.wal_pauses);
-		add_thousandths(&row, g->stats.paused_us);
-		add_int(&row, g->stats.observed_pauses);
-		add_thousandths(&row, g->stats.observed_pause_us);
-		add_int(&row, g->stats.releases);
-		add_thousandths(&row, g->stats.released_us);
+		add_int(&row, g->stats[DT_PAUSES]);
+		add_int(&row, g->stats[DT_WAL_PAUSES]);
+		add_thousandths(&row, g->stats[DT_PAUSED_US]);
+		add_int(&row, g->stats[DT_OBSERVED_PAUSES]);
+		add_thousandths(&row, g->stats[DT_OBSERVED_US]);
+		add_int(&row, g->stats[DT_RELEASES]);
+		add_thousandths(&row, g->stats[DT_RELEASED_US]);
 		add_thousandths(&row, g->forgiven);
 		add_time(&row, g->stats_reset);
 		put(fcinfo, &row);
@@ -210,7 +210,8 @@ copy_session(SessionCopy *copy, int number, bool has_left)
 	copy->userid = proc->roleId;
 	copy->databaseid = proc->databaseId;
 	memcpy(copy->group_name, g->definition.name, NAMEDATALEN);
-	owes = m->creditor == g && m->creditor_id == g->id;
+	owes = m->owes_creditor && m->creditor == g &&
+		m->creditor_id == g->id;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		copy->debt[r] = m->group != g ? 0 :
@@ -224,7 +225,7 @@ copy_session(SessionCopy *copy, int number, bool has_left)
 	if (!has_left)
 		return m->group == g;
 	memset(m->usage, 0, sizeof(m->usage));
-	memset(&m->stats, 0, sizeof(m->stats));
+	memset(m->stats, 0, sizeof(m->stats));
 	m->moved = false;
 	m->released_since = 0;
 	/* that it has been repaid only the session itself notes */
@@ -247,7 +248,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		if (!copy_session(&copy, i / 2, has_left) || !may_see(copy.userid))
 			continue;
 		if (copy.pauses)
-			m->stats.paused_us += copy.now - m->paused_since_us;
+			m->stats[DT_PAUSED_US] += copy.now - m->paused_since_us;
 		add(&row, Int32GetDatum(copy.pid), false);
 		add(&row, ObjectIdGetDatum(copy.userid), false);
 		add(&row, ObjectIdGetDatum(copy.databaseid), false);
@@ -263,11 +264,11 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 			false);
 		add_int(&row, m->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, m->usage[DT_WAL].used);
-		add_int(&row, m->stats.pauses);
-		add_thousandths(&row, m->stats.paused_us);
-		add_int(&row, m->stats.observed_pauses);
-		add_thousandths(&row, m->stats.observed_pause_us);
-		add_int(&row, m->stats.releases);
+		add_int(&row, m->stats[DT_PAUSES]);
+		add_thousandths(&row, m->stats[DT_PAUSED_US]);
+		add_int(&row, m->stats[DT_OBSERVED_PAUSES]);
+		add_thousandths(&row, m->stats[DT_OBSERVED_US]);
+		add_int(&row, m->stats[DT_RELEASES]);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -359,6 +359,28 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 	$s->send(insert(0, 2));
 	is($dt->run, ($dt->used('g', 'dirty'))[0] - $before, 'and pays for all that he uses');
 
+	# who owes to one group and joins another one, where his role owes for
+	# longer, waits for both; if he leaves that again, only for the first
+	foreach my $stays (1, 0)
+	{
+		$dt->fresh($_ => dirty => 1000) foreach 'g', 'h';
+		my $other = $dt->session(user => 'leaver', group => 'h');
+		$other->query('SET dirty_throttle.max_commit_pause = 0');
+		$other->query(insert(0, 60));
+		$other->quit;
+		poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180);
+		my $hopper = $dt->session(user => 'leaver');
+		$hopper->query('SET dirty_throttle.max_commit_pause = 0');
+		$hopper->query("$set[0]; " . insert(0, 20));
+		$hopper->query($set[1]);
+		$hopper->query($reset) unless $stays;
+		my ($in_g, $in_h) = map { ($dt->used($_, 'dirty'))[1] } 'g', 'h';
+		cmp_ok($in_h, '>', $in_g + 100_000, 'to one where his role owes more');
+		$hopper->send('SELECT 1');
+		is($dt->run, $stays ? $in_h : $in_g, $stays ? 'he waits for both' : 'and back');
+		$hopper->quit;
+	}
+
 	# meanwhile the others get their share
 	$s->query('SET dirty_throttle.max_commit_pause = 0');
 	$dt->fresh(g => dirty => 1000);
