@@ -12,7 +12,7 @@
 #include "fmgr.h"
 #include "guc.h"
 #include "miscadmin.h"
-#include "pressure/sampler.h"
+#include "pressure/signals.h"
 #include "session/hooks.h"
 #include "shared/load.h"
 #include "sql/explain.h"

@@ -108,7 +108,8 @@ mean_stall(DtSignalReading *s, int64_t counter)
  * A value, of that time; the same time again is the same value.  For a budget
  * "other" is the time that is left, for a ramp the bytes that are the whole.
  * Of DT_IO_PRESSURE the value is a counter of microseconds.  With the law
- * latency both are counters, of commits and of the microseconds they took.
+ * latency both are counters, of commits and of the microseconds they took; the
+ * next step makes a value of them.
  */
 void
 dt_pressure_read(DtPressure *p, DtSignal signal, int64_t value, int64_t other,
@@ -125,11 +126,6 @@ dt_pressure_read(DtPressure *p, DtSignal signal, int64_t value, int64_t other,
 	s->is_new = true;
 	if (signal == DT_IO_PRESSURE)
 		s->value = mean_stall(s, value);
-	else if (dt_signals[signal].law == DT_LAW_LATENCY)
-	{
-		s->counters[0] = value;
-		s->counters[1] = other;
-	}
 	else
 	{
 		s->value = max64(value, 0);
@@ -274,7 +270,8 @@ use_of_all(const Sharing *sh, const DtPressureGroup *g)
 /*
  * What is used by those who do not share, of what the law has counted.  From a
  * budget of each second a burst of others is taken away at once, unless it is
- * small: members are charged a little later than they write.
+ * small, which is three times what ask_law() leaves free: members are charged a
+ * little later than they write.
  */
 static int64_t
 use_of_others(const DtPressure *p, const Sharing *sh, const DtPressureGroup *g)
@@ -288,7 +285,7 @@ use_of_others(const DtPressure *p, const Sharing *sh, const DtPressureGroup *g)
 		int64_t		now = p->wal_now - sh->used_now -
 			(takes_part(g, sh->signal) ? 0 : g->use_now[DT_WAL]);
 
-		return now > mean + dt_law_burst(g->threshold[sh->signal]) ?
+		return now > mean + g->threshold[sh->signal] / 20 ?
 			now : mean;
 	}
 	if (sh->resource == DT_WAL)
@@ -451,7 +448,8 @@ ask_law(DtPressure *p, DtPressureGroup *g, const Sharing *sh)
 			per = rate;
 			break;
 		case DT_LAW_RATE:
-			rate = dt_law_rate(threshold);
+			/* what is free is for what others begin to write */
+			rate = threshold - threshold / 60;
 			value = p->wal_rate;
 			break;
 		case DT_LAW_RAMP:
@@ -645,7 +643,7 @@ dt_pressure_step(DtPressure *p, DtPressureGroup *const *groups, int n,
 		if (reading->is_new && dt_signals[s].law == DT_LAW_LATENCY)
 		{
 			DtLatencyReading commits = {
-				.commits = reading->counters[0],.us = reading->counters[1],
+				.commits = reading->value,.us = reading->other,
 				.waiting = reading->waiting,.used = sh.used + sh.observed,
 				.used_now = sh.used_now,.rest = sh.rest,
 				.now = reading->read_at

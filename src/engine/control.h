@@ -65,8 +65,7 @@ typedef struct DtSignalReading
 	int64_t		written;		/* ... the groups have written into it */
 	int64_t		waiting;		/* law latency, set by the caller before
 								 * dt_pressure_read(): commits under way */
-	int64_t		counters[2];	/* the same: see dt_pressure_read(), */
-	DtLatency	latency;		/* and what is known from these */
+	DtLatency	latency;		/* and what is known of those that ended */
 } DtSignalReading;
 
 /* Common to all groups.  All zeros is one without any reading. */

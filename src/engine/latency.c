@@ -39,7 +39,7 @@
  * others wait must not, nothing is learned.  Probes cost PROBE_PERCENT of what
  * those who are limited achieve at best.  Two samples in a row far above the
  * others replace these.  A job makes no commit faster, so when commits take
- * less time than the base beside it, the base is less.
+ * far less time than the base beside it, the base is less.
  *
  * Doubt.  When the rate has been halved and commits take as long as before,
  * it goes no further down but asks: a probe tells whether commits stay below
@@ -76,7 +76,6 @@
 #define REST_MOST		INT64_C(128000) /* bytes/s: next to nothing, ... */
 #define REST_PART		64		/* ... as is this part of what it was */
 #define LOW_WINDOWS		5
-#define SLOW_WINDOWS	50
 
 /* Probes. */
 #define SETTLE_US		(400 * MS_US)
@@ -168,7 +167,6 @@ add_sample(DtLatency *l, int64_t mean)
 	if (l->n_samples < DT_LATENCY_SAMPLES)
 		l->n_samples++;
 	l->sampled_at = l->read_at;
-	l->slow_n = 0;
 	l->high = 0;
 }
 
@@ -371,12 +369,6 @@ close_window(DtLatency *l)
 		note_noise(l);
 	if (base == 0 || l->n < ENOUGH)
 		return;
-
-	l->slow_n++;
-	l->slow = l->slow_n == 1 ? l->mean :
-		l->slow + (l->mean - l->slow) / min64(l->slow_n, SLOW_WINDOWS);
-	if (l->slow_n >= SLOW_WINDOWS && l->slow < base)
-		add_sample(l, l->slow);
 
 	l->low_n = l->mean < base / 5 * 3 ? l->low_n + 1 : 0;
 	l->low_sum = l->low_n > 0 ? l->low_sum + l->mean : 0;

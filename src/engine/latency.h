@@ -66,8 +66,6 @@ typedef struct DtLatency
 	/* windows that tell that it is less */
 	int64_t		low_n;			/* far below, in a row */
 	int64_t		low_sum;		/* ns */
-	int64_t		slow_n;			/* since the last sample */
-	int64_t		slow;			/* ns, their mean */
 
 	/* a probe, in which all are to rest */
 	int64_t		probe_us;		/* for how long it lasts; 0: there is none */

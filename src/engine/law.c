@@ -113,24 +113,6 @@ dt_law_budget(int64_t bytes_left, int64_t time_left)
 }
 
 /*
- * A budget of each second.
- *
- * A sixtieth of it stays free, for what others begin to write before that is
- * known.  More than three times that at once is a burst of others.
- */
-int64_t
-dt_law_burst(int64_t budget)
-{
-	return budget / 20;
-}
-
-int64_t
-dt_law_rate(int64_t budget)
-{
-	return budget - budget / 60;
-}
-
-/*
  * Ramp, for a level below which, or above, there is room that must last.
  *
  * The room, in bytes, is spread over the next "us", again and again.  So the

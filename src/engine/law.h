@@ -44,8 +44,6 @@ extern int64_t dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold,
 extern int64_t dt_law_budget(int64_t bytes_left, int64_t time_left);
 extern int64_t dt_law_ramp(DtLaw *law, int64_t room, int64_t begin, int64_t us,
 						   int64_t dt);
-extern int64_t dt_law_burst(int64_t budget);
-extern int64_t dt_law_rate(int64_t budget);
 extern int64_t dt_law_brake(DtLaw *law, int64_t low, int64_t high,
 							int64_t threshold, int64_t used, int64_t dt);
 

@@ -705,18 +705,13 @@ dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
 int64_t
 dt_rate_group_debt(DtRateGroup *g, int64_t now)
 {
-	int32_t		left;			/* debtors that are still to come */
 	int64_t		bytes;
 
 	advance(g, now);
 	bytes = div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
-	left = g->n_debtors;
 	for_each_member(m, g)
 	{
-		if (left == 0)
-			break;
 		bytes += debt_bytes(g, m);
-		left -= m->debtor;
 	}
 	return bytes;
 }

@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "pressure/reports.h"
 #include "pressure/signals.h"
 
 static bool

@@ -26,8 +26,6 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "pressure/reports.h"
-#include "pressure/sampler.h"
 #include "pressure/signals.h"
 #include "shared/group.h"
 #include "shared/member.h"
@@ -99,6 +97,7 @@ static struct
 #define follower_of(pressure_group) \
 	((Follower *) ((char *) (pressure_group) - offsetof(Follower, law)))
 
+/* Have the worker started; while shared_preload_libraries is processed. */
 void
 dt_sampler_init(void)
 {
@@ -321,20 +320,18 @@ log_condition(DtSignal signal, Condition condition)
 						(errmsg("signal \"%s\" is measured again", name)));
 			break;
 		case NOTHING:
+		case OUTDATED:
 			ereport(LOG,
 					(errmsg("signal \"%s\" slows nobody down", name),
-					 errdetail("%s", my.infos[signal].reason)));
+					 errdetail_internal("%s", condition == NOTHING ?
+										my.infos[signal].reason :
+										_("It has had no new value for 40 seconds."))));
 			break;
 		case UNREADABLE:
 			ereport(LOG,
 					(errmsg("could not measure signal \"%s\"", name),
 					 errdetail("%s", my.infos[signal].reason),
 					 errhint("The last value counts for 40 seconds, then the signal slows nobody down.")));
-			break;
-		case OUTDATED:
-			ereport(LOG,
-					(errmsg("signal \"%s\" slows nobody down", name),
-					 errdetail("It has had no new value for 40 seconds.")));
 			break;
 	}
 }
@@ -348,7 +345,6 @@ note_signal(DtSignal signal, DtLook result)
 	DtSignalReading *reading = &my.pressure.signal[signal];
 	Condition	condition = MEASURED;
 
-	my.infos[signal].followed = true;
 	my.infos[signal].state = reading->state;
 	my.infos[signal].value = reading->value;
 	my.infos[signal].read_at = reading->read_at;
@@ -554,15 +550,18 @@ cycle(int64 now)
 		else
 		{
 			dt_pressure_absent(&my.pressure, s);
-			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
 			log_condition(s, UNKNOWN);
 		}
 	}
 	if (my.n_followers > 0)
 		set_rates(wal, now);
 	for (s = 0; s < DT_SIGNALS; s++)
+	{
 		if (my.followed[s])
 			note_signal(s, results[s]);
+		else
+			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
+	}
 	publish();
 	return my.n_followers > 0;
 }

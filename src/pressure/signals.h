@@ -14,7 +14,7 @@
 #define DT_SIGNALS_H
 
 #include "engine/drain.h"
-#include "shared/definition.h"
+#include "shared/shmem.h"
 
 /* What came of a look at a signal. */
 typedef enum DtLook
@@ -58,5 +58,11 @@ extern DtLook dt_no_look(DtFound *found, DtLook result, const char *format,...)
 extern int64 dt_wal_rate_since_checkpoint(void);
 extern int64 dt_max_wal_size_for(int64 rate);
 extern DtLook dt_look_kernel_background(DtFound *found);
+
+extern bool dt_report(const DtReport *report);
+extern int	dt_reports(DtReport *reports);
+extern DtSignalState dt_report_state(const DtReport *report, int64 now);
+
+extern void dt_sampler_init(void);
 
 #endif							/* DT_SIGNALS_H */

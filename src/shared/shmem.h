@@ -269,10 +269,9 @@ typedef struct DtMember
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
 
-/* What the sampler knows of a signal. */
+/* What the sampler knows of a signal; all zeros when no group follows it. */
 typedef struct DtSignalInfo
 {
-	bool		followed;		/* by a group; else the rest means nothing */
 	DtSignalState state;
 	int64		value;			/* unless the state is DT_SIGNAL_ABSENT */
 	int64		read_at;		/* time of the last fresh value, us; 0 = none */

@@ -18,7 +18,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "pressure/reports.h"
 #include "pressure/signals.h"
 #include "session/account.h"
 #include "session/session.h"

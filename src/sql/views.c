@@ -16,7 +16,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "pressure/reports.h"
 #include "pressure/signals.h"
 #include "session/blockers.h"
 #include "session/tick.h"
@@ -392,8 +391,7 @@ read_signal(DtSignal signal, bool followed, int64 now, DtSignalInfo *info)
 	if (followed && !RecoveryInProgress())
 	{
 		dt_spin_lock(&dt_shared->sampled.lock);
-		if (dt_shared->sampled.signals[signal].followed)
-			*info = dt_shared->sampled.signals[signal];
+		*info = dt_shared->sampled.signals[signal];
 		dt_spin_unlock(&dt_shared->sampled.lock);
 		if (now - info->read_at >= DT_STALE_US + DT_STALE_COUNTS_US)
 			info->state = DT_SIGNAL_ABSENT;
