@@ -709,9 +709,12 @@ dt_rate_group_debt(DtRateGroup *g, int64_t now)
 
 	advance(g, now);
 	bytes = div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
-	for_each_member(m, g)
+	if (g->n_debtors > 0)
 	{
-		bytes += debt_bytes(g, m);
+		for_each_member(m, g)
+		{
+			bytes += debt_bytes(g, m);
+		}
 	}
 	return bytes;
 }

@@ -426,6 +426,8 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 {
 	bool		out_of_reach = others_exceed(law);
 
+	if (law->threshold[DT_CHECKPOINT] == 0)
+		f->out_of_reach = false;	/* the group does not follow it any more */
 	if (out_of_reach == f->out_of_reach)
 		f->reach_since = 0;
 	else if (f->reach_since == 0)

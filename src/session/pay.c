@@ -361,7 +361,8 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 		dt_process() != DT_JOB && !proc_exit_inprogress &&
 		!(client_waits && (!committed || after.commit_pause_ms == 0));
 
-	dt_workers_forget();
+	if (dt_account_workers_have_charged())
+		dt_workers_forget();
 	after.charge = !dt_account_is_quiet() &&
 		(dt_account_is_member() || dt_account.slot->creditor != NULL);
 	forget_transaction(command_goes_on);

@@ -499,14 +499,18 @@ dt_definitions_follows_report(const char *group, const char *reported)
 	return entry != NULL && strcmp(entry->definition.reported, reported) == 0;
 }
 
-/* Remove a threshold.  Returns whether there was one. */
+/*
+ * Remove the threshold of a signal, which has that name.  Returns whether there
+ * was one.
+ */
 bool
-dt_definitions_unfollow(const char *group, DtSignal signal)
+dt_definitions_unfollow(const char *group, DtSignal signal, const char *name)
 {
 	List	   *entries;
 	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
 
-	if (!dt_definition_follows(&entry->definition, signal))
+	if (!dt_definition_follows(&entry->definition, signal) ||
+		strcmp(dt_definition_signal_name(&entry->definition, signal), name) != 0)
 		return false;
 	memset(&entry->definition.threshold[signal], 0, sizeof(DtThreshold));
 	set_names(&entry->definition, signal, "");

@@ -57,7 +57,8 @@ extern bool dt_definitions_follow(const char *group, DtSignal signal,
 								  const char *names);
 extern bool dt_definitions_follows_report(const char *group,
 										  const char *reported);
-extern bool dt_definitions_unfollow(const char *group, DtSignal signal);
+extern bool dt_definitions_unfollow(const char *group, DtSignal signal,
+									const char *name);
 extern void dt_definitions_rename(const char *group, const char *new_name);
 extern bool dt_definitions_drop(const char *group, bool missing_ok, bool force);
 

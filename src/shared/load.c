@@ -279,10 +279,8 @@ row_is_readable(void)
  * else can have committed anything.
  */
 void
-dt_load(void)
+dt_load_now(void)
 {
-	if (likely(!dt_load_may_be_due))
-		return;
 	/* for the leader to do, or never */
 	if (IsParallelWorker() || !dt_shmem_available() || dt_shared->is_current)
 		dt_load_may_be_due = false;

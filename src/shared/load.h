@@ -12,8 +12,16 @@
 
 extern bool dt_load_may_be_due;
 
+extern void dt_load_now(void);
+
 /* Bring shared memory up to date, if that may be due and is possible here. */
-extern void dt_load(void);
+static inline void
+dt_load(void)
+{
+	if (unlikely(dt_load_may_be_due))
+		dt_load_now();
+}
+
 extern void dt_load_object_accessed(ObjectAccessType access, Oid classId,
 									Oid objectId, void *arg);
 extern void dt_load_init(const char *library_version);

@@ -381,16 +381,14 @@ PG_FUNCTION_INFO_V1(reset_group_pressure);
 Datum
 reset_group_pressure(PG_FUNCTION_ARGS)
 {
-	char	   *name = get_group(fcinfo);
-	char	   *signal_name_given;
-	DtSignal	signal = get_signal(fcinfo, name, &signal_name_given);
+	char	   *group = get_group(fcinfo);
+	char	   *name;
+	DtSignal	signal = get_signal(fcinfo, group, &name);
 
-	if ((signal == DT_REPORTED &&
-		 !dt_definitions_follows_report(name, signal_name_given)) ||
-		!dt_definitions_unfollow(name, signal))
+	if (!dt_definitions_unfollow(group, signal, name))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
-						name, signal_name_given)));
+						group, name)));
 	PG_RETURN_VOID();
 }
 

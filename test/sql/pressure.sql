@@ -176,6 +176,7 @@ FROM unnest(ARRAY[
 	$$set_group_pressure('batch', 'replica_lag', '2s', -1)$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', 1)$$,
 	$$reset_group_pressure('nobody', 'checkpoint')$$,
+	$$reset_group_pressure('nobody', 'kafka_lag')$$,
 	$$reset_group_pressure(NULL, 'checkpoint')$$,
 	$$reset_group_pressure('batch', 'lag')$$,
 	$$reset_group_pressure('batch', NULL)$$,

@@ -104,6 +104,19 @@ subtest 'transactions' => sub {
 	$s->query(q{SELECT drop_resource_group('s'); COMMIT});
 	is($dt->definitions, 'a=1', 'an old snapshot undoes nothing');
 
+	# what has been replaced meanwhile is not removed
+	$dt->sql(q{SELECT report_pressure('x', 0, '1 day'), report_pressure('y', 0, '1 day'),
+		set_group_pressure('a', 'x')});
+	$s->query(q{BEGIN; SELECT set_group_pressure('a', 'y')});
+	$t->send(q{SELECT reset_group_pressure('a', 'x')});
+	ok( poll_until(sub {
+			$dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $t->pid) eq 'object' }, 180),
+		'who unfollows a signal waits, too');
+	$s->query('COMMIT');
+	like($t->wait->{err}, qr/"a" does not follow signal "x"/, 'the group does not follow it any more');
+	like(row(), qr/ reported=y/, 'and still follows the other one');
+	$dt->sql(q{SELECT reset_group_pressure('a', 'y')});
+
 	# many at once
 	my @many = map { $dt->session } 1 .. 6;
 	$many[$_]->send("SELECT create_resource_group('many $_')") foreach 0 .. 5;

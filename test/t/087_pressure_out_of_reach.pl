@@ -12,6 +12,7 @@ use DirtyThrottle;
 use DirtyThrottle::Life;
 use DirtyThrottle::Pressure;
 use Test::More;
+use Time::HiRes qw(sleep);
 
 # There is room for about 33 MB of WAL, 0.4 KB/s until a checkpoint comes by
 # time.
@@ -31,8 +32,10 @@ my $notice = qr/NOTICE: .*"batch" will not be slowed down by signal "checkpoint"
 
 sub out_of_reach
 {
-	return $dt->sql(
-		q{SELECT out_of_reach FROM dirty_throttle_groups WHERE group_name = 'batch'});
+	my ($group) = @_;
+
+	return $dt->sql("SELECT out_of_reach FROM dirty_throttle_groups
+		WHERE group_name = '@{[$group // 'batch']}'");
 }
 
 # 5 MB of others
@@ -56,6 +59,11 @@ ok( poll_until(sub { $dt->session->run($follow)->{err} !~ $notice }),
 $dt->sql('ALTER SYSTEM RESET max_wal_size');
 $dt->sql('SELECT pg_reload_conf()');
 
+# another group, that follows something else, too
+$dt->sql(q{SELECT create_resource_group('other'), set_group_floor('other', 100),
+	set_group_pressure('other', 'checkpoint'),
+	set_group_pressure('other', 'wal_rate', '1TB')});
+
 # at most 0.5 MB/s
 my $mark = $dt->log_mark;
 my $others = $dt->session;
@@ -78,6 +86,15 @@ is($dt->log_lines($mark,
 	1, 'one line in the log');
 is($dt->log_lines($mark, 'slowed down to its floor by signal'),
 	0, 'and no other one');
+
+# what a group does not follow any more is no concern of its
+ok(poll_until(sub { out_of_reach('other') eq 't' }, 180),
+	'another group, which follows something else, too');
+$dt->sql(q{SELECT reset_group_pressure('other', 'checkpoint')});
+my @told = map { sleep 0.1; out_of_reach('other') } 1 .. 20;
+is(join('', grep { $_ ne 'f' } @told), '',
+	'that follows only something else: it is not told so any more');
+is(out_of_reach(), 't', 'the first one is');
 
 $dt->sql('SELECT pg_cancel_backend(' . $others->pid . ')');
 $others->wait;
