@@ -19,7 +19,7 @@
 #
 #	DT_ESCAPE_SEED=n		others of these
 #	DT_ESCAPE_SECONDS=n		after so many seconds it is over, 12
-#	DT_ESCAPE_MINUTES=n		go on choosing for n minutes (beyond eight also
+#	DT_ESCAPE_MINUTES=n		go on choosing for n minutes (beyond 18 also
 #							PART_LIMIT=SECONDS in the environment)
 #	DT_ESCAPE_LENGTH=n		all sequences of n actions, say 2, however long it takes
 #	DT_ESCAPE_SEQUENCE='join_b cancel_after leave'
