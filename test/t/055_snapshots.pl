@@ -76,6 +76,14 @@ sub owe
 	is($w->query($rewrite)->{sqlstate}, undef, 'a command that is paid later');
 }
 
+# The same, for as long as the test wants; it sets the limit to $rate again.
+sub owe_for_long
+{
+	$dt->limit(a => 0);
+	$dt->limit(a => 1);
+	owe();
+}
+
 sub wait_until_paused
 {
 	ok( poll_until(sub { $dt->sql("SELECT count(*) $app_row") == 1 }),
@@ -106,17 +114,18 @@ is($w->value('SELECT 1'), 1, 'the session goes on');
 $w->parse('ins', 'INSERT INTO res SELECT (SELECT count(*) FROM k), counted()')
   ->sync;
 $w->wait;
-owe();
+owe_for_long();
 $w->bind('', 'ins')->execute->sync;
 $w->transmit;
 wait_until_paused('INSERT');
 $dt->sql('INSERT INTO k SELECT generate_series(2, 11)');
+$dt->limit(a => $rate);
 is($w->wait->{sqlstate}, undef, 'INSERT: no error');
 is($dt->sql('SELECT here = there FROM res'),
 	't', 'both parts of a statement see the same');
 
 # A query of the client's gives it back: it sees what was committed meanwhile.
-owe();
+owe_for_long();
 $w->simple('SELECT count(*) FROM k');
 $w->transmit;
 wait_until_paused('SELECT');
@@ -124,14 +133,16 @@ is( $dt->sql("SELECT backend_xmin IS NULL FROM pg_stat_activity
 		WHERE pid = (SELECT pid $app_row)"),
 	't', 'SELECT: it has no snapshot meanwhile');
 $dt->sql('DELETE FROM k WHERE i > 5');
+$dt->limit(a => $rate);
 is($w->wait->{out}, '5', 'SELECT: it sees what has come meanwhile');
 
 # In a transaction of a higher isolation level it keeps it.
 $w->query(q{SET default_transaction_isolation = 'repeatable read'});
-owe();
+owe_for_long();
 $w->simple('SELECT count(*) FROM k');
 $w->transmit;
 wait_until_paused('REPEATABLE READ');
+$dt->limit(a => $rate);
 is($w->wait->{out}, '5', 'REPEATABLE READ: the result');
 $w->query('RESET default_transaction_isolation');
 
@@ -156,9 +167,9 @@ $result = $w->query('COMMIT');
 is($result->{sqlstate}, undef, 'COMMIT with an open cursor: no error');
 is($dt->sql($pauses), $before, 'COMMIT does not pause to close a cursor');
 $w->value('SELECT 1');
-owe();
 $took = elapsed_ms(
 	sub {
+		owe();
 		$w->query(
 			"DO 'BEGIN FOR i IN 1..4 LOOP $rewrite; END LOOP; END'");
 	});
