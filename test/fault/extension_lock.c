@@ -6,7 +6,8 @@
  *
  *	hold_extension_lock(regclass, blocks)
  *		Locks the table for extension, as if so many shared buffers had been
- *		dirtied under that lock, and checks for interrupts for a while.
+ *		dirtied under that lock, and checks for interrupts until somebody has
+ *		waited for the lock for a while.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,14 +27,16 @@ Datum
 hold_extension_lock(PG_FUNCTION_ARGS)
 {
 	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
-	int			i;
+	int			checks = 0;		/* while somebody waits */
 
 	LockRelationForExtension(rel, ExclusiveLock);
 	pgBufferUsage.shared_blks_dirtied += PG_GETARG_INT32(1);
-	for (i = 0; i < 50; i++)
+	while (checks < 50)
 	{
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(1000L);
+		if (RelationExtensionLockWaiterCount(rel) > 0)
+			checks++;
 	}
 	UnlockRelationForExtension(rel, ExclusiveLock);
 	table_close(rel, NoLock);

@@ -309,6 +309,7 @@ SKIP:
 	{
 		$dt->limit(grp_a => 0);
 		$dt->limit(grp_a => $limit);
+		$dt->sql('TRUNCATE extended');    # so that whoever inserts extends it
 		$holder->send("BEGIN; SELECT hold_extension_lock('extended', $blocks); COMMIT");
 		ok( poll_until(
 				sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'extend'") > 0 }),
