@@ -298,23 +298,6 @@ dt_definitions_find(List *entries, const char *name)
 
 /* ------------------------------------------------------ changing the row */
 
-/* ERROR where a transaction cannot write. */
-void
-dt_definitions_need_writable(void)
-{
-	bool		recovery = RecoveryInProgress();
-
-	if (recovery || XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 recovery ?
-				 errmsg("cannot change resource groups during recovery") :
-				 errmsg("cannot change resource groups in a read-only transaction"),
-				 recovery ?
-				 errhint("Change them on the primary.") :
-				 errhint("Begin the transaction with BEGIN READ WRITE.")));
-}
-
 /*
  * Has this transaction locked the row?  (ROLLBACK TO may have released it
  * since.)
@@ -330,14 +313,59 @@ dt_definitions_lock(void)
 }
 
 /*
- * Lock the row, and return what a change starts from.
+ * Lock the row, and return what a change starts from.  ERROR where a
+ * transaction cannot write.
  */
 List *
 dt_definitions_begin_change(void)
 {
-	dt_definitions_need_writable();
+	bool		recovery = RecoveryInProgress();
+
+	if (recovery || XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 recovery ?
+				 errmsg("cannot change resource groups during recovery") :
+				 errmsg("cannot change resource groups in a read-only transaction"),
+				 recovery ?
+				 errhint("Change them on the primary.") :
+				 errhint("Begin the transaction with BEGIN READ WRITE.")));
 	dt_definitions_lock();
 	return dt_definitions_read(true);
+}
+
+/*
+ * Begin to change a group, whose name the caller has checked: its entry among
+ * those to be written then; or NULL, with DT_ALTER_IF_EXISTS.  When a group is
+ * added, those that are not in force, as there is no room for them, count, too.
+ */
+DtEntry *
+dt_definitions_edit(const char *group, DtDefine how, List **entries)
+{
+	DtEntry    *entry;
+
+	*entries = dt_definitions_begin_change();
+	entry = dt_definitions_find(*entries, group);
+	if (entry == NULL && how == DT_ALTER)
+		dt_group_missing(group);
+	if (entry != NULL && how == DT_CREATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", group),
+				 errhint("Use set_group_dirty_limit() to change its limit.")));
+	if (entry != NULL || how == DT_ALTER_IF_EXISTS)
+		return entry;
+	if (list_length(*entries) >= dt_shared->max_groups)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot define more than %d resource groups",
+						dt_shared->max_groups),
+				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+	entry = palloc0(sizeof(DtEntry));
+	dt_definition_init(&entry->definition, group);
+	entry->is_new = (how == DT_CREATE_OR_ALTER);
+	*entries = lappend(*entries, entry);
+	return entry;
 }
 
 static Oid
@@ -391,193 +419,4 @@ dt_definitions_write(List *entries)
 	AlterSetting(InvalidOid, role, statement);
 	SetUserIdAndSecContext(user, context);
 	CommandCounterIncrement();
-}
-
-/* -------------------------------------------------- changes of a group */
-
-/*
- * Append an entry.  Groups that are not in force, as there is no room for
- * them, count, too.
- */
-static DtEntry *
-add_entry(List **entries, const char *name)
-{
-	DtEntry    *entry = palloc0(sizeof(DtEntry));
-
-	if (list_length(*entries) >= dt_shared->max_groups)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("cannot define more than %d resource groups",
-						dt_shared->max_groups),
-				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
-	dt_definition_init(&entry->definition, name);
-	entry->is_new = true;
-	*entries = lappend(*entries, entry);
-	return entry;
-}
-
-/*
- * Begin to change a group, whose name the caller has checked: its entry among
- * those to be written then.
- */
-DtEntry *
-dt_definitions_edit(const char *group, DtDefine how, List **entries)
-{
-	DtEntry    *entry;
-
-	*entries = dt_definitions_begin_change();
-	entry = dt_definitions_find(*entries, group);
-	if (entry == NULL && how == DT_ALTER)
-		dt_group_missing(group);
-	if (entry != NULL && how == DT_CREATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", group),
-				 errhint("Use set_group_dirty_limit() to change its limit.")));
-	return entry != NULL ? entry : add_entry(entries, group);
-}
-
-/* Set a property that is a number.  Returns whether the group was created. */
-bool
-dt_definitions_set(const char *group, const DtProperty *property, int64 value,
-				   DtDefine how)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, how, &entries);
-
-	*dt_property_value(&entry->definition, property) = value;
-	dt_definitions_write(entries);
-	return entry->is_new;
-}
-
-/* Have a definition name nobody for this signal, or these. */
-static void
-set_names(DtDefinition *d, DtSignal signal, const char *names)
-{
-	char	   *to = signal == DT_REPORTED ? d->reported :
-		signal < DT_STANDBY_SIGNALS ? d->standbys[signal] : NULL;
-	size_t		size = signal == DT_REPORTED ? NAMEDATALEN : DT_STANDBYS_SIZE;
-
-	if (to == NULL)
-		return;
-	memset(to, 0, size);
-	strlcpy(to, names, size);
-}
-
-/*
- * Set a threshold, with the standbys that count or the name under which the
- * signal is reported.  The caller has checked their lengths.  Returns whether
- * that has created the group.
- */
-bool
-dt_definitions_follow(const char *group, DtSignal signal,
-					  const DtThreshold *threshold, const char *names)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER, &entries);
-	DtDefinition *d = &entry->definition;
-
-	if (signal == DT_REPORTED && dt_definition_follows(d, signal) &&
-		strcmp(d->reported, names) != 0)
-		ereport(NOTICE,
-				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
-						group, d->reported),
-				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
-						   names)));
-	d->threshold[signal] = *threshold;
-	set_names(d, signal, names);
-	dt_definitions_write(entries);
-	return entry->is_new;
-}
-
-/* Does a group follow what is reported under this name? */
-bool
-dt_definitions_follows_report(const char *group, const char *reported)
-{
-	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), group);
-
-	return entry != NULL && strcmp(entry->definition.reported, reported) == 0;
-}
-
-/*
- * Remove the threshold of a signal, which has that name.  Returns whether there
- * was one.
- */
-bool
-dt_definitions_unfollow(const char *group, DtSignal signal, const char *name)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
-
-	if (!dt_definition_follows(&entry->definition, signal) ||
-		strcmp(dt_definition_signal_name(&entry->definition, signal), name) != 0)
-		return false;
-	memset(&entry->definition.threshold[signal], 0, sizeof(DtThreshold));
-	set_names(&entry->definition, signal, "");
-	dt_definitions_write(entries);
-	return true;
-}
-
-/* Rename a group; the caller has checked the new name. */
-void
-dt_definitions_rename(const char *group, const char *new_name)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
-
-	if (dt_definitions_find(entries, new_name) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", new_name),
-				 errhint("Choose another name, or drop that group with drop_resource_group().")));
-	memset(entry->definition.name, 0, NAMEDATALEN);
-	strlcpy(entry->definition.name, new_name, NAMEDATALEN);
-	dt_definitions_write(entries);
-}
-
-/*
- * ERROR if the group has members.  Sessions that join it from now on leave it
- * when the transaction commits.
- */
-static void
-check_not_in_use(const char *name)
-{
-	DtGroup    *g;
-	int			members = 0;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find(name);
-	if (g != NULL)
-	{
-		dt_group_lock(g);
-		members = g->members;
-		dt_group_unlock(g);
-	}
-	LWLockRelease(dt_shared->registry_lock);
-	if (members > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("resource group \"%s\" is in use", name),
-				 errdetail_plural("%d session is a member of the group.",
-								  "%d sessions are members of the group.",
-								  members, members),
-				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
-						 quote_literal_cstr(name))));
-}
-
-/* Drop a group.  Returns whether there was one. */
-bool
-dt_definitions_drop(const char *group, bool missing_ok, bool force)
-{
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, group);
-
-	if (entry == NULL && !missing_ok)
-		dt_group_missing(group);
-	if (entry == NULL)
-		return false;
-	if (!force)
-		check_not_in_use(group);
-	dt_definitions_write(list_delete_ptr(entries, entry));
-	return true;
 }

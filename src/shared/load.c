@@ -43,11 +43,12 @@
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
+#include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "shared/commits.h"
 #include "shared/definitions.h"
-#include "shared/grant.h"
 #include "shared/group.h"
 #include "shared/load.h"
 #include "storage/lmgr.h"
@@ -306,6 +307,42 @@ load_at_commit(void)
 	ForceSyncCommit();
 }
 
+/* Rename a role in all grants, or with NULL drop it; false: it has none. */
+static bool
+replace_role(List *entries, char *name, char *new_name)
+{
+	String	   *old = makeString(name);
+	bool		found = false;
+
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		if (!list_member(entry->grants, old))
+			continue;
+		found = true;
+		entry->grants = list_delete(entry->grants, old);
+		if (new_name != NULL)
+			entry->grants = list_append_unique(entry->grants,
+											   makeString(new_name));
+	}
+	return found;
+}
+
+/*
+ * A role is renamed, or with NULL dropped.  The row is locked only if that
+ * concerns a grant.
+ */
+static void
+follow_role(char *name, char *new_name)
+{
+	List	   *entries;
+
+	if (!replace_role(dt_definitions_read(false), name, new_name))
+		return;
+	entries = dt_definitions_begin_change();
+	if (replace_role(entries, name, new_name))
+		dt_definitions_write(entries);
+}
+
 static void
 role_is_dropped(Oid role)
 {
@@ -316,7 +353,7 @@ role_is_dropped(Oid role)
 	if (name == NULL)
 		return;
 	if (strcmp(name, DT_DEFINITIONS_ROLE) != 0)
-		dt_grant_follow_role(name, NULL);
+		follow_role(name, NULL);
 	else if (dt_definitions_begin_change() != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
@@ -344,7 +381,7 @@ role_is_altered(Oid role)
 	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
 		load_at_commit();
 	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
-	dt_grant_follow_role(name, new_name);
+	follow_role(name, new_name);
 }
 
 /*

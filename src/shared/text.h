@@ -39,7 +39,7 @@ typedef struct DtEntry
 	DtDefinition definition;	/* comes first */
 	List	   *grants;			/* names of roles, as String nodes */
 	List	   *unknown;		/* words of a later release */
-	bool		is_new;			/* not in the text yet */
+	bool		is_new;			/* created by setting something of it */
 	bool		has_slot;		/* for load.c */
 } DtEntry;
 

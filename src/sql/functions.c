@@ -13,17 +13,20 @@
 
 #include <math.h>
 
+#include "catalog/dependency.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "engine/law.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "pressure/signals.h"
 #include "session/account.h"
 #include "session/session.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
-#include "shared/grant.h"
 #include "shared/group.h"
 #include "shared/member.h"
 #include "shared/threshold.h"
@@ -83,18 +86,33 @@ get_group(FunctionCallInfo fcinfo)
 }
 
 /*
- * A name that is misspelt creates a group.
+ * Write what has been set of an entry.  A name that is misspelt creates a
+ * group.
  */
 static void
-notice_created(const char *name)
+finish(List *entries, const DtEntry *entry)
 {
+	const char *name = entry->definition.name;
 	char		similar[NAMEDATALEN];
 
-	ereport(NOTICE,
-			(errmsg("resource group \"%s\" created", name),
-			 dt_group_find_similar(name, similar) ?
-			 errhint("There is also a resource group \"%s\". If you meant that one, use SELECT drop_resource_group(%s).",
-					 similar, quote_literal_cstr(name)) : 0));
+	dt_definitions_write(entries);
+	if (entry->is_new)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" created", name),
+				 dt_group_find_similar(name, similar) ?
+				 errhint("There is also a resource group \"%s\". If you meant that one, use SELECT drop_resource_group(%s).",
+						 similar, quote_literal_cstr(name)) : 0));
+}
+
+static void
+set_property(const char *group, DtDefine how, const DtProperty *property,
+			 int64 value)
+{
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, how, &entries);
+
+	*dt_property_value(&entry->definition, property) = value;
+	finish(entries, entry);
 }
 
 /* How numbers in these units are written. */
@@ -127,7 +145,7 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 
 	if (PG_NARGS() == 1)
 	{
-		(void) dt_definitions_set(group, property, 0, DT_ALTER);
+		set_property(group, DT_ALTER, property, 0);
 		PG_RETURN_VOID();
 	}
 	check_not_null(fcinfo, 1, property->label);
@@ -160,9 +178,7 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 						   property->unit == DT_UNIT_RATE && lowest == 0 ?
 						   "; 0 means no limit" : "")));
 	stored = value > 0 ? Max(rint(value), 1) : 0;
-	if (dt_definitions_set(group, property, (int64) stored, how) &&
-		how == DT_CREATE_OR_ALTER)
-		notice_created(group);
+	set_property(group, how, property, (int64) stored);
 	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
@@ -205,9 +221,8 @@ set_group_mode(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unrecognized mode \"%s\"", mode),
 				 errhint("Valid modes are \"enforce\" and \"observe\".")));
-	if (dt_definitions_set(name, dt_property("mode"),
-						   strcmp(mode, "observe") == 0, DT_CREATE_OR_ALTER))
-		notice_created(name);
+	set_property(name, DT_CREATE_OR_ALTER, dt_property("mode"),
+				 strcmp(mode, "observe") == 0);
 	PG_RETURN_VOID();
 }
 
@@ -224,19 +239,38 @@ is_reported(const char *name)
 }
 
 /*
- * The second argument, which names a signal.
+ * The second argument, which names a signal.  What the group follows need not
+ * be reported any more.
  */
 static DtSignal
 get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 {
 	DtSignal	signal;
+	DtEntry    *entry;
 
 	*name = get_name(fcinfo, 1, "signal");
 	if (dt_signal_find(*name, &signal))
 		return signal;
-	if (!is_reported(*name) && !dt_definitions_follows_report(group, *name))
+	entry = dt_definitions_find(dt_definitions_read(true), group);
+	if (!is_reported(*name) &&
+		(entry == NULL || strcmp(entry->definition.reported, *name) != 0))
 		dt_signal_missing(*name);
 	return DT_REPORTED;
+}
+
+/*
+ * Have a group follow a signal, with the standbys that count or the name under
+ * which the signal is reported; or with zeros not follow it.
+ */
+static void
+set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
+			  const char *names)
+{
+	d->threshold[signal] = threshold;
+	if (signal == DT_REPORTED)
+		strncpy(d->reported, names, sizeof(d->reported));
+	else if (signal < DT_STANDBY_SIGNALS)
+		strncpy(d->standbys[signal], names, sizeof(d->standbys[signal]));
 }
 
 /*
@@ -338,6 +372,9 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	DtFound		found;
 	DtThreshold threshold;
 	DtLook		look;
+	List	   *entries;
+	DtEntry    *entry;
+	const char *reported;
 
 	check_not_null(fcinfo, 3, "argument \"ignore\"");
 	threshold = dt_threshold_parse(signal, value, PG_GETARG_INT32(3));
@@ -351,8 +388,17 @@ set_group_pressure(PG_FUNCTION_ARGS)
 						dt_signals[signal].name),
 				 errdetail("%s", found.reason),
 				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
-	if (dt_definitions_follow(name, signal, &threshold, names))
-		notice_created(name);
+	entry = dt_definitions_edit(name, DT_CREATE_OR_ALTER, &entries);
+	reported = entry->definition.reported;
+	if (signal == DT_REPORTED && reported[0] != '\0' &&
+		strcmp(reported, names) != 0)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
+						name, reported),
+				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
+						   names)));
+	set_threshold(&entry->definition, signal, threshold, names);
+	finish(entries, entry);
 	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
 		strchr(value, '%') == NULL)
 		ereport(NOTICE,
@@ -384,8 +430,18 @@ reset_group_pressure(PG_FUNCTION_ARGS)
 	char	   *group = get_group(fcinfo);
 	char	   *name;
 	DtSignal	signal = get_signal(fcinfo, group, &name);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
+	DtThreshold none = {0};
 
-	if (!dt_definitions_unfollow(group, signal, name))
+	if (dt_definition_follows(d, signal) &&
+		strcmp(dt_definition_signal_name(d, signal), name) == 0)
+	{
+		set_threshold(d, signal, none, "");
+		dt_definitions_write(entries);
+	}
+	else
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
 						group, name)));
@@ -488,37 +544,66 @@ set_session_group(PG_FUNCTION_ARGS)
 }
 
 /*
- * The second argument, which names a role.
+ * Allow a role to join a group, or revoke that.  A grant is a word in the line
+ * of its group, with the name of the role, so that it can be dumped and
+ * restored; load.c renames or drops it with the role.  A name without a role,
+ * as after a restore of the definitions only, grants nothing until there is
+ * one.
  */
-static Oid
-get_role(FunctionCallInfo fcinfo)
+static Datum
+set_grant(FunctionCallInfo fcinfo, bool allow)
 {
+	char	   *group = get_group(fcinfo);
+	Oid			role;
+	String	   *name;
+	List	   *entries;
+	DtEntry    *entry;
+
 	check_not_null(fcinfo, 1, "role name");
-	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+	role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+	/* as the core does: if it is renamed or dropped, no name stays behind */
+	shdepLockAndCheckObject(AuthIdRelationId, role);
+	name = makeString(GetUserNameFromId(role, false));
+	entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	if (list_member(entry->grants, name) != allow)
+	{
+		entry->grants = allow ? lappend(entry->grants, name) :
+			list_delete(entry->grants, name);
+		dt_definitions_write(entries);
+	}
+	else if (!allow)
+		ereport(NOTICE,
+				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
+						strVal(name), group)));
+	PG_RETURN_VOID();
 }
 
 PG_FUNCTION_INFO_V1(grant_group_use);
 Datum
 grant_group_use(PG_FUNCTION_ARGS)
 {
-	char	   *name = get_group(fcinfo);
-
-	(void) dt_grant_set(name, get_role(fcinfo), true);
-	PG_RETURN_VOID();
+	return set_grant(fcinfo, true);
 }
 
 PG_FUNCTION_INFO_V1(revoke_group_use);
 Datum
 revoke_group_use(PG_FUNCTION_ARGS)
 {
-	char	   *name = get_group(fcinfo);
-	Oid			role = get_role(fcinfo);
+	return set_grant(fcinfo, false);
+}
 
-	if (!dt_grant_set(name, role, false))
-		ereport(NOTICE,
-				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
-						GetUserNameFromId(role, false), name)));
-	PG_RETURN_VOID();
+/* May the user join a group? */
+static bool
+is_granted(const DtEntry *entry)
+{
+	foreach_ptr(String, name, entry->grants)
+	{
+		Oid			role = get_role_oid(strVal(name), true);
+
+		if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
+			return true;
+	}
+	return superuser();
 }
 
 /*
@@ -540,8 +625,11 @@ Datum
 join_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
 
-	if (!dt_grant_permits(name, GetUserId()))
+	if (entry == NULL)
+		dt_group_missing(name);
+	if (!is_granted(entry))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for resource group \"%s\"", name),
@@ -603,13 +691,52 @@ rename_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *old_name;
 	char	   *new_name;
+	List	   *entries;
+	DtEntry    *entry;
 
 	dt_sql_need_library();
 	old_name = get_name(fcinfo, 0, "old group name");
 	new_name = get_name(fcinfo, 1, "new group name");
-	dt_definitions_rename(old_name, new_name);
+	entry = dt_definitions_edit(old_name, DT_ALTER, &entries);
+	if (dt_definitions_find(entries, new_name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", new_name),
+				 errhint("Choose another name, or drop that group with drop_resource_group().")));
+	strncpy(entry->definition.name, new_name, NAMEDATALEN);
+	dt_definitions_write(entries);
 	notice_settings_of(old_name);
 	PG_RETURN_VOID();
+}
+
+/*
+ * ERROR if the group has members.  Sessions that join it from now on leave it
+ * when the transaction commits.
+ */
+static void
+check_not_in_use(const char *name)
+{
+	DtGroup    *g;
+	int			members = 0;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find(name);
+	if (g != NULL)
+	{
+		dt_group_lock(g);
+		members = g->members;
+		dt_group_unlock(g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	if (members > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("resource group \"%s\" is in use", name),
+				 errdetail_plural("%d session is a member of the group.",
+								  "%d sessions are members of the group.",
+								  members, members),
+				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
+						 quote_literal_cstr(name))));
 }
 
 PG_FUNCTION_INFO_V1(drop_resource_group);
@@ -617,15 +744,24 @@ Datum
 drop_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
+	List	   *entries;
+	DtEntry    *entry;
 
 	check_not_null(fcinfo, 1, "argument \"if_exists\"");
 	check_not_null(fcinfo, 2, "argument \"force\"");
-	if (dt_definitions_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
-		notice_settings_of(name);
-	else
+	entry = dt_definitions_edit(name, PG_GETARG_BOOL(1) ? DT_ALTER_IF_EXISTS :
+								DT_ALTER, &entries);
+	if (entry == NULL)
+	{
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not exist, skipping",
 						name)));
+		PG_RETURN_VOID();
+	}
+	if (!PG_GETARG_BOOL(2))
+		check_not_in_use(name);
+	dt_definitions_write(list_delete_ptr(entries, entry));
+	notice_settings_of(name);
 	PG_RETURN_VOID();
 }
 
