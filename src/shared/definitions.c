@@ -43,51 +43,42 @@
 
 /* What entries can be sorted by. */
 int
-dt_compare_ids(const void *a, const void *b)
+dt_compare_ids(const ListCell *a, const ListCell *b)
 {
-	int64		id_a = (*(DtEntry *const *) a)->definition.id;
-	int64		id_b = (*(DtEntry *const *) b)->definition.id;
+	int64		id_a = ((DtEntry *) lfirst(a))->definition.id;
+	int64		id_b = ((DtEntry *) lfirst(b))->definition.id;
 
 	return (id_a > id_b) - (id_a < id_b);
 }
 
 int
-dt_compare_names(const void *a, const void *b)
+dt_compare_names(const ListCell *a, const ListCell *b)
 {
-	return strcmp((*(DtEntry *const *) a)->definition.name,
-				  (*(DtEntry *const *) b)->definition.name);
-}
-
-/* The entries as an array, palloc'd and sorted. */
-DtEntry   **
-dt_definitions_sort(List *entries, int (*compare) (const void *, const void *))
-{
-	DtEntry   **result = palloc((list_length(entries) + 1) * sizeof(DtEntry *));
-	int			n = 0;
-
-	foreach_ptr(DtEntry, entry, entries)
-		result[n++] = entry;
-	qsort(result, n, sizeof(DtEntry *), compare);
-	return result;
+	return strcmp(((DtEntry *) lfirst(a))->definition.name,
+				  ((DtEntry *) lfirst(b))->definition.name);
 }
 
 /* What is wrong with the entries together, or NULL. */
 static const char *
-find_twins(List *entries)
+find_twins(const List *entries)
 {
-	DtEntry   **by_id = dt_definitions_sort(entries, dt_compare_ids);
-	DtEntry   **by_name = dt_definitions_sort(entries, dt_compare_names);
+	List	   *by_id = list_copy(entries);
+	List	   *by_name = list_copy(entries);
 
+	list_sort(by_id, dt_compare_ids);
+	list_sort(by_name, dt_compare_names);
 	for (int i = 1; i < list_length(entries); i++)
 	{
-		if (dt_compare_names(&by_name[i - 1], &by_name[i]) == 0)
+		DtDefinition *a = &((DtEntry *) list_nth(by_id, i - 1))->definition;
+		DtDefinition *b = &((DtEntry *) list_nth(by_id, i))->definition;
+		ListCell   *name = list_nth_cell(by_name, i);
+
+		if (dt_compare_names(name - 1, name) == 0)
 			return psprintf(_("Group \"%s\" is there twice."),
-							by_name[i]->definition.name);
-		if (by_id[i]->definition.id != 0 &&
-			dt_compare_ids(&by_id[i - 1], &by_id[i]) == 0)
+							((DtEntry *) lfirst(name))->definition.name);
+		if (b->id != 0 && a->id == b->id)
 			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
-							by_id[i - 1]->definition.name,
-							by_id[i]->definition.name);
+							a->name, b->name);
 	}
 	return NULL;
 }

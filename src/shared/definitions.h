@@ -18,10 +18,8 @@
 
 /* The text */
 extern List *dt_definitions_parse(const char *string, const char **problem);
-extern int	dt_compare_ids(const void *a, const void *b);
-extern int	dt_compare_names(const void *a, const void *b);
-extern DtEntry **dt_definitions_sort(List *entries,
-									 int (*compare) (const void *, const void *));
+extern int	dt_compare_ids(const ListCell *a, const ListCell *b);
+extern int	dt_compare_names(const ListCell *a, const ListCell *b);
 extern bool dt_check_definitions(char **newval, void **extra,
 								 GucSource source);
 

@@ -67,9 +67,7 @@ typedef struct Load
 	DtRowVersion version;
 	bool		is_same;		/* shared memory has that version already */
 	bool		is_bad;			/* the groups stay as they are */
-	int			n;
-	DtEntry   **by_id;			/* sorted; also those without an ID */
-	DtEntry   **by_name;
+	List	   *entries;
 	DtEntry   **of_slot;		/* for each of dt_groups */
 } Load;
 
@@ -90,11 +88,11 @@ static struct
 static void
 warn(const Load *load, const char *problem)
 {
-	int			left_out = load->n - dt_shared->max_groups;
+	int			left_out = list_length(load->entries) - dt_shared->max_groups;
 	int			ignored = 0;
 
-	for (int i = 0; i < load->n; i++)
-		ignored += list_length(load->by_id[i]->unknown);
+	foreach_ptr(DtEntry, entry, load->entries)
+		ignored += list_length(entry->unknown);
 	if (load->is_bad)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -124,7 +122,6 @@ prepare(void)
 	Load	   *load = palloc0(sizeof(Load));
 	char	   *string;
 	const char *problem;
-	List	   *entries;
 
 	load->is_current = !RecoveryInProgress();
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
@@ -134,10 +131,7 @@ prepare(void)
 	load->is_same = !dt_definitions_read_row(&load->version, &string);
 	if (load->is_same)
 		return load;
-	entries = dt_definitions_parse(string, &problem);
-	load->n = list_length(entries);
-	load->by_id = dt_definitions_sort(entries, dt_compare_ids);
-	load->by_name = dt_definitions_sort(entries, dt_compare_names);
+	load->entries = dt_definitions_parse(string, &problem);
 	load->of_slot = palloc0(dt_shared->max_groups * sizeof(DtEntry *));
 	load->is_bad = problem != NULL;
 	warn(load, problem);
@@ -145,39 +139,38 @@ prepare(void)
 }
 
 /*
- * Find out what becomes of each slot.  A group is known by its ID, so a group
- * that was renamed keeps its members; and by its name, when the row was
- * written by hand or comes from another server.
+ * Find out what becomes of the slots for which this is not known yet, with the
+ * entries sorted in that way.
  */
 static void
-find_slots(Load *load)
+find_slots(Load *load, list_sort_comparator compare)
 {
-	for (int pass = 0; pass < 2; pass++)
+	list_sort(load->entries, compare);
+	for (int i = 0; i < dt_shared->max_groups && load->entries != NIL; i++)
 	{
-		for (int i = 0; i < dt_shared->max_groups; i++)
-		{
-			DtGroup    *g = &dt_groups[i];
-			DtEntry    *key = (DtEntry *) &g->definition;
-			DtEntry   **found = NULL;
+		DtGroup    *g = &dt_groups[i];
+		ListCell	key = {.ptr_value = &g->definition};
+		ListCell   *found;
+		DtEntry    *entry;
 
-			if (g->id == 0 || load->of_slot[i] != NULL || load->n == 0)
-				continue;
-			if (pass == 1)
-				found = bsearch(&key, load->by_name, load->n,
-								sizeof(DtEntry *), dt_compare_names);
-			else if (g->definition.id != 0)
-				found = bsearch(&key, load->by_id, load->n,
-								sizeof(DtEntry *), dt_compare_ids);
-			if (found == NULL || (*found)->has_slot)
-				continue;
-			(*found)->has_slot = true;
-			load->of_slot[i] = *found;
-		}
+		if (g->id == 0 || load->of_slot[i] != NULL ||
+			(compare == dt_compare_ids && g->definition.id == 0))
+			continue;
+		found = bsearch(&key, load->entries->elements,
+						list_length(load->entries), sizeof(ListCell),
+						(int (*) (const void *, const void *)) compare);
+		entry = found ? lfirst(found) : NULL;
+		if (entry == NULL || entry->has_slot)
+			continue;
+		entry->has_slot = true;
+		load->of_slot[i] = entry;
 	}
 }
 
 /*
- * Put definitions in force, with the registry lock.  This must not fail.
+ * Put definitions in force, with the registry lock.  This must not fail.  A
+ * group is known by its ID, so a group that was renamed keeps its members; and
+ * by its name, when the row was written by hand or comes from another server.
  */
 static void
 put_in_force(Load *load)
@@ -191,7 +184,8 @@ put_in_force(Load *load)
 	dt_shared->row = load->version;
 	if (load->is_bad)
 		return;
-	find_slots(load);
+	find_slots(load, dt_compare_ids);
+	find_slots(load, dt_compare_names);
 	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
@@ -203,22 +197,19 @@ put_in_force(Load *load)
 									  sizeof(DtDefinition)) != 0)
 			dt_group_alter(g, &entry->definition);
 	}
-	for (int i = 0; i < load->n; i++)
+	dt_shared->commits_followed = false;
+	foreach_ptr(DtEntry, entry, load->entries)
 	{
-		if (load->by_name[i]->has_slot)
-			continue;
 		while (slot < dt_shared->max_groups && dt_groups[slot].id != 0)
 			slot++;
-		if (slot == dt_shared->max_groups)
-			break;				/* there is no room for the others */
-		dt_group_begin(&dt_groups[slot], &load->by_name[i]->definition,
-					   ++dt_shared->last_group_id);
+		if (!entry->has_slot && slot == dt_shared->max_groups)
+			continue;			/* there is no room for it */
+		if (!entry->has_slot)
+			dt_group_begin(&dt_groups[slot], &entry->definition,
+						   ++dt_shared->last_group_id);
+		dt_shared->commits_followed |=
+			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
 	}
-	dt_shared->commits_followed = false;
-	for (int i = 0; i < dt_shared->max_groups; i++)
-		if (dt_groups[i].id != 0 &&
-			dt_definition_follows(&dt_groups[i].definition, DT_COMMIT_LATENCY))
-			dt_shared->commits_followed = true;
 	dt_registry_note_change();
 	dt_sampler_wake();
 }
