@@ -29,11 +29,15 @@
 #include "engine/rate.h"
 #include "lib/stringinfo.h"
 #include "nodes/value.h"
+#include "shared/amount.h"
 #include "shared/shmem.h"
 #include "shared/text.h"
-#include "shared/threshold.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+
+/* The range of thresholds that say how much longer, 1e-6. */
+#define LEAST_MORE		10000
+#define MOST_MORE		10000000
 
 #define NAME_CHARACTERS	"abcdefghijklmnopqrstuvwxyz0123456789_"
 
@@ -74,26 +78,32 @@ static const DtProperty properties[] = {
 #define PROPERTIES	((int) lengthof(properties))
 #define KEYS		(PROPERTIES + DT_REPORTED)
 
+/* The signal of that name; DT_REPORTED: it is none that is measured here. */
+DtSignal
+dt_signal_find(const char *name)
+{
+	int			s = 0;
+
+	while (s < DT_REPORTED && strcmp(dt_signals[s].name, name) != 0)
+		s++;
+	return s;
+}
+
 /* The index of a key, or KEYS. */
 static int
-find_key(const char *word, size_t size)
+find_key(const char *key)
 {
-	for (int i = 0; i < KEYS; i++)
-	{
-		const char *key = i < PROPERTIES ? properties[i].key :
-			dt_signals[i - PROPERTIES].name;
-
-		if (strlen(key) == size && memcmp(key, word, size) == 0)
+	for (int i = 0; i < PROPERTIES; i++)
+		if (strcmp(properties[i].key, key) == 0)
 			return i;
-	}
-	return KEYS;
+	return PROPERTIES + dt_signal_find(key);
 }
 
 /* The property with a key that there is. */
 const DtProperty *
 dt_property(const char *key)
 {
-	return &properties[find_key(key, strlen(key))];
+	return &properties[find_key(key)];
 }
 
 int64 *
@@ -152,11 +162,12 @@ dt_text_append(StringInfo to, const DtEntry *entry)
 		append_property(to, &properties[i], d);
 	for (int i = 0; i < DT_REPORTED; i++)
 	{
-		char	   *threshold = dt_threshold_text(&d->threshold[i]);
+		const DtThreshold *t = &d->threshold[i];
 
 		if (dt_definition_follows(d, i))
 			appendStringInfo(to, " %s=%s", dt_signals[i].name,
-							 threshold ? threshold : "on");
+							 t->unit == DT_UNIT_NONE ? "on" :
+							 dt_amount_text(t->unit, t->value));
 	}
 	foreach_ptr(String, role, entry->grants)
 		appendStringInfo(to, " grant=%s", quote_identifier(strVal(role)));
@@ -264,20 +275,51 @@ read_property(Reader *reader, const DtProperty *property, const char *value,
 	return *result >= property->min && *result <= property->max;
 }
 
+/*
+ * A threshold: a number with a unit, or "on" where the signal has none; the
+ * rest of *t stays.  Percentages may have a percent sign, and need one where
+ * amounts are possible, too.  Returns whether it fits the signal.
+ */
+bool
+dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)
+{
+	const DtSignalKind *kind = &dt_signals[signal];
+	double		number;
+
+	t->unit = kind->threshold;
+	if (t->unit == DT_UNIT_NONE)
+		return strcmp(value, "on") == 0;
+	if (kind->or_share && strchr(value, '%') != NULL)
+		t->unit = DT_UNIT_SHARE;
+	if (!dt_amount_read(kind->unit == DT_UNIT_RATE ? kind->unit : t->unit, value,
+						t->unit == DT_UNIT_US ? 1000 :
+						t->unit == DT_UNIT_SHARE ? 10000 : 1, &number))
+		return false;
+	number = rint(number);
+	if (!(number >= 0 && number < 1e18))
+		return false;
+	t->value = (int64) number;
+	if (t->unit != kind->threshold)
+		return kind->law == DT_LAW_LATENCY ?
+			t->value >= LEAST_MORE && t->value <= MOST_MORE :
+			t->value >= 1 && t->value <= 1000000;
+	return t->value >= kind->lowest && t->value <= kind->highest;
+}
+
 /* Read a word key=value of a group; *seen has a bit for each key before it. */
 static bool
 read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 {
 	DtDefinition *d = &entry->definition;
 	size_t		size = strspn(word, NAME_CHARACTERS);
+	char	   *name = pnstrdup(word, size);
 	char	   *value = word + size + 1;
-	int			key = find_key(word, size);
+	int			key = find_key(name);
 	bool		fits;
-	char	   *name;
 
 	if (size == 0 || word[size] != '=')
 		return refuse(reader, "a word is not key=value");
-	if (strncmp(word, "grant=", size + 1) == 0)
+	if (strcmp(name, "grant") == 0)
 	{
 		name = read_name(reader, value, NAMEDATALEN);
 		entry->grants = lappend(entry->grants, makeString(name));
@@ -296,8 +338,8 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	if (reader->problem != NULL)
 		return false;
 	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)
-		return refuse(reader, psprintf("the value of %.*s is malformed, out of range or there twice",
-									   (int) size, word));
+		return refuse(reader, psprintf("the value of %s is malformed, out of range or there twice",
+									   name));
 	*seen |= UINT64CONST(1) << key;
 	return true;
 }

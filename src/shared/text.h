@@ -47,6 +47,9 @@ extern const DtProperty *dt_property(const char *key);
 extern int64 *dt_property_value(const DtDefinition *d,
 								const DtProperty *property);
 extern void dt_definition_init(DtDefinition *d, const char *name);
+extern DtSignal dt_signal_find(const char *name);
+extern bool dt_threshold_read(DtSignal signal, const char *value,
+							  DtThreshold *t);
 extern void dt_text_append(StringInfo to, const DtEntry *entry);
 extern List *dt_text_read(const char *string, const char **problem);
 

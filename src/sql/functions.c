@@ -20,6 +20,7 @@
 #include "engine/law.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "pressure/signals.h"
@@ -29,7 +30,6 @@
 #include "shared/definitions.h"
 #include "shared/group.h"
 #include "shared/member.h"
-#include "shared/threshold.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -239,6 +239,25 @@ is_reported(const char *name)
 }
 
 /*
+ * ERROR: there is no such signal.
+ */
+static void
+signal_missing(const char *name)
+{
+	StringInfoData known;
+
+	initStringInfo(&known);
+	for (int s = 0; s < DT_REPORTED; s++)
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
+						 dt_signals[s].name);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("signal \"%s\" does not exist", name),
+			 errhint("Available signals: %s, and those that report_pressure() has reported.",
+					 known.data)));
+}
+
+/*
  * The second argument, which names a signal.  What the group follows need not
  * be reported any more.
  */
@@ -249,13 +268,13 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 	DtEntry    *entry;
 
 	*name = get_name(fcinfo, 1, "signal");
-	if (dt_signal_find(*name, &signal))
+	signal = dt_signal_find(*name);
+	if (signal != DT_REPORTED || is_reported(*name))
 		return signal;
 	entry = dt_definitions_find(dt_definitions_read(true), group);
-	if (!is_reported(*name) &&
-		(entry == NULL || strcmp(entry->definition.reported, *name) != 0))
-		dt_signal_missing(*name);
-	return DT_REPORTED;
+	if (entry == NULL || strcmp(entry->definition.reported, *name) != 0)
+		signal_missing(*name);
+	return signal;
 }
 
 /*
@@ -360,6 +379,41 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
 	return names;
 }
 
+/*
+ * A threshold: a number with a unit; NULL for a signal that has none.
+ */
+static DtThreshold
+read_threshold(DtSignal signal, const char *value, int32 ignore)
+{
+	const DtSignalKind *kind = &dt_signals[signal];
+	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
+	bool		has_none = (kind->threshold == DT_UNIT_NONE);
+
+	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot ignore %d for signal \"%s\"", ignore, kind->name),
+				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
+						 dt_signals[DT_REPLICA_LAG].name,
+						 dt_signals[DT_FLUSH_LAG].name)));
+	if (value == NULL ? !has_none :
+		has_none || !dt_threshold_read(signal, value, &t))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 has_none ?
+				 errmsg("signal \"%s\" has no threshold", kind->name) :
+				 value == NULL ?
+				 errmsg("signal \"%s\" needs a threshold", kind->name) :
+				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
+						kind->name, value),
+				 errdetail_internal("%s", _(kind->meaning)),
+				 has_none ? errhint("Leave out the threshold.") :
+				 errhint("Write a number and its unit, for example '%s'.%s",
+						 kind->example,
+						 value ? dt_amount_hints[t.unit] : "")));
+	return t;
+}
+
 PG_FUNCTION_INFO_V1(set_group_pressure);
 Datum
 set_group_pressure(PG_FUNCTION_ARGS)
@@ -377,7 +431,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	const char *reported;
 
 	check_not_null(fcinfo, 3, "argument \"ignore\"");
-	threshold = dt_threshold_parse(signal, value, PG_GETARG_INT32(3));
+	threshold = read_threshold(signal, value, PG_GETARG_INT32(3));
 	if (signal != DT_REPORTED)
 		names = get_standbys(fcinfo, 4, signal);
 	look = dt_signal_look(signal, dt_now_us(), &found);
@@ -456,7 +510,6 @@ Datum
 report_pressure(PG_FUNCTION_ARGS)
 {
 	DtReport	report = {.at = dt_now_us()};
-	DtSignal	signal;
 	char	   *name;
 	Interval   *ttl;
 	float8		value;
@@ -480,7 +533,7 @@ report_pressure(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"ttl\" is out of range"),
 				 errdetail("The valid range is from 1 millisecond to 1 day.")));
-	if (dt_signal_find(name, &signal))
+	if (dt_signal_find(name) != DT_REPORTED)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("signal \"%s\" is measured by dirty_throttle", name),
