@@ -43,7 +43,7 @@
 
 #define MEMBER(member)	offsetof(DtDefinition, member)
 
-/* No function sets it as a number. */
+/* No function sets it alone. */
 #define INTERNAL	DT_UNIT_UNUSED, NULL
 
 /* A new property is a new line here. */
@@ -56,7 +56,7 @@ static const DtProperty properties[] = {
 	DT_UNIT_RATE, "WAL rate limit"},
 	{"burst", DT_THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000,
 	DT_UNIT_US, "burst"},
-	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, INTERNAL},
+	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, DT_UNIT_NONE, "mode"},
 	{"floor", DT_THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000,
 	DT_UNIT_RATE, "floor"},
 	{"weight", DT_THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000,

@@ -29,7 +29,7 @@ typedef struct DtProperty
 	int64		min;
 	int64		max;			/* of a name its size, with the zero */
 	int64		absent;			/* the value when the key is not there */
-	DtUnit		unit;			/* of a number that a function sets, and ... */
+	DtUnit		unit;			/* of what a function sets, and ... */
 	const char *label;			/* ... what messages call it */
 } DtProperty;
 

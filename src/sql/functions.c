@@ -104,17 +104,6 @@ finish(List *entries, const DtEntry *entry)
 						 similar, quote_literal_cstr(name)) : 0));
 }
 
-static void
-set_property(const char *group, DtDefine how, const DtProperty *property,
-			 int64 value)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, how, &entries);
-
-	*dt_property_value(&entry->definition, property) = value;
-	finish(entries, entry);
-}
-
 /* How numbers in these units are written. */
 static const struct
 {
@@ -122,6 +111,7 @@ static const struct
 	const char *meaning;		/* what follows the range */
 	const char *hint;
 }			numbers[] = {
+	[DT_UNIT_NONE] = {"", "", "Valid modes are \"enforce\" and \"observe\"."},
 	[DT_UNIT_RATE] = {" KB/s", " (1 KB = 1000 bytes)", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s."},
 	[DT_UNIT_BYTES] = {" KB", " (1 KB = 1000 bytes)", "Write an amount with its unit, for example '64 MB', or a number of KB."},
 	[DT_UNIT_US] = {" ms", " of the group's limits", "Write a time with its unit, for example '1 min', or a number of milliseconds."},
@@ -133,35 +123,39 @@ static const struct
  * remove a limit.  A tiny rate does not become 0, which means no limit.
  */
 static Datum
-set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
-		   bool is_text)
+set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
+			 bool is_text)
 {
 	char	   *group = get_group(fcinfo);
 	const DtProperty *property = dt_property(key);
+	bool		is_mode = (property->kind == DT_MODE);
 	int64		lowest = (property->min + 999) / 1000;
-	const char *shown;
-	float8		value;			/* in thousandths */
+	const char *shown = "";
+	float8		value = 0;		/* in thousandths */
 	float8		stored;
+	List	   *entries;
+	DtEntry    *entry;
 
-	if (PG_NARGS() == 1)
-	{
-		set_property(group, DT_ALTER, property, 0);
-		PG_RETURN_VOID();
-	}
-	check_not_null(fcinfo, 1, property->label);
+	if (PG_NARGS() > 1)
+		check_not_null(fcinfo, 1, property->label);
+	else
+		how = DT_ALTER;
 	if (is_text)
 	{
 		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-		if (!dt_amount_read(property->unit, written, 1000, &value))
+		value = strcmp(written, "observe") == 0;
+		if (is_mode ? value == 0 && strcmp(written, "enforce") != 0 :
+			!dt_amount_read(property->unit, written, 1000, &value))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 is_mode ? errmsg("unrecognized mode \"%s\"", written) :
 					 errmsg("invalid %s: \"%s\"", property->label, written),
 					 errhint("%s%s", numbers[property->unit].hint,
 							 dt_amount_hints[property->unit])));
 		shown = psprintf("\"%s\"", written);
 	}
-	else
+	else if (PG_NARGS() > 1)
 	{
 		value = PG_GETARG_FLOAT8(1) * 1000;
 		shown = float8out_internal(PG_GETARG_FLOAT8(1));
@@ -178,7 +172,9 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 						   property->unit == DT_UNIT_RATE && lowest == 0 ?
 						   "; 0 means no limit" : "")));
 	stored = value > 0 ? Max(rint(value), 1) : 0;
-	set_property(group, how, property, (int64) stored);
+	entry = dt_definitions_edit(group, how, &entries);
+	*dt_property_value(&entry->definition, property) = (int64) stored;
+	finish(entries, entry);
 	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
@@ -187,44 +183,26 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 	PG_RETURN_VOID();
 }
 
-#define NUMBER_FUNCTION(function, key, how, is_text) \
+#define PROPERTY_FUNCTION(function, key, how, is_text) \
 	PG_FUNCTION_INFO_V1(function); \
 	Datum function(PG_FUNCTION_ARGS) \
 	{ \
-		return set_number(fcinfo, key, how, is_text); \
+		return set_property(fcinfo, key, how, is_text); \
 	}
 
 /* The same with a number, and with a text. */
-#define NUMBER_FUNCTIONS(function, key, how) \
-	NUMBER_FUNCTION(function, key, how, false) \
-	NUMBER_FUNCTION(function##_text, key, how, true)
+#define PROPERTY_FUNCTIONS(function, key, how) \
+	PROPERTY_FUNCTION(function, key, how, false) \
+	PROPERTY_FUNCTION(function##_text, key, how, true)
 
-NUMBER_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
-NUMBER_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
-
-PG_FUNCTION_INFO_V1(set_group_mode);
-Datum
-set_group_mode(PG_FUNCTION_ARGS)
-{
-	char	   *name = get_group(fcinfo);
-	char	   *mode;
-
-	check_not_null(fcinfo, 1, "mode");
-	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized mode \"%s\"", mode),
-				 errhint("Valid modes are \"enforce\" and \"observe\".")));
-	set_property(name, DT_CREATE_OR_ALTER, dt_property("mode"),
-				 strcmp(mode, "observe") == 0);
-	PG_RETURN_VOID();
-}
+PROPERTY_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
+PROPERTY_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
+PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
 
 static bool
 is_reported(const char *name)
