@@ -127,32 +127,22 @@ dt_check_definitions(char **newval, void **extra, GucSource source)
 }
 
 /*
- * IDs are times, so that groups of different servers have different ones.
+ * The reverse of dt_definitions_parse().  New entries get their IDs, which are
+ * times, so that groups of different servers have different ones.
  */
-static void
-give_ids(List *entries)
-{
-	int64		id = GetCurrentTimestamp();
-
-	foreach_ptr(DtEntry, entry, entries)
-		id = Max(id, entry->definition.id);
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		if (entry->definition.id == 0)
-			entry->definition.id = ++id;
-	}
-}
-
-/* The reverse of dt_definitions_parse(); new entries get their IDs. */
 static char *
 compose(List *entries)
 {
 	StringInfoData lines;
+	int64		id = GetCurrentTimestamp();
 
-	give_ids(entries);
+	foreach_ptr(DtEntry, entry, entries)
+		id = Max(id, entry->definition.id);
 	initStringInfo(&lines);
 	foreach_ptr(DtEntry, entry, entries)
 	{
+		if (entry->definition.id == 0)
+			entry->definition.id = ++id;
 		if (lines.len > 0)
 			appendStringInfoChar(&lines, '\n');
 		dt_text_append(&lines, entry);

@@ -27,7 +27,7 @@
  *
  * The catalog has the truth, and shared memory is a copy.  A process that has
  * read the row may be overtaken by one that has read a newer version.  So
- * loads are counted: a process notes the count before it reads the row, and
+ * changes are counted: a process notes the count before it reads the row, and
  * puts what it has read in force only if the count is still the same;
  * otherwise it reads the row again.  The committing process need not compare:
  * until it releases the lock on the row, nobody can have a newer version.
@@ -62,7 +62,7 @@
 /* Definitions that are ready to be put in force without any ERROR. */
 typedef struct Load
 {
-	uint64		loads;			/* before the row was read */
+	uint64		changes;		/* of the registry, before the row was read */
 	bool		is_current;		/* see DtShared */
 	DtRowVersion version;
 	bool		is_same;		/* shared memory has that version already */
@@ -125,7 +125,7 @@ prepare(void)
 
 	load->is_current = !RecoveryInProgress();
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	load->loads = dt_shared->loads;
+	load->changes = dt_registry_changes();
 	load->version = dt_shared->row;
 	LWLockRelease(dt_shared->registry_lock);
 	load->is_same = !dt_definitions_read_row(&load->version, &string);
@@ -180,7 +180,7 @@ put_in_force(Load *load)
 	dt_shared->is_current = load->is_current;
 	if (load->is_same)
 		return;
-	dt_shared->loads++;
+	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
 	dt_shared->row = load->version;
 	if (load->is_bad)
 		return;
@@ -210,7 +210,6 @@ put_in_force(Load *load)
 		dt_shared->commits_followed |=
 			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
 	}
-	dt_registry_note_change();
 	dt_sampler_wake();
 }
 
@@ -242,7 +241,7 @@ load_once(void)
 	bool		done;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	done = load->loads == dt_shared->loads;
+	done = load->changes == dt_registry_changes();
 	if (done)
 		put_in_force(load);
 	first = done && !dt_shared->start_logged;
