@@ -26,7 +26,6 @@
 #include "catalog/pg_type.h"
 #include "commands/user.h"
 #include "compat.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_node.h"
 #include "shared/definitions.h"
@@ -37,66 +36,8 @@
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 
-/* -------------------------------------------------------------- the text */
-
-/* What entries can be sorted by. */
-int
-dt_compare_ids(const ListCell *a, const ListCell *b)
-{
-	int64		id_a = ((DtEntry *) lfirst(a))->definition.id;
-	int64		id_b = ((DtEntry *) lfirst(b))->definition.id;
-
-	return (id_a > id_b) - (id_a < id_b);
-}
-
-int
-dt_compare_names(const ListCell *a, const ListCell *b)
-{
-	return strcmp(((DtEntry *) lfirst(a))->definition.name,
-				  ((DtEntry *) lfirst(b))->definition.name);
-}
-
-/* What is wrong with the entries together, or NULL. */
-static const char *
-find_twins(const List *entries)
-{
-	List	   *by_id = list_copy(entries);
-	List	   *by_name = list_copy(entries);
-
-	list_sort(by_id, dt_compare_ids);
-	list_sort(by_name, dt_compare_names);
-	for (int i = 1; i < list_length(entries); i++)
-	{
-		DtDefinition *a = &((DtEntry *) list_nth(by_id, i - 1))->definition;
-		DtDefinition *b = &((DtEntry *) list_nth(by_id, i))->definition;
-		ListCell   *name = list_nth_cell(by_name, i);
-
-		if (dt_compare_names(name - 1, name) == 0)
-			return psprintf(_("Group \"%s\" is there twice."),
-							((DtEntry *) lfirst(name))->definition.name);
-		if (b->id != 0 && a->id == b->id)
-			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
-							a->name, b->name);
-	}
-	return NULL;
-}
-
-/*
- * The entries of a text, palloc'd; NULL counts as an empty text.  When
- * something is wrong with it, *problem is a sentence that says what, and else
- * NULL.
- */
-List *
-dt_definitions_parse(const char *string, const char **problem)
-{
-	List	   *entries = dt_text_read(string ? string : "", problem);
-
-	if (*problem == NULL)
-		*problem = find_twins(entries);
-	return entries;
-}
+/* --------------------------------------------------------- the parameter */
 
 #define USE_FUNCTIONS \
 	"Use functions such as set_group_dirty_limit() to define resource groups."
@@ -117,37 +58,13 @@ dt_check_definitions(char **newval, void **extra, GucSource source)
 		GUC_check_errhint("%s", _(USE_FUNCTIONS));
 		return false;
 	}
-	(void) dt_definitions_parse(*newval, &problem);
+	(void) dt_text_read(*newval, &problem);
 	if (problem != NULL)
 	{
 		GUC_check_errdetail("%s", problem);
 		GUC_check_errhint("%s", _(USE_FUNCTIONS));
 	}
 	return problem == NULL;
-}
-
-/*
- * The reverse of dt_definitions_parse().  New entries get their IDs, which are
- * times, so that groups of different servers have different ones.
- */
-static char *
-compose(List *entries)
-{
-	StringInfoData lines;
-	int64		id = GetCurrentTimestamp();
-
-	foreach_ptr(DtEntry, entry, entries)
-		id = Max(id, entry->definition.id);
-	initStringInfo(&lines);
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		if (entry->definition.id == 0)
-			entry->definition.id = ++id;
-		if (lines.len > 0)
-			appendStringInfoChar(&lines, '\n');
-		dt_text_append(&lines, entry);
-	}
-	return lines.data;
 }
 
 /* ------------------------------------------------------- reading the row */
@@ -252,7 +169,7 @@ dt_definitions_read(bool fail)
 	List	   *entries;
 
 	(void) dt_definitions_read_row(&version, &string);
-	entries = dt_definitions_parse(string, &problem);
+	entries = dt_text_read(string, &problem);
 	if (problem != NULL && !fail)
 		return NIL;
 	if (problem != NULL)
@@ -371,7 +288,7 @@ create_role(void)
 void
 dt_definitions_write(List *entries)
 {
-	char	   *string = compose(entries);
+	char	   *string = dt_text_write(entries);
 	VariableSetStmt *statement = makeNode(VariableSetStmt);
 	Oid			role = dt_definitions_role();
 	Oid			user;

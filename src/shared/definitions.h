@@ -16,10 +16,6 @@
 #define DT_DEFINITIONS_ROLE			"dirty_throttle"
 #define DT_DEFINITIONS_PARAMETER	"dirty_throttle.groups"
 
-/* The text */
-extern List *dt_definitions_parse(const char *string, const char **problem);
-extern int	dt_compare_ids(const ListCell *a, const ListCell *b);
-extern int	dt_compare_names(const ListCell *a, const ListCell *b);
 extern bool dt_check_definitions(char **newval, void **extra,
 								 GucSource source);
 

@@ -131,7 +131,7 @@ prepare(void)
 	load->is_same = !dt_definitions_read_row(&load->version, &string);
 	if (load->is_same)
 		return load;
-	load->entries = dt_definitions_parse(string, &problem);
+	load->entries = dt_text_read(string, &problem);
 	load->of_slot = palloc0(dt_shared->max_groups * sizeof(DtEntry *));
 	load->is_bad = problem != NULL;
 	warn(load, problem);

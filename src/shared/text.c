@@ -34,6 +34,7 @@
 #include "shared/text.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/timestamp.h"
 
 /* The range of thresholds that say how much longer, 1e-6. */
 #define LEAST_MORE		10000
@@ -152,8 +153,8 @@ append_property(StringInfo to, const DtProperty *property,
 }
 
 /* Append the line of a group, without a newline. */
-void
-dt_text_append(StringInfo to, const DtEntry *entry)
+static void
+append_group(StringInfo to, const DtEntry *entry)
 {
 	const DtDefinition *d = &entry->definition;
 
@@ -173,6 +174,30 @@ dt_text_append(StringInfo to, const DtEntry *entry)
 		appendStringInfo(to, " grant=%s", quote_identifier(strVal(role)));
 	foreach_ptr(char, word, entry->unknown)
 		appendStringInfo(to, " %s", word);
+}
+
+/*
+ * The text of the entries, palloc'd.  New entries get their IDs, which are
+ * times, so that groups of different servers have different ones.
+ */
+char *
+dt_text_write(List *entries)
+{
+	StringInfoData lines;
+	int64		id = GetCurrentTimestamp();
+
+	foreach_ptr(DtEntry, entry, entries)
+		id = Max(id, entry->definition.id);
+	initStringInfo(&lines);
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		if (entry->definition.id == 0)
+			entry->definition.id = ++id;
+		if (lines.len > 0)
+			appendStringInfoChar(&lines, '\n');
+		append_group(&lines, entry);
+	}
+	return lines.data;
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -380,20 +405,63 @@ read_group(Reader *reader)
 	return reader->problem ? NULL : entry;
 }
 
+/* What entries can be sorted by. */
+int
+dt_compare_ids(const ListCell *a, const ListCell *b)
+{
+	int64		id_a = ((DtEntry *) lfirst(a))->definition.id;
+	int64		id_b = ((DtEntry *) lfirst(b))->definition.id;
+
+	return (id_a > id_b) - (id_a < id_b);
+}
+
+int
+dt_compare_names(const ListCell *a, const ListCell *b)
+{
+	return strcmp(((DtEntry *) lfirst(a))->definition.name,
+				  ((DtEntry *) lfirst(b))->definition.name);
+}
+
+/* What is wrong with the entries together, or NULL. */
+static const char *
+find_twins(const List *entries)
+{
+	List	   *by_id = list_copy(entries);
+	List	   *by_name = list_copy(entries);
+
+	list_sort(by_id, dt_compare_ids);
+	list_sort(by_name, dt_compare_names);
+	for (int i = 1; i < list_length(entries); i++)
+	{
+		DtDefinition *a = &((DtEntry *) list_nth(by_id, i - 1))->definition;
+		DtDefinition *b = &((DtEntry *) list_nth(by_id, i))->definition;
+		ListCell   *name = list_nth_cell(by_name, i);
+
+		if (dt_compare_names(name - 1, name) == 0)
+			return psprintf(_("Group \"%s\" is there twice."),
+							((DtEntry *) lfirst(name))->definition.name);
+		if (b->id != 0 && a->id == b->id)
+			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
+							a->name, b->name);
+	}
+	return NULL;
+}
+
 /*
  * The entries of a text that may be anything at all, palloc'd, up to the first
- * problem.  *problem is a sentence that says what is wrong, or NULL.
+ * problem; NULL counts as an empty text.  *problem is a sentence that says what
+ * is wrong, or NULL.
  */
 List *
 dt_text_read(const char *string, const char **problem)
 {
-	Reader		reader = {.next = string,.line = 1};
+	Reader		reader = {.next = string ? string : "",.line = 1};
 	List	   *entries = NIL;
 	DtEntry    *entry;
 
 	while ((entry = read_group(&reader)) != NULL)
 		entries = lappend(entries, entry);
-	*problem = reader.problem == NULL ? NULL :
+	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
 	return entries;
 }

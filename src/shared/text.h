@@ -8,7 +8,6 @@
 #ifndef DT_TEXT_H
 #define DT_TEXT_H
 
-#include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 #include "shared/definition.h"
 
@@ -50,7 +49,9 @@ extern void dt_definition_init(DtDefinition *d, const char *name);
 extern DtSignal dt_signal_find(const char *name);
 extern bool dt_threshold_read(DtSignal signal, const char *value,
 							  DtThreshold *t);
-extern void dt_text_append(StringInfo to, const DtEntry *entry);
+extern char *dt_text_write(List *entries);
 extern List *dt_text_read(const char *string, const char **problem);
+extern int	dt_compare_ids(const ListCell *a, const ListCell *b);
+extern int	dt_compare_names(const ListCell *a, const ListCell *b);
 
 #endif							/* DT_TEXT_H */
