@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "sql/explain.h"
+#include "sql/sql.h"
 
 #include "compat.h"
 
