@@ -50,34 +50,27 @@ dt_shmem_request(void)
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
-/*
- * Attach to an area, or allocate it, zeroed.  Returns whether it is new.
- */
-static bool
-attach_area(const char *name, Size size, void **area)
+/* Attach to an area, or allocate it, zeroed. */
+static void *
+attach_area(const char *name, Size size)
 {
 	bool		found;
+	void	   *area = ShmemInitStruct(name, size, &found);
 
-	*area = ShmemInitStruct(name, size, &found);
 	if (!found)
-		memset(*area, 0, size);
-	return !found;
+		memset(area, 0, size);
+	return area;
 }
 
 /* Attach to it.  At first there are no groups in it. */
 void
 dt_shmem_startup(void)
 {
-	bool		created;
-
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	created = attach_area("dirty_throttle", sizeof(DtShared),
-						  (void **) &dt_shared);
-	(void) attach_area("dirty_throttle groups", groups_size(),
-					   (void **) &dt_groups);
-	(void) attach_area("dirty_throttle members", members_size(),
-					   (void **) &dt_members);
-	if (created)
+	dt_shared = attach_area("dirty_throttle", sizeof(DtShared));
+	dt_groups = attach_area("dirty_throttle groups", groups_size());
+	dt_members = attach_area("dirty_throttle members", members_size());
+	if (dt_shared->registry_lock == NULL)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		dt_shared->max_groups = dt_parameters.max_groups;

@@ -204,37 +204,6 @@ PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
 PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
 PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
 
-static bool
-is_reported(const char *name)
-{
-	DtReport	reports[DT_REPORTS];
-	int			n = dt_reports(reports);
-
-	while (--n >= 0)
-		if (strcmp(reports[n].name, name) == 0)
-			return true;
-	return false;
-}
-
-/*
- * ERROR: there is no such signal.
- */
-static void
-signal_missing(const char *name)
-{
-	StringInfoData known;
-
-	initStringInfo(&known);
-	for (int s = 0; s < DT_REPORTED; s++)
-		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
-						 dt_signals[s].name);
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("signal \"%s\" does not exist", name),
-			 errhint("Available signals: %s, and those that report_pressure() has reported.",
-					 known.data)));
-}
-
 /*
  * The second argument, which names a signal.  What the group follows need not
  * be reported any more.
@@ -242,17 +211,30 @@ signal_missing(const char *name)
 static DtSignal
 get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 {
+	DtReport	reports[DT_REPORTS];
 	DtSignal	signal;
 	DtEntry    *entry;
+	StringInfoData known;
 
 	*name = get_name(fcinfo, 1, "signal");
 	signal = dt_signal_find(*name);
-	if (signal != DT_REPORTED || is_reported(*name))
+	if (signal != DT_REPORTED)
 		return signal;
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (strcmp(reports[i].name, *name) == 0)
+			return signal;
 	entry = dt_definitions_find(dt_definitions_read(true), group);
-	if (entry == NULL || strcmp(entry->definition.reported, *name) != 0)
-		signal_missing(*name);
-	return signal;
+	if (entry != NULL && strcmp(entry->definition.reported, *name) == 0)
+		return signal;
+	initStringInfo(&known);
+	for (int s = 0; s < DT_REPORTED; s++)
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
+						 dt_signals[s].name);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("signal \"%s\" does not exist", *name),
+			 errhint("Available signals: %s, and those that report_pressure() has reported.",
+					 known.data)));
 }
 
 /*
@@ -748,16 +730,11 @@ static void
 check_not_in_use(const char *name)
 {
 	DtGroup    *g;
-	int			members = 0;
+	int			members;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	g = dt_group_find(name);
-	if (g != NULL)
-	{
-		dt_group_lock(g);
-		members = g->members;
-		dt_group_unlock(g);
-	}
+	members = g ? g->members : 0;
 	LWLockRelease(dt_shared->registry_lock);
 	if (members > 0)
 		ereport(ERROR,
