@@ -131,23 +131,17 @@ append_property(StringInfo to, const DtProperty *property,
 				const DtDefinition *d)
 {
 	int64	   *p = dt_property_value(d, property);
-	int64		value;
 
-	if (property->kind == DT_NAME)
-	{
-		if (*(char *) p != '\0')
-			appendStringInfo(to, " %s=%s", property->key,
-							 quote_identifier((char *) p));
-		return;
-	}
-	value = *p;
-	if (value == property->absent)
+	if (property->kind == DT_NAME ? *(char *) p == '\0' :
+		*p == property->absent)
 		return;
 	appendStringInfo(to, " %s=", property->key);
-	if (property->kind == DT_INTEGER)
-		appendStringInfo(to, INT64_FORMAT, value);
+	if (property->kind == DT_NAME)
+		appendStringInfoString(to, quote_identifier((char *) p));
+	else if (property->kind == DT_INTEGER)
+		appendStringInfo(to, INT64_FORMAT, *p);
 	else if (property->kind == DT_THOUSANDTHS)
-		appendStringInfo(to, "%.15g", value / 1000.0);
+		appendStringInfo(to, "%.15g", *p / 1000.0);
 	else
 		appendStringInfoString(to, "observe");
 }
