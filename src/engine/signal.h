@@ -46,8 +46,6 @@ typedef enum DtUnit
 	DT_UNIT_NUMBER				/* in thousandths of the threshold */
 } DtUnit;
 
-#define DT_UNITS	(DT_UNIT_NUMBER + 1)
-
 /* How a rate follows from the values of a signal; see law.c. */
 typedef enum DtLawKind
 {

@@ -44,26 +44,22 @@ static const UnitName times[] = {
 static const UnitName shares[] = {{"%", 10000}, {NULL, 0}};
 
 /* NULL: what has no unit is a mere number. */
-static const UnitName *const names[DT_UNITS] = {
+static const UnitName *const names[DT_UNIT_NUMBER + 1] = {
 	[DT_UNIT_US] = times,
 	[DT_UNIT_BYTES] = bytes,
 	[DT_UNIT_RATE] = bytes,
 	[DT_UNIT_SHARE] = shares
 };
 
-#define BYTES_HINT \
-	" Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes."
-
 /* What can be added to a hint. */
-const char *const dt_amount_hints[DT_UNITS] = {
-	[DT_UNIT_UNUSED] = "",
-	[DT_UNIT_NONE] = "",
-	[DT_UNIT_US] = " Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".",
-	[DT_UNIT_BYTES] = BYTES_HINT,
-	[DT_UNIT_RATE] = BYTES_HINT,
-	[DT_UNIT_SHARE] = "",
-	[DT_UNIT_NUMBER] = ""
-};
+const char *
+dt_amount_hint(DtUnit unit)
+{
+	return names[unit] == times ?
+		" Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"." :
+		names[unit] == bytes ?
+		" Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes." : "";
+}
 
 static const char *
 skip_space(const char *p)

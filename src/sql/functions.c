@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * functions.c
- *		SQL functions that change something: arguments and privileges.
+ *		SQL functions that change something.
  *
  * None of the functions is STRICT, so that a NULL is an error instead of being
  * ignored.  Who may call a function is decided by GRANT; see the extension
- * script.
+ * script.  What is defined of a group is changed here, in the entry that
+ * dt_definitions_edit() returns, and written by dt_definitions_write().
  *
  *-------------------------------------------------------------------------
  */
@@ -152,7 +153,7 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 					 is_mode ? errmsg("unrecognized mode \"%s\"", written) :
 					 errmsg("invalid %s: \"%s\"", property->label, written),
 					 errhint("%s%s", numbers[property->unit].hint,
-							 dt_amount_hints[property->unit])));
+							 dt_amount_hint(property->unit))));
 		shown = psprintf("\"%s\"", written);
 	}
 	else if (PG_NARGS() > 1)
@@ -370,7 +371,7 @@ read_threshold(DtSignal signal, const char *value, int32 ignore)
 				 has_none ? errhint("Leave out the threshold.") :
 				 errhint("Write a number and its unit, for example '%s'.%s",
 						 kind->example,
-						 value ? dt_amount_hints[t.unit] : "")));
+						 value ? dt_amount_hint(t.unit) : "")));
 	return t;
 }
 
@@ -724,7 +725,7 @@ rename_resource_group(PG_FUNCTION_ARGS)
 
 /*
  * ERROR if the group has members.  Sessions that join it from now on leave it
- * when the transaction commits.
+ * when the transaction commits, so their number is read without its lock.
  */
 static void
 check_not_in_use(const char *name)
