@@ -27,11 +27,6 @@
 #error "dirty_throttle needs PostgreSQL 15 or newer"
 #endif
 
-/* 18: it stands before the declaration, and has a new name */
-#if PG_VERSION_NUM < 180000
-#define pg_noreturn		pg_attribute_noreturn()
-#endif
-
 /* 17: loops over the elements of a list */
 #if PG_VERSION_NUM < 170000
 #define dt_foreach(type, pointer, var, list, element) \

@@ -15,7 +15,7 @@
 #include "pressure/signals.h"
 #include "session/hooks.h"
 #include "shared/load.h"
-#include "sql/explain.h"
+#include "sql/sql.h"
 
 #include "compat.h"
 

@@ -571,7 +571,7 @@ cycle(int64 now)
 static void
 unregister(int code, Datum arg)
 {
-	dt_sampler_unregister();
+	pg_atomic_write_u32(&dt_shared->sampler, 0);
 }
 
 void
@@ -590,7 +590,7 @@ dt_sampler_main(Datum main_arg)
 	my.followers = palloc0(dt_shared->max_groups * sizeof(Follower));
 	my.laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
 	on_shmem_exit(unregister, (Datum) 0);
-	dt_sampler_register();
+	pg_atomic_write_u32(&dt_shared->sampler, MyProcNumber + 1);
 
 	/* an exit code of 0 would mean not to start it again */
 	while (!ShutdownRequestPending)

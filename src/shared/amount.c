@@ -43,23 +43,23 @@ static const UnitName times[] = {
 
 static const UnitName shares[] = {{"%", 10000}, {NULL, 0}};
 
-static const UnitName *const names[] = {
+/* NULL: what has no unit is a mere number. */
+static const UnitName *const names[DT_UNIT_NUMBER + 1] = {
 	[DT_UNIT_US] = times,
 	[DT_UNIT_BYTES] = bytes,
 	[DT_UNIT_RATE] = bytes,
 	[DT_UNIT_SHARE] = shares
 };
 
-#define BYTES_HINT \
-	" Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes."
-
 /* What can be added to a hint. */
-const char *const dt_amount_hints[] = {
-	[DT_UNIT_US] = " Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".",
-	[DT_UNIT_BYTES] = BYTES_HINT,
-	[DT_UNIT_RATE] = BYTES_HINT,
-	[DT_UNIT_SHARE] = ""
-};
+const char *
+dt_amount_hint(DtUnit unit)
+{
+	return names[unit] == times ?
+		" Valid units are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"." :
+		names[unit] == bytes ?
+		" Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; 1 MB = 1000 kB = 1000000 bytes." : "";
+}
 
 static const char *
 skip_space(const char *p)
@@ -90,7 +90,7 @@ dt_amount_read(DtUnit unit, const char *value, double default_factor,
 		*amount *= default_factor;
 		return true;
 	}
-	for (const UnitName *n = names[unit]; n->name != NULL; n++)
+	for (const UnitName *n = names[unit]; n && n->name != NULL; n++)
 	{
 		size_t		size = strlen(n->name);
 
@@ -107,13 +107,15 @@ dt_amount_read(DtUnit unit, const char *value, double default_factor,
 
 /*
  * The reverse, palloc'd, in the largest unit of which it is a multiple, or in
- * percent.
+ * percent; NULL if it has no unit.
  */
 char *
 dt_amount_text(DtUnit unit, int64 amount)
 {
 	const UnitName *n = names[unit];
 
+	if (n == NULL)
+		return NULL;
 	if (unit == DT_UNIT_SHARE)
 		return psprintf("%.7g%%", amount / 1e4);
 	while (n[1].name != NULL && amount % n[1].factor == 0)

@@ -10,7 +10,7 @@
 
 #include "engine/signal.h"
 
-extern const char *const dt_amount_hints[];
+extern const char *dt_amount_hint(DtUnit unit);
 extern bool dt_amount_read(DtUnit unit, const char *value,
 						   double default_factor, double *amount);
 extern char *dt_amount_text(DtUnit unit, int64 amount);

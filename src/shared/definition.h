@@ -68,10 +68,8 @@ dt_definition_signal_name(const DtDefinition *d, DtSignal signal)
 static inline bool
 dt_definition_follows_any(const DtDefinition *d)
 {
-	int			s;
-
-	for (s = 0; s < DT_SIGNALS; s++)
-		if (dt_definition_follows(d, (DtSignal) s))
+	for (int s = 0; s < DT_SIGNALS; s++)
+		if (dt_definition_follows(d, s))
 			return true;
 	return false;
 }

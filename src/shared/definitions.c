@@ -26,7 +26,6 @@
 #include "catalog/pg_type.h"
 #include "commands/user.h"
 #include "compat.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_node.h"
 #include "shared/definitions.h"
@@ -37,75 +36,8 @@
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 
-/* -------------------------------------------------------------- the text */
-
-/* What entries can be sorted by. */
-int
-dt_compare_ids(const void *a, const void *b)
-{
-	int64		id_a = (*(DtEntry *const *) a)->definition.id;
-	int64		id_b = (*(DtEntry *const *) b)->definition.id;
-
-	return (id_a > id_b) - (id_a < id_b);
-}
-
-int
-dt_compare_names(const void *a, const void *b)
-{
-	return strcmp((*(DtEntry *const *) a)->definition.name,
-				  (*(DtEntry *const *) b)->definition.name);
-}
-
-/* The entries as an array, palloc'd and sorted. */
-DtEntry   **
-dt_definitions_sort(List *entries, int (*compare) (const void *, const void *))
-{
-	DtEntry   **result = palloc((list_length(entries) + 1) * sizeof(DtEntry *));
-	int			n = 0;
-
-	foreach_ptr(DtEntry, entry, entries)
-		result[n++] = entry;
-	qsort(result, n, sizeof(DtEntry *), compare);
-	return result;
-}
-
-/* What is wrong with the entries together, or NULL. */
-static const char *
-find_twins(List *entries)
-{
-	DtEntry   **by_id = dt_definitions_sort(entries, dt_compare_ids);
-	DtEntry   **by_name = dt_definitions_sort(entries, dt_compare_names);
-
-	for (int i = 1; i < list_length(entries); i++)
-	{
-		if (dt_compare_names(&by_name[i - 1], &by_name[i]) == 0)
-			return psprintf(_("Group \"%s\" is there twice."),
-							by_name[i]->definition.name);
-		if (by_id[i]->definition.id != 0 &&
-			dt_compare_ids(&by_id[i - 1], &by_id[i]) == 0)
-			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
-							by_id[i - 1]->definition.name,
-							by_id[i]->definition.name);
-	}
-	return NULL;
-}
-
-/*
- * The entries of a text, palloc'd; NULL counts as an empty text.  When
- * something is wrong with it, *problem is a sentence that says what, and else
- * NULL.
- */
-List *
-dt_definitions_parse(const char *string, const char **problem)
-{
-	List	   *entries = dt_text_read(string ? string : "", problem);
-
-	if (*problem == NULL)
-		*problem = find_twins(entries);
-	return entries;
-}
+/* --------------------------------------------------------- the parameter */
 
 #define USE_FUNCTIONS \
 	"Use functions such as set_group_dirty_limit() to define resource groups."
@@ -126,47 +58,13 @@ dt_check_definitions(char **newval, void **extra, GucSource source)
 		GUC_check_errhint("%s", _(USE_FUNCTIONS));
 		return false;
 	}
-	(void) dt_definitions_parse(*newval, &problem);
+	(void) dt_text_read(*newval, &problem);
 	if (problem != NULL)
 	{
 		GUC_check_errdetail("%s", problem);
 		GUC_check_errhint("%s", _(USE_FUNCTIONS));
 	}
 	return problem == NULL;
-}
-
-/*
- * IDs are times, so that groups of different servers have different ones.
- */
-static void
-give_ids(List *entries)
-{
-	int64		id = GetCurrentTimestamp();
-
-	foreach_ptr(DtEntry, entry, entries)
-		id = Max(id, entry->definition.id);
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		if (entry->definition.id == 0)
-			entry->definition.id = ++id;
-	}
-}
-
-/* The reverse of dt_definitions_parse(); new entries get their IDs. */
-static char *
-compose(List *entries)
-{
-	StringInfoData lines;
-
-	give_ids(entries);
-	initStringInfo(&lines);
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		if (lines.len > 0)
-			appendStringInfoChar(&lines, '\n');
-		dt_text_append(&lines, entry);
-	}
-	return lines.data;
 }
 
 /* ------------------------------------------------------- reading the row */
@@ -271,7 +169,7 @@ dt_definitions_read(bool fail)
 	List	   *entries;
 
 	(void) dt_definitions_read_row(&version, &string);
-	entries = dt_definitions_parse(string, &problem);
+	entries = dt_text_read(string, &problem);
 	if (problem != NULL && !fail)
 		return NIL;
 	if (problem != NULL)
@@ -298,23 +196,6 @@ dt_definitions_find(List *entries, const char *name)
 
 /* ------------------------------------------------------ changing the row */
 
-/* ERROR where a transaction cannot write. */
-void
-dt_definitions_need_writable(void)
-{
-	bool		recovery = RecoveryInProgress();
-
-	if (recovery || XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 recovery ?
-				 errmsg("cannot change resource groups during recovery") :
-				 errmsg("cannot change resource groups in a read-only transaction"),
-				 recovery ?
-				 errhint("Change them on the primary.") :
-				 errhint("Begin the transaction with BEGIN READ WRITE.")));
-}
-
 /*
  * Has this transaction locked the row?  (ROLLBACK TO may have released it
  * since.)
@@ -330,14 +211,59 @@ dt_definitions_lock(void)
 }
 
 /*
- * Lock the row, and return what a change starts from.
+ * Lock the row, and return what a change starts from.  ERROR where a
+ * transaction cannot write.
  */
 List *
 dt_definitions_begin_change(void)
 {
-	dt_definitions_need_writable();
+	bool		recovery = RecoveryInProgress();
+
+	if (recovery || XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 recovery ?
+				 errmsg("cannot change resource groups during recovery") :
+				 errmsg("cannot change resource groups in a read-only transaction"),
+				 recovery ?
+				 errhint("Change them on the primary.") :
+				 errhint("Begin the transaction with BEGIN READ WRITE.")));
 	dt_definitions_lock();
 	return dt_definitions_read(true);
+}
+
+/*
+ * Begin to change a group, whose name the caller has checked: its entry among
+ * those to be written then; or NULL, with DT_ALTER_IF_EXISTS.  When a group is
+ * added, those that are not in force, as there is no room for them, count, too.
+ */
+DtEntry *
+dt_definitions_edit(const char *group, DtDefine how, List **entries)
+{
+	DtEntry    *entry;
+
+	*entries = dt_definitions_begin_change();
+	entry = dt_definitions_find(*entries, group);
+	if (entry == NULL && how == DT_ALTER)
+		dt_group_missing(group);
+	if (entry != NULL && how == DT_CREATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", group),
+				 errhint("Use set_group_dirty_limit() to change its limit.")));
+	if (entry != NULL || how == DT_ALTER_IF_EXISTS)
+		return entry;
+	if (list_length(*entries) >= dt_shared->max_groups)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot define more than %d resource groups",
+						dt_shared->max_groups),
+				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+	entry = palloc0(sizeof(DtEntry));
+	dt_definition_init(&entry->definition, group);
+	entry->is_new = (how == DT_CREATE_OR_ALTER);
+	*entries = lappend(*entries, entry);
+	return entry;
 }
 
 static Oid
@@ -362,7 +288,7 @@ create_role(void)
 void
 dt_definitions_write(List *entries)
 {
-	char	   *string = compose(entries);
+	char	   *string = dt_text_write(entries);
 	VariableSetStmt *statement = makeNode(VariableSetStmt);
 	Oid			role = dt_definitions_role();
 	Oid			user;
@@ -391,193 +317,4 @@ dt_definitions_write(List *entries)
 	AlterSetting(InvalidOid, role, statement);
 	SetUserIdAndSecContext(user, context);
 	CommandCounterIncrement();
-}
-
-/* -------------------------------------------------- changes of a group */
-
-/*
- * Append an entry.  Groups that are not in force, as there is no room for
- * them, count, too.
- */
-static DtEntry *
-add_entry(List **entries, const char *name)
-{
-	DtEntry    *entry = palloc0(sizeof(DtEntry));
-
-	if (list_length(*entries) >= dt_shared->max_groups)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("cannot define more than %d resource groups",
-						dt_shared->max_groups),
-				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
-	dt_definition_init(&entry->definition, name);
-	entry->is_new = true;
-	*entries = lappend(*entries, entry);
-	return entry;
-}
-
-/*
- * Begin to change a group, whose name the caller has checked: its entry among
- * those to be written then.
- */
-DtEntry *
-dt_definitions_edit(const char *group, DtDefine how, List **entries)
-{
-	DtEntry    *entry;
-
-	*entries = dt_definitions_begin_change();
-	entry = dt_definitions_find(*entries, group);
-	if (entry == NULL && how == DT_ALTER)
-		dt_group_missing(group);
-	if (entry != NULL && how == DT_CREATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", group),
-				 errhint("Use set_group_dirty_limit() to change its limit.")));
-	return entry != NULL ? entry : add_entry(entries, group);
-}
-
-/* Set a property that is a number.  Returns whether the group was created. */
-bool
-dt_definitions_set(const char *group, const DtProperty *property, int64 value,
-				   DtDefine how)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, how, &entries);
-
-	*dt_property_value(&entry->definition, property) = value;
-	dt_definitions_write(entries);
-	return entry->is_new;
-}
-
-/* Have a definition name nobody for this signal, or these. */
-static void
-set_names(DtDefinition *d, DtSignal signal, const char *names)
-{
-	char	   *to = signal == DT_REPORTED ? d->reported :
-		signal < DT_STANDBY_SIGNALS ? d->standbys[signal] : NULL;
-	size_t		size = signal == DT_REPORTED ? NAMEDATALEN : DT_STANDBYS_SIZE;
-
-	if (to == NULL)
-		return;
-	memset(to, 0, size);
-	strlcpy(to, names, size);
-}
-
-/*
- * Set a threshold, with the standbys that count or the name under which the
- * signal is reported.  The caller has checked their lengths.  Returns whether
- * that has created the group.
- */
-bool
-dt_definitions_follow(const char *group, DtSignal signal,
-					  const DtThreshold *threshold, const char *names)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER, &entries);
-	DtDefinition *d = &entry->definition;
-
-	if (signal == DT_REPORTED && dt_definition_follows(d, signal) &&
-		strcmp(d->reported, names) != 0)
-		ereport(NOTICE,
-				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
-						group, d->reported),
-				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
-						   names)));
-	d->threshold[signal] = *threshold;
-	set_names(d, signal, names);
-	dt_definitions_write(entries);
-	return entry->is_new;
-}
-
-/* Does a group follow what is reported under this name? */
-bool
-dt_definitions_follows_report(const char *group, const char *reported)
-{
-	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), group);
-
-	return entry != NULL && strcmp(entry->definition.reported, reported) == 0;
-}
-
-/*
- * Remove the threshold of a signal, which has that name.  Returns whether there
- * was one.
- */
-bool
-dt_definitions_unfollow(const char *group, DtSignal signal, const char *name)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
-
-	if (!dt_definition_follows(&entry->definition, signal) ||
-		strcmp(dt_definition_signal_name(&entry->definition, signal), name) != 0)
-		return false;
-	memset(&entry->definition.threshold[signal], 0, sizeof(DtThreshold));
-	set_names(&entry->definition, signal, "");
-	dt_definitions_write(entries);
-	return true;
-}
-
-/* Rename a group; the caller has checked the new name. */
-void
-dt_definitions_rename(const char *group, const char *new_name)
-{
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
-
-	if (dt_definitions_find(entries, new_name) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", new_name),
-				 errhint("Choose another name, or drop that group with drop_resource_group().")));
-	memset(entry->definition.name, 0, NAMEDATALEN);
-	strlcpy(entry->definition.name, new_name, NAMEDATALEN);
-	dt_definitions_write(entries);
-}
-
-/*
- * ERROR if the group has members.  Sessions that join it from now on leave it
- * when the transaction commits.
- */
-static void
-check_not_in_use(const char *name)
-{
-	DtGroup    *g;
-	int			members = 0;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find(name);
-	if (g != NULL)
-	{
-		dt_group_lock(g);
-		members = g->members;
-		dt_group_unlock(g);
-	}
-	LWLockRelease(dt_shared->registry_lock);
-	if (members > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("resource group \"%s\" is in use", name),
-				 errdetail_plural("%d session is a member of the group.",
-								  "%d sessions are members of the group.",
-								  members, members),
-				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
-						 quote_literal_cstr(name))));
-}
-
-/* Drop a group.  Returns whether there was one. */
-bool
-dt_definitions_drop(const char *group, bool missing_ok, bool force)
-{
-	List	   *entries = dt_definitions_begin_change();
-	DtEntry    *entry = dt_definitions_find(entries, group);
-
-	if (entry == NULL && !missing_ok)
-		dt_group_missing(group);
-	if (entry == NULL)
-		return false;
-	if (!force)
-		check_not_in_use(group);
-	dt_definitions_write(list_delete_ptr(entries, entry));
-	return true;
 }

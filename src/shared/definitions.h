@@ -16,12 +16,6 @@
 #define DT_DEFINITIONS_ROLE			"dirty_throttle"
 #define DT_DEFINITIONS_PARAMETER	"dirty_throttle.groups"
 
-/* The text */
-extern List *dt_definitions_parse(const char *string, const char **problem);
-extern int	dt_compare_ids(const void *a, const void *b);
-extern int	dt_compare_names(const void *a, const void *b);
-extern DtEntry **dt_definitions_sort(List *entries,
-									 int (*compare) (const void *, const void *));
 extern bool dt_check_definitions(char **newval, void **extra,
 								 GucSource source);
 
@@ -31,35 +25,21 @@ extern bool dt_definitions_read_row(DtRowVersion *version, char **string);
 extern List *dt_definitions_read(bool fail);
 extern DtEntry *dt_definitions_find(List *entries, const char *name);
 
-/* Changes, in this transaction: begin, edit, write */
-extern bool dt_definitions_locked;
-extern void dt_definitions_lock(void);
-extern void dt_definitions_need_writable(void);
-extern List *dt_definitions_begin_change(void);
-extern void dt_definitions_write(List *entries);
-
 /* Whether a group has to exist already when it is changed. */
 typedef enum DtDefine
 {
 	DT_CREATE,					/* must not exist */
 	DT_ALTER,					/* must exist */
+	DT_ALTER_IF_EXISTS,
 	DT_CREATE_OR_ALTER
 } DtDefine;
 
+/* Changes, in this transaction: begin or edit, then write */
+extern bool dt_definitions_locked;
+extern void dt_definitions_lock(void);
+extern List *dt_definitions_begin_change(void);
 extern DtEntry *dt_definitions_edit(const char *group, DtDefine how,
 									List **entries);
-
-/* Changes of a group */
-extern bool dt_definitions_set(const char *group, const DtProperty *property,
-							   int64 value, DtDefine how);
-extern bool dt_definitions_follow(const char *group, DtSignal signal,
-								  const DtThreshold *threshold,
-								  const char *names);
-extern bool dt_definitions_follows_report(const char *group,
-										  const char *reported);
-extern bool dt_definitions_unfollow(const char *group, DtSignal signal,
-									const char *name);
-extern void dt_definitions_rename(const char *group, const char *new_name);
-extern bool dt_definitions_drop(const char *group, bool missing_ok, bool force);
+extern void dt_definitions_write(List *entries);
 
 #endif							/* DT_DEFINITIONS_H */

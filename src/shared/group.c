@@ -177,7 +177,7 @@ dt_group_end_pressure(DtGroup *g, int64 now)
 
 /*
  * These three put definitions in force.  The caller holds the registry lock
- * exclusively, and afterwards calls dt_registry_note_change().
+ * exclusively.
  *
  * dt_group_begin() makes a free slot a group without members.
  */

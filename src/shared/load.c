@@ -27,7 +27,7 @@
  *
  * The catalog has the truth, and shared memory is a copy.  A process that has
  * read the row may be overtaken by one that has read a newer version.  So
- * loads are counted: a process notes the count before it reads the row, and
+ * changes are counted: a process notes the count before it reads the row, and
  * puts what it has read in force only if the count is still the same;
  * otherwise it reads the row again.  The committing process need not compare:
  * until it releases the lock on the row, nobody can have a newer version.
@@ -43,11 +43,12 @@
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
+#include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "shared/commits.h"
 #include "shared/definitions.h"
-#include "shared/grant.h"
 #include "shared/group.h"
 #include "shared/load.h"
 #include "storage/lmgr.h"
@@ -61,14 +62,12 @@
 /* Definitions that are ready to be put in force without any ERROR. */
 typedef struct Load
 {
-	uint64		loads;			/* before the row was read */
+	uint64		changes;		/* of the registry, before the row was read */
 	bool		is_current;		/* see DtShared */
 	DtRowVersion version;
 	bool		is_same;		/* shared memory has that version already */
 	bool		is_bad;			/* the groups stay as they are */
-	int			n;
-	DtEntry   **by_id;			/* sorted; also those without an ID */
-	DtEntry   **by_name;
+	List	   *entries;
 	DtEntry   **of_slot;		/* for each of dt_groups */
 } Load;
 
@@ -89,11 +88,11 @@ static struct
 static void
 warn(const Load *load, const char *problem)
 {
-	int			left_out = load->n - dt_shared->max_groups;
+	int			left_out = list_length(load->entries) - dt_shared->max_groups;
 	int			ignored = 0;
 
-	for (int i = 0; i < load->n; i++)
-		ignored += list_length(load->by_id[i]->unknown);
+	foreach_ptr(DtEntry, entry, load->entries)
+		ignored += list_length(entry->unknown);
 	if (load->is_bad)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -123,20 +122,16 @@ prepare(void)
 	Load	   *load = palloc0(sizeof(Load));
 	char	   *string;
 	const char *problem;
-	List	   *entries;
 
 	load->is_current = !RecoveryInProgress();
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	load->loads = dt_shared->loads;
+	load->changes = dt_registry_changes();
 	load->version = dt_shared->row;
 	LWLockRelease(dt_shared->registry_lock);
 	load->is_same = !dt_definitions_read_row(&load->version, &string);
 	if (load->is_same)
 		return load;
-	entries = dt_definitions_parse(string, &problem);
-	load->n = list_length(entries);
-	load->by_id = dt_definitions_sort(entries, dt_compare_ids);
-	load->by_name = dt_definitions_sort(entries, dt_compare_names);
+	load->entries = dt_text_read(string, &problem);
 	load->of_slot = palloc0(dt_shared->max_groups * sizeof(DtEntry *));
 	load->is_bad = problem != NULL;
 	warn(load, problem);
@@ -144,39 +139,38 @@ prepare(void)
 }
 
 /*
- * Find out what becomes of each slot.  A group is known by its ID, so a group
- * that was renamed keeps its members; and by its name, when the row was
- * written by hand or comes from another server.
+ * Find out what becomes of the slots for which this is not known yet, with the
+ * entries sorted in that way.
  */
 static void
-find_slots(Load *load)
+find_slots(Load *load, list_sort_comparator compare)
 {
-	for (int pass = 0; pass < 2; pass++)
+	list_sort(load->entries, compare);
+	for (int i = 0; i < dt_shared->max_groups && load->entries != NIL; i++)
 	{
-		for (int i = 0; i < dt_shared->max_groups; i++)
-		{
-			DtGroup    *g = &dt_groups[i];
-			DtEntry    *key = (DtEntry *) &g->definition;
-			DtEntry   **found = NULL;
+		DtGroup    *g = &dt_groups[i];
+		ListCell	key = {.ptr_value = &g->definition};
+		ListCell   *found;
+		DtEntry    *entry;
 
-			if (g->id == 0 || load->of_slot[i] != NULL || load->n == 0)
-				continue;
-			if (pass == 1)
-				found = bsearch(&key, load->by_name, load->n,
-								sizeof(DtEntry *), dt_compare_names);
-			else if (g->definition.id != 0)
-				found = bsearch(&key, load->by_id, load->n,
-								sizeof(DtEntry *), dt_compare_ids);
-			if (found == NULL || (*found)->has_slot)
-				continue;
-			(*found)->has_slot = true;
-			load->of_slot[i] = *found;
-		}
+		if (g->id == 0 || load->of_slot[i] != NULL ||
+			(compare == dt_compare_ids && g->definition.id == 0))
+			continue;
+		found = bsearch(&key, load->entries->elements,
+						list_length(load->entries), sizeof(ListCell),
+						(int (*) (const void *, const void *)) compare);
+		entry = found ? lfirst(found) : NULL;
+		if (entry == NULL || entry->has_slot)
+			continue;
+		entry->has_slot = true;
+		load->of_slot[i] = entry;
 	}
 }
 
 /*
- * Put definitions in force, with the registry lock.  This must not fail.
+ * Put definitions in force, with the registry lock.  This must not fail.  A
+ * group is known by its ID, so a group that was renamed keeps its members; and
+ * by its name, when the row was written by hand or comes from another server.
  */
 static void
 put_in_force(Load *load)
@@ -186,11 +180,12 @@ put_in_force(Load *load)
 	dt_shared->is_current = load->is_current;
 	if (load->is_same)
 		return;
-	dt_shared->loads++;
+	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
 	dt_shared->row = load->version;
 	if (load->is_bad)
 		return;
-	find_slots(load);
+	find_slots(load, dt_compare_ids);
+	find_slots(load, dt_compare_names);
 	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
@@ -202,23 +197,19 @@ put_in_force(Load *load)
 									  sizeof(DtDefinition)) != 0)
 			dt_group_alter(g, &entry->definition);
 	}
-	for (int i = 0; i < load->n; i++)
+	dt_shared->commits_followed = false;
+	foreach_ptr(DtEntry, entry, load->entries)
 	{
-		if (load->by_name[i]->has_slot)
-			continue;
 		while (slot < dt_shared->max_groups && dt_groups[slot].id != 0)
 			slot++;
-		if (slot == dt_shared->max_groups)
-			break;				/* there is no room for the others */
-		dt_group_begin(&dt_groups[slot], &load->by_name[i]->definition,
-					   ++dt_shared->last_group_id);
+		if (!entry->has_slot && slot == dt_shared->max_groups)
+			continue;			/* there is no room for it */
+		if (!entry->has_slot)
+			dt_group_begin(&dt_groups[slot], &entry->definition,
+						   ++dt_shared->last_group_id);
+		dt_shared->commits_followed |=
+			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
 	}
-	dt_shared->commits_followed = false;
-	for (int i = 0; i < dt_shared->max_groups; i++)
-		if (dt_groups[i].id != 0 &&
-			dt_definition_follows(&dt_groups[i].definition, DT_COMMIT_LATENCY))
-			dt_shared->commits_followed = true;
-	dt_registry_note_change();
 	dt_sampler_wake();
 }
 
@@ -250,7 +241,7 @@ load_once(void)
 	bool		done;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	done = load->loads == dt_shared->loads;
+	done = load->changes == dt_registry_changes();
 	if (done)
 		put_in_force(load);
 	first = done && !dt_shared->start_logged;
@@ -306,6 +297,42 @@ load_at_commit(void)
 	ForceSyncCommit();
 }
 
+/* Rename a role in all grants, or with NULL drop it; false: it has none. */
+static bool
+replace_role(List *entries, char *name, char *new_name)
+{
+	String	   *old = makeString(name);
+	bool		found = false;
+
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		if (!list_member(entry->grants, old))
+			continue;
+		found = true;
+		entry->grants = list_delete(entry->grants, old);
+		if (new_name != NULL)
+			entry->grants = list_append_unique(entry->grants,
+											   makeString(new_name));
+	}
+	return found;
+}
+
+/*
+ * A role is renamed, or with NULL dropped.  The row is locked only if that
+ * concerns a grant.
+ */
+static void
+follow_role(char *name, char *new_name)
+{
+	List	   *entries;
+
+	if (!replace_role(dt_definitions_read(false), name, new_name))
+		return;
+	entries = dt_definitions_begin_change();
+	if (replace_role(entries, name, new_name))
+		dt_definitions_write(entries);
+}
+
 static void
 role_is_dropped(Oid role)
 {
@@ -316,7 +343,7 @@ role_is_dropped(Oid role)
 	if (name == NULL)
 		return;
 	if (strcmp(name, DT_DEFINITIONS_ROLE) != 0)
-		dt_grant_follow_role(name, NULL);
+		follow_role(name, NULL);
 	else if (dt_definitions_begin_change() != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
@@ -344,7 +371,7 @@ role_is_altered(Oid role)
 	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
 		load_at_commit();
 	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
-	dt_grant_follow_role(name, new_name);
+	follow_role(name, new_name);
 }
 
 /*

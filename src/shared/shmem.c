@@ -50,34 +50,27 @@ dt_shmem_request(void)
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
-/*
- * Attach to an area, or allocate it, zeroed.  Returns whether it is new.
- */
-static bool
-attach_area(const char *name, Size size, void **area)
+/* Attach to an area, or allocate it, zeroed. */
+static void *
+attach_area(const char *name, Size size)
 {
 	bool		found;
+	void	   *area = ShmemInitStruct(name, size, &found);
 
-	*area = ShmemInitStruct(name, size, &found);
 	if (!found)
-		memset(*area, 0, size);
-	return !found;
+		memset(area, 0, size);
+	return area;
 }
 
 /* Attach to it.  At first there are no groups in it. */
 void
 dt_shmem_startup(void)
 {
-	bool		created;
-
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	created = attach_area("dirty_throttle", sizeof(DtShared),
-						  (void **) &dt_shared);
-	(void) attach_area("dirty_throttle groups", groups_size(),
-					   (void **) &dt_groups);
-	(void) attach_area("dirty_throttle members", members_size(),
-					   (void **) &dt_members);
-	if (created)
+	dt_shared = attach_area("dirty_throttle", sizeof(DtShared));
+	dt_groups = attach_area("dirty_throttle groups", groups_size());
+	dt_members = attach_area("dirty_throttle members", members_size());
+	if (dt_shared->registry_lock == NULL)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 		dt_shared->max_groups = dt_parameters.max_groups;
@@ -86,7 +79,7 @@ dt_shmem_startup(void)
 		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
 		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
-		pg_atomic_init_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
+		pg_atomic_init_u32(&dt_shared->sampler, 0);
 		for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
 		{
 			pg_atomic_init_u64(&dt_shared->commits[i].begun, 0);
@@ -275,43 +268,6 @@ dt_group_missing(const char *name)
 }
 
 /*
- * A number that increases with each change of the definitions.  A session whose
- * group did not exist looks again when it has changed.
- */
-uint64
-dt_registry_changes(void)
-{
-	return pg_atomic_read_u64(&dt_shared->registry_changes);
-}
-
-void
-dt_registry_note_change(void)
-{
-	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
-}
-
-/* The sampler runs in this process from now on. */
-void
-dt_sampler_register(void)
-{
-	pg_atomic_write_u32(&dt_shared->sampler, (uint32) MyProcNumber);
-}
-
-/* It runs no longer. */
-void
-dt_sampler_unregister(void)
-{
-	pg_atomic_write_u32(&dt_shared->sampler, (uint32) INVALID_PROC_NUMBER);
-}
-
-bool
-dt_sampler_runs(void)
-{
-	return pg_atomic_read_u32(&dt_shared->sampler) !=
-		(uint32) INVALID_PROC_NUMBER;
-}
-
-/*
  * The sampler sleeps while no group has a threshold, so it is woken by each
  * change of the definitions.  It does no harm when it has exited meanwhile.
  */
@@ -320,8 +276,8 @@ dt_sampler_wake(void)
 {
 	uint32		number = pg_atomic_read_u32(&dt_shared->sampler);
 
-	if (number != (uint32) INVALID_PROC_NUMBER)
-		SetLatch(&GetPGProcByNumber(number)->procLatch);
+	if (number != 0)
+		SetLatch(&GetPGProcByNumber(number - 1)->procLatch);
 }
 
 /* The slot of this process. */

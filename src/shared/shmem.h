@@ -319,17 +319,16 @@ typedef struct DtRowVersion
 typedef struct DtShared
 {
 	LWLock	   *registry_lock;
-	pg_atomic_uint64 registry_changes;	/* see dt_registry_changes() */
+	pg_atomic_uint64 registry_changes;	/* changes with the registry lock */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
 	bool		interrupt_pauses;	/* the same; sessions may have another
 									 * value */
-	pg_atomic_uint32 sampler;	/* proc number; see dt_sampler_wake() */
+	pg_atomic_uint32 sampler;	/* its proc number + 1; 0: it does not run */
 	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups */
 	int			n_members;		/* slots in the array of members */
 
 	/* guarded by the registry lock; see load.c */
-	uint64		loads;			/* of definitions, since the server start */
 	bool		start_logged;	/* load.c has told the log what runs here */
 	bool		is_current;		/* loaded after recovery had ended: since then
 								 * whoever commits a change loads it */
@@ -424,13 +423,23 @@ extern bool dt_group_find_similar(const char *name, char *similar);
 extern char *dt_group_advice(const char *name, const char *advice);
 extern void dt_group_missing(const char *name);
 
-extern uint64 dt_registry_changes(void);
-extern void dt_registry_note_change(void);
+/*
+ * A number that increases with each change of the definitions.  A session whose
+ * group did not exist looks again when it has changed.
+ */
+static inline uint64
+dt_registry_changes(void)
+{
+	return pg_atomic_read_u64(&dt_shared->registry_changes);
+}
 
-extern void dt_sampler_register(void);
-extern void dt_sampler_unregister(void);
+static inline bool
+dt_sampler_runs(void)
+{
+	return pg_atomic_read_u32(&dt_shared->sampler) != 0;
+}
+
 extern void dt_sampler_wake(void);
-extern bool dt_sampler_runs(void);
 
 extern DtMember *dt_member_mine(void);
 extern DtMember *dt_member_of(PGPROC *proc);

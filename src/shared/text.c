@@ -29,17 +29,22 @@
 #include "engine/rate.h"
 #include "lib/stringinfo.h"
 #include "nodes/value.h"
+#include "shared/amount.h"
 #include "shared/shmem.h"
 #include "shared/text.h"
-#include "shared/threshold.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/timestamp.h"
+
+/* The range of thresholds that say how much longer, 1e-6. */
+#define LEAST_MORE		10000
+#define MOST_MORE		10000000
 
 #define NAME_CHARACTERS	"abcdefghijklmnopqrstuvwxyz0123456789_"
 
 #define MEMBER(member)	offsetof(DtDefinition, member)
 
-/* No function sets it as a number. */
+/* No function sets it alone. */
 #define INTERNAL	DT_UNIT_UNUSED, NULL
 
 /* A new property is a new line here. */
@@ -52,7 +57,7 @@ static const DtProperty properties[] = {
 	DT_UNIT_RATE, "WAL rate limit"},
 	{"burst", DT_THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000,
 	DT_UNIT_US, "burst"},
-	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, INTERNAL},
+	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, DT_UNIT_NONE, "mode"},
 	{"floor", DT_THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000,
 	DT_UNIT_RATE, "floor"},
 	{"weight", DT_THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000,
@@ -74,26 +79,32 @@ static const DtProperty properties[] = {
 #define PROPERTIES	((int) lengthof(properties))
 #define KEYS		(PROPERTIES + DT_REPORTED)
 
+/* The signal of that name; DT_REPORTED: it is none that is measured here. */
+DtSignal
+dt_signal_find(const char *name)
+{
+	int			s = 0;
+
+	while (s < DT_REPORTED && strcmp(dt_signals[s].name, name) != 0)
+		s++;
+	return s;
+}
+
 /* The index of a key, or KEYS. */
 static int
-find_key(const char *word, size_t size)
+find_key(const char *key)
 {
-	for (int i = 0; i < KEYS; i++)
-	{
-		const char *key = i < PROPERTIES ? properties[i].key :
-			dt_signals[i - PROPERTIES].name;
-
-		if (strlen(key) == size && memcmp(key, word, size) == 0)
+	for (int i = 0; i < PROPERTIES; i++)
+		if (strcmp(properties[i].key, key) == 0)
 			return i;
-	}
-	return KEYS;
+	return PROPERTIES + dt_signal_find(key);
 }
 
 /* The property with a key that there is. */
 const DtProperty *
 dt_property(const char *key)
 {
-	return &properties[find_key(key, strlen(key))];
+	return &properties[find_key(key)];
 }
 
 int64 *
@@ -120,30 +131,24 @@ append_property(StringInfo to, const DtProperty *property,
 				const DtDefinition *d)
 {
 	int64	   *p = dt_property_value(d, property);
-	int64		value;
 
-	if (property->kind == DT_NAME)
-	{
-		if (*(char *) p != '\0')
-			appendStringInfo(to, " %s=%s", property->key,
-							 quote_identifier((char *) p));
-		return;
-	}
-	value = *p;
-	if (value == property->absent)
+	if (property->kind == DT_NAME ? *(char *) p == '\0' :
+		*p == property->absent)
 		return;
 	appendStringInfo(to, " %s=", property->key);
-	if (property->kind == DT_INTEGER)
-		appendStringInfo(to, INT64_FORMAT, value);
+	if (property->kind == DT_NAME)
+		appendStringInfoString(to, quote_identifier((char *) p));
+	else if (property->kind == DT_INTEGER)
+		appendStringInfo(to, INT64_FORMAT, *p);
 	else if (property->kind == DT_THOUSANDTHS)
-		appendStringInfo(to, "%.15g", value / 1000.0);
+		appendStringInfo(to, "%.15g", *p / 1000.0);
 	else
 		appendStringInfoString(to, "observe");
 }
 
 /* Append the line of a group, without a newline. */
-void
-dt_text_append(StringInfo to, const DtEntry *entry)
+static void
+append_group(StringInfo to, const DtEntry *entry)
 {
 	const DtDefinition *d = &entry->definition;
 
@@ -152,16 +157,41 @@ dt_text_append(StringInfo to, const DtEntry *entry)
 		append_property(to, &properties[i], d);
 	for (int i = 0; i < DT_REPORTED; i++)
 	{
-		char	   *threshold = dt_threshold_text(&d->threshold[i]);
+		const DtThreshold *t = &d->threshold[i];
 
 		if (dt_definition_follows(d, i))
 			appendStringInfo(to, " %s=%s", dt_signals[i].name,
-							 threshold ? threshold : "on");
+							 t->unit == DT_UNIT_NONE ? "on" :
+							 dt_amount_text(t->unit, t->value));
 	}
 	foreach_ptr(String, role, entry->grants)
 		appendStringInfo(to, " grant=%s", quote_identifier(strVal(role)));
 	foreach_ptr(char, word, entry->unknown)
 		appendStringInfo(to, " %s", word);
+}
+
+/*
+ * The text of the entries, palloc'd.  New entries get their IDs, which are
+ * times, so that groups of different servers have different ones.
+ */
+char *
+dt_text_write(List *entries)
+{
+	StringInfoData lines;
+	int64		id = GetCurrentTimestamp();
+
+	foreach_ptr(DtEntry, entry, entries)
+		id = Max(id, entry->definition.id);
+	initStringInfo(&lines);
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		if (entry->definition.id == 0)
+			entry->definition.id = ++id;
+		if (lines.len > 0)
+			appendStringInfoChar(&lines, '\n');
+		append_group(&lines, entry);
+	}
+	return lines.data;
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -264,20 +294,51 @@ read_property(Reader *reader, const DtProperty *property, const char *value,
 	return *result >= property->min && *result <= property->max;
 }
 
+/*
+ * A threshold: a number with a unit, or "on" where the signal has none; the
+ * rest of *t stays.  Percentages may have a percent sign, and need one where
+ * amounts are possible, too.  Returns whether it fits the signal.
+ */
+bool
+dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)
+{
+	const DtSignalKind *kind = &dt_signals[signal];
+	double		number;
+
+	t->unit = kind->threshold;
+	if (t->unit == DT_UNIT_NONE)
+		return strcmp(value, "on") == 0;
+	if (kind->or_share && strchr(value, '%') != NULL)
+		t->unit = DT_UNIT_SHARE;
+	if (!dt_amount_read(kind->unit == DT_UNIT_RATE ? kind->unit : t->unit, value,
+						t->unit == DT_UNIT_US ? 1000 :
+						t->unit == DT_UNIT_SHARE ? 10000 : 1, &number))
+		return false;
+	number = rint(number);
+	if (!(number >= 0 && number < 1e18))
+		return false;
+	t->value = (int64) number;
+	if (t->unit != kind->threshold)
+		return kind->law == DT_LAW_LATENCY ?
+			t->value >= LEAST_MORE && t->value <= MOST_MORE :
+			t->value >= 1 && t->value <= 1000000;
+	return t->value >= kind->lowest && t->value <= kind->highest;
+}
+
 /* Read a word key=value of a group; *seen has a bit for each key before it. */
 static bool
 read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 {
 	DtDefinition *d = &entry->definition;
 	size_t		size = strspn(word, NAME_CHARACTERS);
+	char	   *name = pnstrdup(word, size);
 	char	   *value = word + size + 1;
-	int			key = find_key(word, size);
+	int			key = find_key(name);
 	bool		fits;
-	char	   *name;
 
 	if (size == 0 || word[size] != '=')
 		return refuse(reader, "a word is not key=value");
-	if (strncmp(word, "grant=", size + 1) == 0)
+	if (strcmp(name, "grant") == 0)
 	{
 		name = read_name(reader, value, NAMEDATALEN);
 		entry->grants = lappend(entry->grants, makeString(name));
@@ -296,8 +357,8 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	if (reader->problem != NULL)
 		return false;
 	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)
-		return refuse(reader, psprintf("the value of %.*s is malformed, out of range or there twice",
-									   (int) size, word));
+		return refuse(reader, psprintf("the value of %s is malformed, out of range or there twice",
+									   name));
 	*seen |= UINT64CONST(1) << key;
 	return true;
 }
@@ -338,20 +399,63 @@ read_group(Reader *reader)
 	return reader->problem ? NULL : entry;
 }
 
+/* What entries can be sorted by. */
+int
+dt_compare_ids(const ListCell *a, const ListCell *b)
+{
+	int64		id_a = ((DtEntry *) lfirst(a))->definition.id;
+	int64		id_b = ((DtEntry *) lfirst(b))->definition.id;
+
+	return (id_a > id_b) - (id_a < id_b);
+}
+
+int
+dt_compare_names(const ListCell *a, const ListCell *b)
+{
+	return strcmp(((DtEntry *) lfirst(a))->definition.name,
+				  ((DtEntry *) lfirst(b))->definition.name);
+}
+
+/* What is wrong with the entries together, or NULL. */
+static const char *
+find_twins(const List *entries)
+{
+	List	   *by_id = list_copy(entries);
+	List	   *by_name = list_copy(entries);
+
+	list_sort(by_id, dt_compare_ids);
+	list_sort(by_name, dt_compare_names);
+	for (int i = 1; i < list_length(entries); i++)
+	{
+		DtDefinition *a = &((DtEntry *) list_nth(by_id, i - 1))->definition;
+		DtDefinition *b = &((DtEntry *) list_nth(by_id, i))->definition;
+		ListCell   *name = list_nth_cell(by_name, i);
+
+		if (dt_compare_names(name - 1, name) == 0)
+			return psprintf(_("Group \"%s\" is there twice."),
+							((DtEntry *) lfirst(name))->definition.name);
+		if (b->id != 0 && a->id == b->id)
+			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
+							a->name, b->name);
+	}
+	return NULL;
+}
+
 /*
  * The entries of a text that may be anything at all, palloc'd, up to the first
- * problem.  *problem is a sentence that says what is wrong, or NULL.
+ * problem; NULL counts as an empty text.  *problem is a sentence that says what
+ * is wrong, or NULL.
  */
 List *
 dt_text_read(const char *string, const char **problem)
 {
-	Reader		reader = {.next = string,.line = 1};
+	Reader		reader = {.next = string ? string : "",.line = 1};
 	List	   *entries = NIL;
 	DtEntry    *entry;
 
 	while ((entry = read_group(&reader)) != NULL)
 		entries = lappend(entries, entry);
-	*problem = reader.problem == NULL ? NULL :
+	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
 	return entries;
 }

@@ -8,7 +8,6 @@
 #ifndef DT_TEXT_H
 #define DT_TEXT_H
 
-#include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 #include "shared/definition.h"
 
@@ -29,7 +28,7 @@ typedef struct DtProperty
 	int64		min;
 	int64		max;			/* of a name its size, with the zero */
 	int64		absent;			/* the value when the key is not there */
-	DtUnit		unit;			/* of a number that a function sets, and ... */
+	DtUnit		unit;			/* of what a function sets, and ... */
 	const char *label;			/* ... what messages call it */
 } DtProperty;
 
@@ -39,7 +38,7 @@ typedef struct DtEntry
 	DtDefinition definition;	/* comes first */
 	List	   *grants;			/* names of roles, as String nodes */
 	List	   *unknown;		/* words of a later release */
-	bool		is_new;			/* not in the text yet */
+	bool		is_new;			/* created by setting something of it */
 	bool		has_slot;		/* for load.c */
 } DtEntry;
 
@@ -47,7 +46,12 @@ extern const DtProperty *dt_property(const char *key);
 extern int64 *dt_property_value(const DtDefinition *d,
 								const DtProperty *property);
 extern void dt_definition_init(DtDefinition *d, const char *name);
-extern void dt_text_append(StringInfo to, const DtEntry *entry);
+extern DtSignal dt_signal_find(const char *name);
+extern bool dt_threshold_read(DtSignal signal, const char *value,
+							  DtThreshold *t);
+extern char *dt_text_write(List *entries);
 extern List *dt_text_read(const char *string, const char **problem);
+extern int	dt_compare_ids(const ListCell *a, const ListCell *b);
+extern int	dt_compare_names(const ListCell *a, const ListCell *b);
 
 #endif							/* DT_TEXT_H */

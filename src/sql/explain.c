@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "sql/explain.h"
+#include "sql/sql.h"
 
 #include "compat.h"
 
@@ -29,8 +29,8 @@
 typedef struct ThrottleOption
 {
 	bool		is_on;
-	int64		pauses;			/* of the transaction, before the statement */
-	int64		paused_us;
+	int64		before[DT_COUNTERS];	/* of the transaction, before the
+										 * statement */
 } ThrottleOption;
 
 static struct
@@ -40,13 +40,6 @@ static struct
 	explain_validate_options_hook_type validate_options;
 	explain_per_plan_hook_type per_plan;
 }			my;
-
-static void
-note_pauses(ThrottleOption *option)
-{
-	option->pauses = dt_account.slot->xact.stats[DT_PAUSES];
-	option->paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
-}
 
 static void
 read_option(ExplainState *es, DefElem *opt, ParseState *pstate)
@@ -59,7 +52,7 @@ read_option(ExplainState *es, DefElem *opt, ParseState *pstate)
 		SetExplainExtensionState(es, my.extension_id, option);
 	}
 	option->is_on = defGetBoolean(opt);
-	note_pauses(option);
+	memcpy(option->before, dt_account.slot->xact.stats, sizeof(option->before));
 }
 
 /*
@@ -104,7 +97,7 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 					ParamListInfo params, QueryEnvironment *queryEnv)
 {
 	ThrottleOption *option = get_option(es);
-	ThrottleOption before;
+	int64	   *stats;
 	int64		pauses;
 	double		ms;
 
@@ -113,10 +106,10 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 					queryEnv);
 	if (option == NULL)
 		return;
-	before = *option;
-	note_pauses(option);
-	pauses = option->pauses - before.pauses;
-	ms = (option->paused_us - before.paused_us) / 1000.0;
+	stats = dt_account.slot->xact.stats;
+	pauses = stats[DT_PAUSES] - option->before[DT_PAUSES];
+	ms = (stats[DT_PAUSED_US] - option->before[DT_PAUSED_US]) / 1000.0;
+	memcpy(option->before, stats, sizeof(option->before));
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
 		ExplainIndentText(es);

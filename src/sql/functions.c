@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * functions.c
- *		SQL functions that change something: arguments and privileges.
+ *		SQL functions that change something.
  *
  * None of the functions is STRICT, so that a NULL is an error instead of being
  * ignored.  Who may call a function is decided by GRANT; see the extension
- * script.
+ * script.  What is defined of a group is changed here, in the entry that
+ * dt_definitions_edit() returns, and written by dt_definitions_write().
  *
  *-------------------------------------------------------------------------
  */
@@ -13,20 +14,23 @@
 
 #include <math.h>
 
+#include "catalog/dependency.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "engine/law.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "pressure/signals.h"
 #include "session/account.h"
 #include "session/session.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
-#include "shared/grant.h"
 #include "shared/group.h"
 #include "shared/member.h"
-#include "shared/threshold.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -83,18 +87,22 @@ get_group(FunctionCallInfo fcinfo)
 }
 
 /*
- * A name that is misspelt creates a group.
+ * Write what has been set of an entry.  A name that is misspelt creates a
+ * group.
  */
 static void
-notice_created(const char *name)
+finish(List *entries, const DtEntry *entry)
 {
+	const char *name = entry->definition.name;
 	char		similar[NAMEDATALEN];
 
-	ereport(NOTICE,
-			(errmsg("resource group \"%s\" created", name),
-			 dt_group_find_similar(name, similar) ?
-			 errhint("There is also a resource group \"%s\". If you meant that one, use SELECT drop_resource_group(%s).",
-					 similar, quote_literal_cstr(name)) : 0));
+	dt_definitions_write(entries);
+	if (entry->is_new)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" created", name),
+				 dt_group_find_similar(name, similar) ?
+				 errhint("There is also a resource group \"%s\". If you meant that one, use SELECT drop_resource_group(%s).",
+						 similar, quote_literal_cstr(name)) : 0));
 }
 
 /* How numbers in these units are written. */
@@ -104,6 +112,7 @@ static const struct
 	const char *meaning;		/* what follows the range */
 	const char *hint;
 }			numbers[] = {
+	[DT_UNIT_NONE] = {"", "", "Valid modes are \"enforce\" and \"observe\"."},
 	[DT_UNIT_RATE] = {" KB/s", " (1 KB = 1000 bytes)", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s."},
 	[DT_UNIT_BYTES] = {" KB", " (1 KB = 1000 bytes)", "Write an amount with its unit, for example '64 MB', or a number of KB."},
 	[DT_UNIT_US] = {" ms", " of the group's limits", "Write a time with its unit, for example '1 min', or a number of milliseconds."},
@@ -115,35 +124,39 @@ static const struct
  * remove a limit.  A tiny rate does not become 0, which means no limit.
  */
 static Datum
-set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
-		   bool is_text)
+set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
+			 bool is_text)
 {
 	char	   *group = get_group(fcinfo);
 	const DtProperty *property = dt_property(key);
+	bool		is_mode = (property->kind == DT_MODE);
 	int64		lowest = (property->min + 999) / 1000;
-	const char *shown;
-	float8		value;			/* in thousandths */
+	const char *shown = "";
+	float8		value = 0;		/* in thousandths */
 	float8		stored;
+	List	   *entries;
+	DtEntry    *entry;
 
-	if (PG_NARGS() == 1)
-	{
-		(void) dt_definitions_set(group, property, 0, DT_ALTER);
-		PG_RETURN_VOID();
-	}
-	check_not_null(fcinfo, 1, property->label);
+	if (PG_NARGS() > 1)
+		check_not_null(fcinfo, 1, property->label);
+	else
+		how = DT_ALTER;
 	if (is_text)
 	{
 		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-		if (!dt_amount_read(property->unit, written, 1000, &value))
+		value = strcmp(written, "observe") == 0;
+		if (is_mode ? value == 0 && strcmp(written, "enforce") != 0 :
+			!dt_amount_read(property->unit, written, 1000, &value))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 is_mode ? errmsg("unrecognized mode \"%s\"", written) :
 					 errmsg("invalid %s: \"%s\"", property->label, written),
 					 errhint("%s%s", numbers[property->unit].hint,
-							 dt_amount_hints[property->unit])));
+							 dt_amount_hint(property->unit))));
 		shown = psprintf("\"%s\"", written);
 	}
-	else
+	else if (PG_NARGS() > 1)
 	{
 		value = PG_GETARG_FLOAT8(1) * 1000;
 		shown = float8out_internal(PG_GETARG_FLOAT8(1));
@@ -160,9 +173,9 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 						   property->unit == DT_UNIT_RATE && lowest == 0 ?
 						   "; 0 means no limit" : "")));
 	stored = value > 0 ? Max(rint(value), 1) : 0;
-	if (dt_definitions_set(group, property, (int64) stored, how) &&
-		how == DT_CREATE_OR_ALTER)
-		notice_created(group);
+	entry = dt_definitions_edit(group, how, &entries);
+	*dt_property_value(&entry->definition, property) = (int64) stored;
+	finish(entries, entry);
 	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
@@ -171,72 +184,73 @@ set_number(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 	PG_RETURN_VOID();
 }
 
-#define NUMBER_FUNCTION(function, key, how, is_text) \
+#define PROPERTY_FUNCTION(function, key, how, is_text) \
 	PG_FUNCTION_INFO_V1(function); \
 	Datum function(PG_FUNCTION_ARGS) \
 	{ \
-		return set_number(fcinfo, key, how, is_text); \
+		return set_property(fcinfo, key, how, is_text); \
 	}
 
 /* The same with a number, and with a text. */
-#define NUMBER_FUNCTIONS(function, key, how) \
-	NUMBER_FUNCTION(function, key, how, false) \
-	NUMBER_FUNCTION(function##_text, key, how, true)
+#define PROPERTY_FUNCTIONS(function, key, how) \
+	PROPERTY_FUNCTION(function, key, how, false) \
+	PROPERTY_FUNCTION(function##_text, key, how, true)
 
-NUMBER_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
-NUMBER_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
-NUMBER_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
-
-PG_FUNCTION_INFO_V1(set_group_mode);
-Datum
-set_group_mode(PG_FUNCTION_ARGS)
-{
-	char	   *name = get_group(fcinfo);
-	char	   *mode;
-
-	check_not_null(fcinfo, 1, "mode");
-	mode = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	if (strcmp(mode, "enforce") != 0 && strcmp(mode, "observe") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized mode \"%s\"", mode),
-				 errhint("Valid modes are \"enforce\" and \"observe\".")));
-	if (dt_definitions_set(name, dt_property("mode"),
-						   strcmp(mode, "observe") == 0, DT_CREATE_OR_ALTER))
-		notice_created(name);
-	PG_RETURN_VOID();
-}
-
-static bool
-is_reported(const char *name)
-{
-	DtReport	reports[DT_REPORTS];
-	int			n = dt_reports(reports);
-
-	while (--n >= 0)
-		if (strcmp(reports[n].name, name) == 0)
-			return true;
-	return false;
-}
+PROPERTY_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
+PROPERTY_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
+PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
 
 /*
- * The second argument, which names a signal.
+ * The second argument, which names a signal.  What the group follows need not
+ * be reported any more.
  */
 static DtSignal
 get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 {
+	DtReport	reports[DT_REPORTS];
 	DtSignal	signal;
+	DtEntry    *entry;
+	StringInfoData known;
 
 	*name = get_name(fcinfo, 1, "signal");
-	if (dt_signal_find(*name, &signal))
+	signal = dt_signal_find(*name);
+	if (signal != DT_REPORTED)
 		return signal;
-	if (!is_reported(*name) && !dt_definitions_follows_report(group, *name))
-		dt_signal_missing(*name);
-	return DT_REPORTED;
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (strcmp(reports[i].name, *name) == 0)
+			return signal;
+	entry = dt_definitions_find(dt_definitions_read(true), group);
+	if (entry != NULL && strcmp(entry->definition.reported, *name) == 0)
+		return signal;
+	initStringInfo(&known);
+	for (int s = 0; s < DT_REPORTED; s++)
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
+						 dt_signals[s].name);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("signal \"%s\" does not exist", *name),
+			 errhint("Available signals: %s, and those that report_pressure() has reported.",
+					 known.data)));
+}
+
+/*
+ * Have a group follow a signal, with the standbys that count or the name under
+ * which the signal is reported; or with zeros not follow it.
+ */
+static void
+set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
+			  const char *names)
+{
+	d->threshold[signal] = threshold;
+	if (signal == DT_REPORTED)
+		strncpy(d->reported, names, sizeof(d->reported));
+	else if (signal < DT_STANDBY_SIGNALS)
+		strncpy(d->standbys[signal], names, sizeof(d->standbys[signal]));
 }
 
 /*
@@ -326,6 +340,41 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
 	return names;
 }
 
+/*
+ * A threshold: a number with a unit; NULL for a signal that has none.
+ */
+static DtThreshold
+read_threshold(DtSignal signal, const char *value, int32 ignore)
+{
+	const DtSignalKind *kind = &dt_signals[signal];
+	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
+	bool		has_none = (kind->threshold == DT_UNIT_NONE);
+
+	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot ignore %d for signal \"%s\"", ignore, kind->name),
+				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
+						 dt_signals[DT_REPLICA_LAG].name,
+						 dt_signals[DT_FLUSH_LAG].name)));
+	if (value == NULL ? !has_none :
+		has_none || !dt_threshold_read(signal, value, &t))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 has_none ?
+				 errmsg("signal \"%s\" has no threshold", kind->name) :
+				 value == NULL ?
+				 errmsg("signal \"%s\" needs a threshold", kind->name) :
+				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
+						kind->name, value),
+				 errdetail_internal("%s", _(kind->meaning)),
+				 has_none ? errhint("Leave out the threshold.") :
+				 errhint("Write a number and its unit, for example '%s'.%s",
+						 kind->example,
+						 value ? dt_amount_hint(t.unit) : "")));
+	return t;
+}
+
 PG_FUNCTION_INFO_V1(set_group_pressure);
 Datum
 set_group_pressure(PG_FUNCTION_ARGS)
@@ -338,9 +387,12 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	DtFound		found;
 	DtThreshold threshold;
 	DtLook		look;
+	List	   *entries;
+	DtEntry    *entry;
+	const char *reported;
 
 	check_not_null(fcinfo, 3, "argument \"ignore\"");
-	threshold = dt_threshold_parse(signal, value, PG_GETARG_INT32(3));
+	threshold = read_threshold(signal, value, PG_GETARG_INT32(3));
 	if (signal != DT_REPORTED)
 		names = get_standbys(fcinfo, 4, signal);
 	look = dt_signal_look(signal, dt_now_us(), &found);
@@ -351,8 +403,17 @@ set_group_pressure(PG_FUNCTION_ARGS)
 						dt_signals[signal].name),
 				 errdetail("%s", found.reason),
 				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
-	if (dt_definitions_follow(name, signal, &threshold, names))
-		notice_created(name);
+	entry = dt_definitions_edit(name, DT_CREATE_OR_ALTER, &entries);
+	reported = entry->definition.reported;
+	if (signal == DT_REPORTED && reported[0] != '\0' &&
+		strcmp(reported, names) != 0)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
+						name, reported),
+				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
+						   names)));
+	set_threshold(&entry->definition, signal, threshold, names);
+	finish(entries, entry);
 	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
 		strchr(value, '%') == NULL)
 		ereport(NOTICE,
@@ -384,8 +445,18 @@ reset_group_pressure(PG_FUNCTION_ARGS)
 	char	   *group = get_group(fcinfo);
 	char	   *name;
 	DtSignal	signal = get_signal(fcinfo, group, &name);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
+	DtThreshold none = {0};
 
-	if (!dt_definitions_unfollow(group, signal, name))
+	if (dt_definition_follows(d, signal) &&
+		strcmp(dt_definition_signal_name(d, signal), name) == 0)
+	{
+		set_threshold(d, signal, none, "");
+		dt_definitions_write(entries);
+	}
+	else
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
 						group, name)));
@@ -400,7 +471,6 @@ Datum
 report_pressure(PG_FUNCTION_ARGS)
 {
 	DtReport	report = {.at = dt_now_us()};
-	DtSignal	signal;
 	char	   *name;
 	Interval   *ttl;
 	float8		value;
@@ -424,7 +494,7 @@ report_pressure(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"ttl\" is out of range"),
 				 errdetail("The valid range is from 1 millisecond to 1 day.")));
-	if (dt_signal_find(name, &signal))
+	if (dt_signal_find(name) != DT_REPORTED)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("signal \"%s\" is measured by dirty_throttle", name),
@@ -488,37 +558,66 @@ set_session_group(PG_FUNCTION_ARGS)
 }
 
 /*
- * The second argument, which names a role.
+ * Allow a role to join a group, or revoke that.  A grant is a word in the line
+ * of its group, with the name of the role, so that it can be dumped and
+ * restored; load.c renames or drops it with the role.  A name without a role,
+ * as after a restore of the definitions only, grants nothing until there is
+ * one.
  */
-static Oid
-get_role(FunctionCallInfo fcinfo)
+static Datum
+set_grant(FunctionCallInfo fcinfo, bool allow)
 {
+	char	   *group = get_group(fcinfo);
+	Oid			role;
+	String	   *name;
+	List	   *entries;
+	DtEntry    *entry;
+
 	check_not_null(fcinfo, 1, "role name");
-	return get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+	role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+	/* as the core does: if it is renamed or dropped, no name stays behind */
+	shdepLockAndCheckObject(AuthIdRelationId, role);
+	name = makeString(GetUserNameFromId(role, false));
+	entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	if (list_member(entry->grants, name) != allow)
+	{
+		entry->grants = allow ? lappend(entry->grants, name) :
+			list_delete(entry->grants, name);
+		dt_definitions_write(entries);
+	}
+	else if (!allow)
+		ereport(NOTICE,
+				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
+						strVal(name), group)));
+	PG_RETURN_VOID();
 }
 
 PG_FUNCTION_INFO_V1(grant_group_use);
 Datum
 grant_group_use(PG_FUNCTION_ARGS)
 {
-	char	   *name = get_group(fcinfo);
-
-	(void) dt_grant_set(name, get_role(fcinfo), true);
-	PG_RETURN_VOID();
+	return set_grant(fcinfo, true);
 }
 
 PG_FUNCTION_INFO_V1(revoke_group_use);
 Datum
 revoke_group_use(PG_FUNCTION_ARGS)
 {
-	char	   *name = get_group(fcinfo);
-	Oid			role = get_role(fcinfo);
+	return set_grant(fcinfo, false);
+}
 
-	if (!dt_grant_set(name, role, false))
-		ereport(NOTICE,
-				(errmsg("role \"%s\" has not been granted the use of resource group \"%s\"",
-						GetUserNameFromId(role, false), name)));
-	PG_RETURN_VOID();
+/* May the user join a group? */
+static bool
+is_granted(const DtEntry *entry)
+{
+	foreach_ptr(String, name, entry->grants)
+	{
+		Oid			role = get_role_oid(strVal(name), true);
+
+		if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
+			return true;
+	}
+	return superuser();
 }
 
 /*
@@ -540,8 +639,11 @@ Datum
 join_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
 
-	if (!dt_grant_permits(name, GetUserId()))
+	if (entry == NULL)
+		dt_group_missing(name);
+	if (!is_granted(entry))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for resource group \"%s\"", name),
@@ -603,13 +705,47 @@ rename_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *old_name;
 	char	   *new_name;
+	List	   *entries;
+	DtEntry    *entry;
 
 	dt_sql_need_library();
 	old_name = get_name(fcinfo, 0, "old group name");
 	new_name = get_name(fcinfo, 1, "new group name");
-	dt_definitions_rename(old_name, new_name);
+	entry = dt_definitions_edit(old_name, DT_ALTER, &entries);
+	if (dt_definitions_find(entries, new_name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("resource group \"%s\" already exists", new_name),
+				 errhint("Choose another name, or drop that group with drop_resource_group().")));
+	strncpy(entry->definition.name, new_name, NAMEDATALEN);
+	dt_definitions_write(entries);
 	notice_settings_of(old_name);
 	PG_RETURN_VOID();
+}
+
+/*
+ * ERROR if the group has members.  Sessions that join it from now on leave it
+ * when the transaction commits, so their number is read without its lock.
+ */
+static void
+check_not_in_use(const char *name)
+{
+	DtGroup    *g;
+	int			members;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find(name);
+	members = g ? g->members : 0;
+	LWLockRelease(dt_shared->registry_lock);
+	if (members > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("resource group \"%s\" is in use", name),
+				 errdetail_plural("%d session is a member of the group.",
+								  "%d sessions are members of the group.",
+								  members, members),
+				 errhint("Use SELECT pid FROM dirty_throttle_sessions WHERE group_name = %s to list them, or drop_resource_group(..., force => true) to take them out of the group.",
+						 quote_literal_cstr(name))));
 }
 
 PG_FUNCTION_INFO_V1(drop_resource_group);
@@ -617,15 +753,24 @@ Datum
 drop_resource_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
+	List	   *entries;
+	DtEntry    *entry;
 
 	check_not_null(fcinfo, 1, "argument \"if_exists\"");
 	check_not_null(fcinfo, 2, "argument \"force\"");
-	if (dt_definitions_drop(name, PG_GETARG_BOOL(1), PG_GETARG_BOOL(2)))
-		notice_settings_of(name);
-	else
+	entry = dt_definitions_edit(name, PG_GETARG_BOOL(1) ? DT_ALTER_IF_EXISTS :
+								DT_ALTER, &entries);
+	if (entry == NULL)
+	{
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not exist, skipping",
 						name)));
+		PG_RETURN_VOID();
+	}
+	if (!PG_GETARG_BOOL(2))
+		check_not_in_use(name);
+	dt_definitions_write(list_delete_ptr(entries, entry));
+	notice_settings_of(name);
 	PG_RETURN_VOID();
 }
 

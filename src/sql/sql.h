@@ -23,4 +23,10 @@ extern DtGroupCopy *dt_group_copies(int *n);
 /* ERROR when the library was not preloaded. */
 extern void dt_sql_need_library(void);
 
+/*
+ * Define the option of EXPLAIN, in releases where extensions can do that (18);
+ * while shared_preload_libraries is processed.
+ */
+extern void dt_explain_init(void);
+
 #endif							/* DT_SQL_H */

@@ -19,10 +19,10 @@
 #include "pressure/signals.h"
 #include "session/blockers.h"
 #include "session/tick.h"
+#include "shared/amount.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
 #include "shared/role_debt.h"
-#include "shared/threshold.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -361,7 +361,7 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 				continue;
 			add_name(&row, d->name);
 			add_text(&row, dt_definition_signal_name(d, s));
-			add_text(&row, dt_threshold_text(t));
+			add_text(&row, dt_amount_text(t->unit, t->value));
 			add_value(&row,
 					  t->unit == DT_UNIT_SHARE ? t->unit : dt_signals[s].unit,
 					  t->value, t->unit != DT_UNIT_NONE);

@@ -253,7 +253,7 @@ dt_clock_sleep(int64 us, int on_postmaster_death, uint32 wait_event)
 static bool
 is_sampler(int number)
 {
-	return pg_atomic_read_u32(&dt_shared->sampler) == (uint32) number;
+	return pg_atomic_read_u32(&dt_shared->sampler) == (uint32) number + 1;
 }
 
 /* When it has fallen asleep, in the order of all, or -1 if it is not. */

@@ -24,7 +24,7 @@
 #include "pressure/signals.h"
 #include "shared/commits.h"
 #include "shared/shmem.h"
-#include "shared/threshold.h"
+#include "shared/text.h"
 #include "test/clock/readings.h"
 #include "utils/builtins.h"
 
@@ -187,10 +187,10 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 static DtSignal
 signal_of_name(const char *name)
 {
-	DtSignal	signal;
+	DtSignal	signal = dt_signal_find(name);
 
-	if (!dt_signal_find(name, &signal))
-		dt_signal_missing(name);
+	if (signal == DT_REPORTED)
+		elog(ERROR, "signal \"%s\" does not exist", name);
 	return signal;
 }
 
