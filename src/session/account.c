@@ -456,7 +456,7 @@ charge_locked(int64 now, double jitter, int64 due[DT_RESOURCES],
 	int64		next_charge[DT_RESOURCES];
 
 	my->generation = pg_atomic_read_u32(&my->group->generation);
-	if (my->slot->creditor == my->group)
+	if (my->slot->creditor != NULL)
 		forget_lag_locked(my->group, now);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -486,6 +486,31 @@ charge_locked(int64 now, double jitter, int64 due[DT_RESOURCES],
 	}
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
+}
+
+/*
+ * Who owes elsewhere, and has joined this group since then, comes to wait here
+ * for its role when that is paid.  Until then what the role has left here
+ * counts as well, or a little that is owed elsewhere would hide it from a
+ * transaction that pays in flight what is more than the grace.
+ */
+static int64
+left_to_role_locked(int64 pause, int64 now, int64 *owed_us)
+{
+	DtResource	resource;
+	int64		left;
+
+	if (my->slot->creditor == NULL || my->slot->creditor == my->group ||
+		IsParallelWorker() || !dt_throttling_is_enabled())
+		return pause;
+	left = dt_role_debt_pause(my->group, my->slot->role, false, now, &resource);
+	if (left == 0)
+		return pause;
+	*owed_us = Max(*owed_us,
+				   dt_role_debt_time(my->group, my->slot->role, now));
+	if (left > pause)
+		my->cause = DT_BY_ROLE;
+	return Max(pause, left);
 }
 
 /*
@@ -572,6 +597,7 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 	{
 		mark_running_locked(g, now);	/* an error has ended the last pause */
 		charge_locked(now, jitter, due, owed_us);
+		pause = left_to_role_locked(pause, now, owed_us);
 		pause = decide_locked(pause, due, in_flight);
 		if (pause > 0 && may_begin && !g->definition.observe &&
 			(*owed_us >= pause_from_us || is_suspended(g, in_flight)))

@@ -201,6 +201,10 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
  * statement, to check its parameters and to plan.  The function-call protocol
  * is recognized by having no query string.
  *
+ * A function with a SET clause may bring the session into a group when its
+ * statement has begun, and then evaluate nothing but expressions that are too
+ * simple for the executor.
+ *
  * A background worker may do all of its work in a C function, which it
  * evaluates in an expression, perhaps with a portal of its own, as the jobs of
  * TimescaleDB do.
@@ -214,7 +218,8 @@ function_begins(void)
 		return true;
 	return !dt_pay_begun &&
 		(dt_process() == DT_JOB ||
-		 (dt_process() == DT_SESSION && dt_activity_client_waits()));
+		 (dt_process() == DT_SESSION &&
+		  (dt_activity_client_waits() || dt_account_is_member())));
 }
 
 static pg_noinline void
@@ -236,7 +241,8 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 
 /*
  * Of a client's statement that was analyzed and does not run yet, the planner
- * may evaluate expressions.  That it has begun is known already.
+ * may evaluate expressions.  That it has begun is known already, unless the
+ * session has come into the group since then.
  */
 static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
@@ -245,6 +251,7 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
 		 (dt_process() == DT_JOB ||
+		  (!dt_pay_begun && dt_account_is_member()) ||
 		  (dt_activity_client_waits() &&
 		   analyzed_at != GetCurrentStatementStartTimestamp()))))
 		handle_object_access(access, classId, objectId, subId, arg);

@@ -24,6 +24,8 @@
 
 #include "compat.h"
 
+static void end_pause(DtMember *member, DtGroup *g, int64 now);
+
 void
 dt_member_publish(DtMember *member, int pid)
 {
@@ -46,8 +48,16 @@ void
 dt_member_join(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
+	DtGroup    *pause_of = member->paused_in;
 
 	Assert(member->group == NULL);
+	/* it has been awake since it was done with its creditor, and not said so */
+	if (pause_of != NULL)
+	{
+		dt_group_lock(pause_of);
+		end_pause(member, pause_of, now);
+		dt_group_unlock(pause_of);
+	}
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -207,15 +217,19 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
 DtGroup *
 dt_member_lock_creditor(DtMember *member)
 {
-	DtGroup    *g = member->creditor;
+	DtGroup    *g;
 
-	if (g == NULL)
-		return NULL;
-	dt_group_lock(g);
-	if (g->id == member->creditor_id)
-		return g;
-	dt_group_unlock(g);
-	member->creditor = NULL;
+	while ((g = ((volatile DtMember *) member)->creditor) != NULL)
+	{
+		dt_group_lock(g);
+		if (member->creditor == g)
+		{
+			if (g->id == member->creditor_id)
+				return g;
+			member->creditor = NULL;
+		}
+		dt_group_unlock(g);
+	}
 	return NULL;
 }
 
@@ -230,6 +244,15 @@ dt_member_forget_creditor(DtMember *member)
 	if (member->group != g)
 		end_pause(member, g, now);
 	member->creditor = NULL;
+	dt_group_unlock(g);
+
+	/* who has joined another group since then has not waited there yet */
+	if (member->group == NULL || member->group == g)
+		return;
+	g = member->group;
+	dt_group_lock(g);
+	if (member->group == g && member->creditor == NULL)
+		dt_member_wait_for_role(member, g);
 	dt_group_unlock(g);
 }
 

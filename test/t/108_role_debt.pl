@@ -1,0 +1,124 @@
+# What sessions of a role have left unpaid in a group, the next ones wait for
+# before their first statement there, whatever else they owe or do: in a group
+# that they come to through another one, and in functions with a SET clause.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Clock;
+use DirtyThrottle::Life;
+use Test::More;
+
+my $dt = DirtyThrottle::Clock->new('role_debt', conf => q{
+wal_level = replica
+dirty_throttle.transaction_grace = 50ms
+dirty_throttle.max_commit_pause = 30s
+});
+$dt->table('t');
+$dt->limit($_ => 0) foreach 'g', 'h';
+$dt->sql("SELECT set_group_burst('$_', 0)") foreach 'g', 'h';
+$dt->sql(
+	q{CREATE ROLE app LOGIN;
+	CREATE ROLE su SUPERUSER LOGIN;
+	CREATE FUNCTION in_g(bytes int) RETURNS void LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = 'g' AS
+		'BEGIN PERFORM pg_logical_emit_message(false, $$x$$, repeat($$x$$, bytes)); END';
+	CREATE FUNCTION in_h(bytes int) RETURNS void LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = 'h' AS
+		'BEGIN PERFORM pg_logical_emit_message(false, $$x$$, repeat($$x$$, bytes)); END';
+	CREATE FUNCTION simply_in_h(bytes int) RETURNS void LANGUAGE plpgsql
+		SECURITY DEFINER SET dirty_throttle."group" = 'h' AS
+		'DECLARE
+			x pg_lsn;
+		BEGIN
+			x := pg_logical_emit_message(false, $$x$$, repeat($$x$$, bytes));
+		END'});
+
+sub owed
+{
+	my ($group, $what) = @_;
+
+	return ($dt->used($group, $what))[1];
+}
+
+# ------------------------------------------------------- one that uses much of h
+
+# A new connection runs these: how many bytes does it use of h before it waits?
+sub connection_uses
+{
+	my ($name, @sql) = @_;
+	my $s = $dt->session(user => 'app');
+	my $before = $dt->group_row('h')->{wal_bytes};
+
+	foreach (@sql)
+	{
+		$s->send($_);
+		$dt->settle;
+		last if $dt->state($s) ne 'idle';
+		$s->wait;
+	}
+	is($dt->state($s), 'sleeps', "$name: it sleeps");
+	is($dt->session_row($s)->{paused_by}, 'ended_sessions', "$name: for its role")
+	  if $name ne 'the first one';
+	my $used = $dt->group_row('h')->{wal_bytes} - $before;
+	$dt->terminate_ms($s);
+	return $used;
+}
+
+$dt->fresh(h => wal => 100);
+$dt->fresh(g => wal => 10000);
+cmp_ok(connection_uses('the first one', 'SELECT in_h(1000000)'),
+	'>', 1000000, 'the first one: owes 10 s');
+is(connection_uses('straight', 'SELECT in_h(1000000)'), 0, 'straight: uses nothing');
+
+# 25 ms of g, which is less than the grace
+foreach my $n (1 .. 2)
+{
+	is( connection_uses("through g ($n)",
+			'BEGIN', 'SELECT in_g(250000)', 'SELECT in_h(1000000)'),
+		0, "through g ($n): uses nothing");
+	$dt->advance(30_000);    # what is owed to g
+}
+
+# An expression that is so simple that no executor runs it.
+is(connection_uses('an expression', 'SELECT simply_in_h(1000000)'),
+	0, 'an expression: uses nothing');
+
+# ------------------------------------------------------ what a DBA does meanwhile
+
+# Who owes to g has joined h, where his role owes more.
+foreach my $case (
+	[ 'nothing', 'SELECT 1' ],
+	[ 'g has no limit', q{SELECT set_group_dirty_limit('g', 0)} ],
+	[ 'g is dropped',   q{SELECT drop_resource_group('g')} ])
+{
+	my ($name, $sql) = @$case;
+	my $other = $dt->session(user => 'su', group => 'h');
+	my $s = $dt->session(user => 'su');
+
+	$dt->limit($_ => 0) foreach 'g', 'h';
+	$dt->fresh($_ => dirty => 1000) foreach 'g', 'h';
+	$other->query(q{SET dirty_throttle.max_commit_pause = 0;
+		SET dirty_throttle.interrupt_pauses = off});
+	$other->send(insert_sql('t', 60));
+	$dt->settle;
+	$dt->terminate_ms($other);
+	poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180);
+	$s->query('SET dirty_throttle.max_commit_pause = 0');
+	$s->query(q{SET dirty_throttle."group" = 'g'; } . insert_sql('t', 5));
+	$s->query(q{SET dirty_throttle."group" = 'h'});
+	my $in_h = owed('h', 'dirty');
+	cmp_ok($in_h, '>', owed('g', 'dirty'), "$name: the role owes more to h");
+	$dt->sql($sql);
+	$s->send('SELECT 1');
+	is($dt->run, $in_h, "$name: it waits for that, in us");
+	$s->quit;
+	is($dt->group_row('h')->{paused}, 0, "$name: nobody pauses any more");
+}
+
+is($dt->crashes, '', 'no crash');
+$dt->finish;
