@@ -57,11 +57,8 @@
 
 static struct
 {
-	/* dt_check_test(): what it has tested, and with which result */
-	emit_log_hook_type tested_hook;
-	int			tested_level;	/* log_min_messages */
-	bool		testing;		/* a message of the test is under way */
-	bool		works;
+	bool		testing;		/* a message of test_hooks() is under way */
+	bool		works;			/* that has found so */
 	bool		untold;
 	bool	   *told;			/* whether checks can be requested */
 
@@ -97,8 +94,11 @@ static struct
 	volatile sig_atomic_t repeated;
 }			my = {
 
-	.tested_level = -1,.told = &my.untold,.asked_by_other = &my.unasked
+	.told = &my.untold,.asked_by_other = &my.unasked
 };
+
+emit_log_hook_type dt_check_tested_hook = NULL;
+int			dt_check_tested_level = -1;
 
 /* 0 where that cannot be told.  May be called in a signal handler. */
 static int64
@@ -278,7 +278,7 @@ statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
  * have a hook that does not call ours for these messages.  The hook is called
  * as errfinish() does, but nothing is logged.
  */
-static pg_noinline void
+static void
 test_hooks(void)
 {
 	static const char *const wanted[][2] = {
@@ -294,7 +294,7 @@ test_hooks(void)
 		.assoc_context = CurrentMemoryContext
 	};
 
-	my.tested_hook = emit_log_hook;
+	dt_check_tested_hook = emit_log_hook;
 	my.works = true;
 	for (int i = 0; i < lengthof(wanted); i++)
 	{
@@ -307,25 +307,18 @@ test_hooks(void)
 	my.testing = false;
 }
 
-static pg_noinline void
-test_again(void)
+void
+dt_check_test_again(void)
 {
 	bool		possible;
 
-	if (emit_log_hook != my.tested_hook)
+	if (emit_log_hook != dt_check_tested_hook)
 		test_hooks();
-	my.tested_level = DT_LOG_MIN_MESSAGES;
+	dt_check_tested_level = DT_LOG_MIN_MESSAGES;
 	possible = my.works || !message_level_is_interesting(LOG_SERVER_ONLY);
 	if (!possible || !*my.told)
 		my.requested = *my.asked_by_other = 0;	/* no message comes for them */
 	*my.told = possible;
-}
-
-void
-dt_check_test(void)
-{
-	if (emit_log_hook != my.tested_hook || DT_LOG_MIN_MESSAGES != my.tested_level)
-		test_again();
 }
 
 void
@@ -373,7 +366,7 @@ dt_check_listen(volatile sig_atomic_t *asked, bool *possible)
 	*asked = 0;
 	my.asked_by_other = asked;
 	my.told = possible;
-	test_again();
+	dt_check_test_again();
 }
 
 void

@@ -10,6 +10,10 @@
 
 #include <signal.h>
 
+#include "utils/guc.h"
+
+#include "compat.h"
+
 /*
  * At server start.  The function is called at a check where the core makes no
  * messages, that is, in place of DT_CHECK_BEGINS and DT_CHECK_ENDS.
@@ -78,7 +82,19 @@ dt_check_end_cut(DtCallbackCut *cut)
  * checks can be requested in this process.  A change of log_min_messages, or a
  * library that is loaded later, may change that.
  */
-extern void dt_check_test(void);
+extern void dt_check_test_again(void);
+
+/* For which emit_log_hook and log_min_messages that is known. */
+extern emit_log_hook_type dt_check_tested_hook;
+extern int	dt_check_tested_level;
+
+static inline void
+dt_check_test(void)
+{
+	if (unlikely(emit_log_hook != dt_check_tested_hook ||
+				 DT_LOG_MIN_MESSAGES != dt_check_tested_level))
+		dt_check_test_again();
+}
 
 /*
  * Request a check in this process, and withdraw the request.

@@ -95,6 +95,7 @@ static struct
 	bool		may_pause;
 	bool		command_goes_on;	/* with its next transaction */
 	int			commit_pause_ms;	/* max_commit_pause in it */
+	int			log_min_pause;	/* the same */
 }			after;
 
 /*
@@ -336,12 +337,13 @@ forget_transaction(bool command_goes_on)
 static pg_noinline bool
 end_transaction(bool committed, bool command_goes_on, bool client_waits)
 {
-	bool		report = !command_goes_on && dt_pause_log_note_end();
+	bool		report = !command_goes_on && !dt_pause_log_is_empty();
 
 	after.command_goes_on = command_goes_on;
 
 	/* the end of the transaction is about to undo a SET LOCAL of it */
 	after.commit_pause_ms = dt_parameters.max_commit_pause;
+	after.log_min_pause = dt_parameters.log_min_pause;
 
 	/*
 	 * A login, or a command that sets parameters, is not suspended.  While a
@@ -374,8 +376,6 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
 		dt_account_renew_allowance();
 		/* a transaction of SET commands only does not change it */
 		after.pay_first &= !after.has_begun;
-		if (!report && !command_goes_on)
-			dt_pause_log_forget();
 	}
 	return after.charge || report;
 }
@@ -464,5 +464,5 @@ dt_pay_after_transaction(bool client_waits)
 	}
 	after.charge = false;
 	if (!after.command_goes_on)
-		dt_pause_log_report();
+		dt_pause_log_end(after.log_min_pause);
 }
