@@ -89,13 +89,12 @@ static struct
 	bool		pay_first;		/* something is to be paid before it */
 	int64		pause_end;		/* of the last pause after a transaction, us */
 
-	/* of a transaction that has ended and is not finished yet */
-	bool		has_begun;		/* it has done more than to set parameters */
-	bool		charge;			/* there is something to charge or to pay */
-	bool		may_pause;
-	bool		command_goes_on;	/* with its next transaction */
-	int			commit_pause_ms;	/* max_commit_pause in it */
-	int			log_min_pause;	/* the same */
+	/*
+	 * Of a transaction that has ended and is not over yet: max_commit_pause,
+	 * but 0 after an abort, and log_min_pause.
+	 */
+	int			commit_pause_ms;
+	int			log_min_pause;
 }			after;
 
 /*
@@ -325,59 +324,28 @@ dt_pay_note_prepare(void)
 	xact.prepared = true;
 }
 
-static inline void
-forget_transaction(bool command_goes_on)
+/*
+ * Has this transaction done more than to set parameters?  A login, or a command
+ * that does that, is not suspended.  While a command runs, all of its
+ * transactions have begun: one in a procedure may evaluate expressions only, of
+ * which no hook tells.
+ */
+static bool
+has_begun(void)
 {
-	if (!command_goes_on)
-		dt_pay_begun = false;
-	memset(&xact, 0, sizeof(xact));
-	dt_blockers_end_release();
+	return dt_pay_begun || !dt_activity_client_waits() ||
+		dt_process_is_servers_own();
 }
 
-static pg_noinline bool
-end_transaction(bool committed, bool command_goes_on, bool client_waits)
+static void
+forget_transaction(void)
 {
-	bool		report = !command_goes_on && !dt_pause_log_is_empty();
-
-	after.command_goes_on = command_goes_on;
-
-	/* the end of the transaction is about to undo a SET LOCAL of it */
-	after.commit_pause_ms = dt_parameters.max_commit_pause;
-	after.log_min_pause = dt_parameters.log_min_pause;
-
-	/*
-	 * A login, or a command that sets parameters, is not suspended.  While a
-	 * command runs, all of its transactions have begun: one in a procedure
-	 * may evaluate expressions only, of which no hook tells.
-	 */
-	after.has_begun = dt_pay_begun || !client_waits ||
-		dt_process_is_servers_own();
-
-	/*
-	 * After an abort the client gets its answer at once.  A coordinator that
-	 * has prepared a transaction must hear of it at once, as it holds locks.
-	 * Nor does an apply worker pause after an abort, when feedback is not
-	 * possible.
-	 */
-	after.may_pause = after.has_begun && !command_goes_on && !xact.prepared &&
-		dt_process() != DT_JOB && !proc_exit_inprogress &&
-		!(client_waits && (!committed || after.commit_pause_ms == 0));
-
-	if (dt_account_workers_have_charged())
-		dt_workers_forget();
-	after.charge = !dt_account_is_quiet() &&
-		(dt_account_is_member() || dt_account.slot->creditor != NULL);
-	forget_transaction(command_goes_on);
-
-	if (after.charge)
-		dt_session_hold_changes();
-	else
-	{
-		dt_account_renew_allowance();
-		/* a transaction of SET commands only does not change it */
-		after.pay_first &= !after.has_begun;
-	}
-	return after.charge || report;
+	/* a transaction of SET commands only does not change it */
+	after.pay_first = dt_account.pause_is_due ||
+		(after.pay_first && !has_begun());
+	if (!dt_activity_command_goes_on())
+		dt_pay_begun = false;
+	memset(&xact, 0, sizeof(xact));
 }
 
 /*
@@ -385,17 +353,30 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
  * is left to be done: there is something to charge or to pay, or a message to
  * log.  Then the caller has to call dt_pay_after_transaction() when the
  * transaction is over, and the session's group stays the same until then.
- *
- * command_goes_on: it is one of several transactions of a command that may
- * hold locks meanwhile.  client_waits: for the answer.
  */
 bool
-dt_pay_end_transaction(bool committed, bool command_goes_on, bool client_waits)
+dt_pay_end_transaction(bool committed)
 {
-	if (!dt_account_is_quiet() || after.pay_first || !dt_pause_log_is_empty())
-		return end_transaction(committed, command_goes_on, client_waits);
-	forget_transaction(command_goes_on);
+	if (dt_account_workers_have_charged())
+		dt_workers_forget();
+	dt_blockers_end_release();
+
+	/*
+	 * The end of the transaction is about to undo a SET LOCAL of it.  After
+	 * an abort the client gets its answer at once.
+	 */
+	after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
+	after.log_min_pause = dt_parameters.log_min_pause;
+
+	if (!dt_pause_log_is_empty() ||
+		(!dt_account_is_quiet() &&
+		 (dt_account_is_member() || dt_account.slot->creditor != NULL)))
+	{
+		dt_session_hold_changes();
+		return true;
+	}
 	dt_account_renew_allowance();
+	forget_transaction();
 	return false;
 }
 
@@ -436,7 +417,6 @@ pay_after(bool client_waits, int64 pause)
 							   dt_process_is_servers_own(), feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
-	after.pay_first = dt_account.pause_is_due;
 }
 
 /*
@@ -445,24 +425,33 @@ pay_after(bool client_waits, int64 pause)
  * suspended.  Cannot fail.
  */
 void
-dt_pay_after_transaction(bool client_waits)
+dt_pay_after_transaction(void)
 {
-	if (after.charge)
-	{
-		bool		begin = after.may_pause && !dt_process_is_servers_own();
-		int64		owed_us;
-		int64		pause = dt_account_charge(!after.has_begun,
-											  begin ? 0 : DT_NO_PAUSE, true,
-											  &owed_us);
+	bool		client_waits = dt_activity_client_waits();
+	bool		command_goes_on = dt_activity_command_goes_on();
+	bool		may_pause;
+	int64		owed_us;
+	int64		pause;
 
-		dt_account_renew_allowance();
-		/* a transaction of SET commands only does not change it */
-		after.pay_first = pause > 0 || (after.pay_first && !after.has_begun);
-		if (pause > 0 && after.may_pause)
-			pay_after(client_waits, pause);
-		dt_session_allow_changes();
-	}
-	after.charge = false;
-	if (!after.command_goes_on)
+	/*
+	 * A command that goes on with its next transaction may hold locks
+	 * meanwhile.  A coordinator that has prepared a transaction must hear of
+	 * it at once, as it holds locks.  Nor does an apply worker pause after an
+	 * abort, when feedback is not possible.
+	 */
+	may_pause = has_begun() && !command_goes_on && !xact.prepared &&
+		dt_process() != DT_JOB && !proc_exit_inprogress &&
+		!(client_waits && after.commit_pause_ms == 0);
+
+	pause = dt_account_charge(!has_begun(),
+							  may_pause && !dt_process_is_servers_own() ?
+							  0 : DT_NO_PAUSE,
+							  true, &owed_us);
+	dt_account_renew_allowance();
+	if (pause > 0 && may_pause)
+		pay_after(client_waits, pause);
+	forget_transaction();
+	dt_session_allow_changes();
+	if (!command_goes_on)
 		dt_pause_log_end(after.log_min_pause);
 }
