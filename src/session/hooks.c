@@ -358,35 +358,14 @@ at_check(void)
 		dt_account_charge_at_next_safe_point();
 }
 
-static void
-at_silent_check(void)
-{
-	at_check();
-	dt_pay_note_check();
-}
-
 /* Messages by which the core serves our requests for checks are not logged. */
 static void
 dt_emit_log(ErrorData *error)
 {
 	if (error->elevel == WARNING)
 		dt_activity_note_warning(error);
-	switch (dt_check_takes_message(error))
-	{
-		case DT_NO_CHECK:
-			if (prev.emit_log)
-				prev.emit_log(error);
-			break;
-		case DT_CHECK:
-			break;
-		case DT_CHECK_BEGINS:
-			at_check();
-			dt_check_begin_listing();
-			break;
-		case DT_CHECK_ENDS:
-			dt_pay_note_check();
-			break;
-	}
+	if (!dt_check_takes_message(error) && prev.emit_log)
+		prev.emit_log(error);
 }
 
 /*
@@ -427,7 +406,7 @@ dt_hooks_install(void)
 
 	prev.emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
-	dt_check_init(at_silent_check);
+	dt_check_init(at_check, dt_pay_note_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);
 	dt_commit_init();

@@ -110,16 +110,16 @@ pause_at(Place place, int64 first_slice_us, bool is_new)
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
 		dt_now_us() + xact.longest_us : PG_INT64_MAX;
-	DtPauseEnd	end;
+	bool		interrupted;
 
 	for (;;)
 	{
 		dt_tick_before_pause();
-		end = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
-									 until);
+		interrupted = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
+											 until);
 		first_slice_us = 0;
-		xact.continues = end != DT_PAUSE_PAID;
-		if (end != DT_PAUSE_INTERRUPTED)
+		xact.continues = dt_account.pause_is_due;
+		if (!interrupted)
 			break;
 
 		/* if the error is caught, the pause goes on at the next safe point */
@@ -225,9 +225,7 @@ charge_and_pause_at(Place place)
 void
 dt_pay_between_rows(void)
 {
-	if (!DT_ROW_PAUSES)
-		return;
-	if (!dt_process_is_servers_own())
+	if (DT_ROW_PAUSES && !dt_process_is_servers_own())
 		(void) charge_and_pause_at(BETWEEN_ROWS);
 }
 
@@ -414,7 +412,7 @@ pay_after(bool client_waits, int64 pause)
 
 	dt_tick_before_pause();
 	dt_sleep_after_transaction(dt_account.asleep ? pause : 0, longest_us,
-							   dt_process_is_servers_own(), feedback);
+							   feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
 }

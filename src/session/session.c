@@ -366,41 +366,37 @@ dt_session_allow_changes(void)
 bool
 dt_session_begin_statement(void)
 {
-	bool		is_member;
+	bool		is_member = true;
 
-	if (dt_account_is_current() && !dt_session_changes_held)
-	{
-		dt_check_test();
-		return true;
-	}
-	if (!dt_shmem_available() || dt_session_changes_held)
+	if (dt_session_changes_held || !dt_shmem_available())
 		return dt_account_follow();
-	dt_session_attach();
-
-	/*
-	 * The group did not exist, or the value was set before shared memory did.
-	 */
-	is_member = dt_account_follow();
-	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-		!dt_account.slot->moved &&
-		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+	if (!dt_account_is_current())
 	{
-		apply_wanted_group();
+		dt_session_attach();
 		is_member = dt_account_follow();
-		if (!is_member && !my.wanted->warned)
-		{
-			my.wanted->warned = true;
-			warn_unknown_group(my.wanted_name);
-		}
-	}
 
-	/* The statement is subject to the limit that is set now. */
-	if (is_member)
-	{
-		dt_check_test();
-		if (!dt_account_is_current())
+		/*
+		 * The group did not exist, or the value was set before shared memory
+		 * did.
+		 */
+		if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
+			!dt_account.slot->moved &&
+			(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+		{
+			apply_wanted_group();
+			is_member = dt_account_follow();
+			if (!is_member && !my.wanted->warned)
+			{
+				my.wanted->warned = true;
+				warn_unknown_group(my.wanted_name);
+			}
+		}
+		/* the statement is subject to the limit that is set now */
+		if (is_member && !dt_account_is_current())
 			dt_account_catch_up();
 	}
+	if (is_member)
+		dt_check_test();
 	return is_member;
 }
 
