@@ -74,7 +74,7 @@ static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
 	bool		continues;		/* the last pause has not paid all, and goes
-								 * on */
+								 * on if no charge finds that all is paid */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
 	int64		unpaused_us;	/* by how much the pauses at checks are
@@ -172,9 +172,9 @@ dt_pay_note_check(void)
  * longer, or the debt would grow without end.
  */
 static void
-set_longest_at_check(int64 owed_us)
+set_longest_at_check(bool is_new, int64 owed_us)
 {
-	if (!xact.continues || xact.longest_us == 0)
+	if (is_new || xact.longest_us == 0)
 		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
@@ -194,7 +194,8 @@ set_longest_at_check(int64 owed_us)
 static bool
 charge_and_pause_at(Place place)
 {
-	bool		is_new = place != AT_CHECK || !xact.continues;
+	bool		is_new = place != AT_CHECK || !xact.continues ||
+		!dt_account.pause_is_due;
 	bool		may_pause = may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
 	int64		from_us = xact.paces ? 0 : grace_us;
@@ -217,7 +218,7 @@ charge_and_pause_at(Place place)
 	if (owed_us >= grace_us)
 		xact.paces = true;
 	if (place == AT_CHECK)
-		set_longest_at_check(owed_us);
+		set_longest_at_check(is_new, owed_us);
 	pause_at(place, dt_account.asleep ? pause : 0, is_new && !dt_account.asleep);
 	return true;
 }
