@@ -167,10 +167,8 @@ begin_command(Node *command, bool snapshot_is_new)
  * within it has analyzed.
  */
 static pg_noinline void
-member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
+member_analyzes(ParseState *pstate, Query *query)
 {
-	if (prev.post_parse_analyze)
-		prev.post_parse_analyze(pstate, query, jstate);
 	if (!dt_activity_is_clients_query(pstate->p_sourcetext))
 		return;
 	if (query->commandType == CMD_UTILITY)
@@ -187,10 +185,10 @@ member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 static void
 dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 {
-	if (dt_session_active())
-		member_analyzes(pstate, query, jstate);
-	else if (prev.post_parse_analyze)
+	if (prev.post_parse_analyze)
 		prev.post_parse_analyze(pstate, query, jstate);
+	if (dt_session_active())
+		member_analyzes(pstate, query);
 }
 
 /*
@@ -219,10 +217,8 @@ function_begins(void)
 
 static pg_noinline void
 handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
-					 int subId, void *arg)
+					 void *arg)
 {
-	if (prev.object_access)
-		prev.object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_load_object_accessed(access, classId, objectId, arg);
 	else if (function_begins())
@@ -242,14 +238,14 @@ static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)
 {
+	if (prev.object_access)
+		prev.object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
 		 (dt_process() == DT_JOB ||
 		  (dt_activity_client_waits() &&
 		   analyzed_at != GetCurrentStatementStartTimestamp()))))
-		handle_object_access(access, classId, objectId, subId, arg);
-	else if (prev.object_access)
-		prev.object_access(access, classId, objectId, subId, arg);
+		handle_object_access(access, classId, objectId, arg);
 }
 
 static pg_noinline void
