@@ -57,11 +57,8 @@
 
 static struct
 {
-	/* dt_check_test(): what it has tested, and with which result */
-	emit_log_hook_type tested_hook;
-	int			tested_level;	/* log_min_messages */
-	bool		testing;		/* a message of the test is under way */
-	bool		works;
+	bool		testing;		/* a message of test_hooks() is under way */
+	bool		works;			/* that has found so */
 	bool		untold;
 	bool	   *told;			/* whether checks can be requested */
 
@@ -86,7 +83,10 @@ static struct
 	MemoryContextMethods methods;
 	void		(*statistics) (MemoryContext, MemoryStatsPrintFunc, void *,
 							   MemoryContextCounters *, bool);
-	void		(*at_silent_check) (void);
+
+	/* see dt_check_init() */
+	void		(*at_check) (void);
+	void		(*after_check) (void);
 
 	/*
 	 * The CPU time of this process from which on the cost of a check counts,
@@ -97,8 +97,11 @@ static struct
 	volatile sig_atomic_t repeated;
 }			my = {
 
-	.tested_level = -1,.told = &my.untold,.asked_by_other = &my.unasked
+	.told = &my.untold,.asked_by_other = &my.unasked
 };
+
+emit_log_hook_type dt_check_tested_hook = NULL;
+int			dt_check_tested_level = -1;
 
 /* 0 where that cannot be told.  May be called in a signal handler. */
 static int64
@@ -122,16 +125,7 @@ dt_check_take_cost(void)
 	return my.cost_since - before;
 }
 
-/* What DT_CHECK_BEGINS was for is done. */
-void
-dt_check_begin_listing(void)
-{
-	TopMemoryContext = my.nothing;
-	error_context_stack = NULL;
-	HOLD_INTERRUPTS();
-}
-
-/* The request is being served.  From here on none is made. */
+/* The request is being served.  From here on none is made, until the end. */
 static void
 begin_check(void)
 {
@@ -143,6 +137,7 @@ begin_check(void)
 	my.real_top = TopMemoryContext;
 	my.real_callbacks = error_context_stack;
 	my.listing = 1;
+	my.at_check();
 }
 
 static void
@@ -210,11 +205,7 @@ dt_check_serve_others(void)
 	}
 }
 
-/*
- * To be called for each message by emit_log_hook: is it the core's answer to a
- * request, which must not be logged?
- */
-DtCheck
+bool
 dt_check_takes_message(ErrorData *message)
 {
 	const char *function = message->funcname;
@@ -223,11 +214,11 @@ dt_check_takes_message(ErrorData *message)
 	if (message->elevel >= ERROR)
 		dt_check_forget_listing();
 	if (message->elevel != LOG_SERVER_ONLY || function == NULL)
-		return DT_NO_CHECK;
+		return false;
 	if (my.testing)
 	{
 		my.testing = false;
-		return DT_CHECK;
+		return true;
 	}
 	if (strcmp(function, "ProcessLogMemoryContextInterrupt") == 0)
 	{
@@ -235,24 +226,29 @@ dt_check_takes_message(ErrorData *message)
 		{
 			my.others_wait = 0;
 			my.others_listing = 1;
-			return DT_NO_CHECK;
+			return false;
 		}
 		begin_check();
+		TopMemoryContext = my.nothing;
+		error_context_stack = NULL;
+		HOLD_INTERRUPTS();
 		message->output_to_server = false;
-		return DT_CHECK_BEGINS;
+		return true;
 	}
 	if (strncmp(function, "MemoryContextStats", 18) != 0)
-		return DT_NO_CHECK;
+		return false;
 	is_last = strncmp(message->message, "Grand total", 11) == 0;
 	if (is_last)
 		my.others_listing = 0;
 	if (!my.listing)
-		return DT_NO_CHECK;
+		return false;
 	message->output_to_server = false;
-	if (!is_last)
-		return DT_CHECK;
-	end_listing();
-	return DT_CHECK_ENDS;
+	if (is_last)
+	{
+		end_listing();
+		my.after_check();
+	}
+	return true;
 }
 
 /*
@@ -267,7 +263,7 @@ statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
 		!message_level_is_interesting(LOG_SERVER_ONLY))
 	{
 		begin_check();
-		my.at_silent_check();
+		my.after_check();
 		my.listing = 0;
 	}
 	my.statistics(context, print, passthru, totals, print_to_stderr);
@@ -278,7 +274,7 @@ statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
  * have a hook that does not call ours for these messages.  The hook is called
  * as errfinish() does, but nothing is logged.
  */
-static pg_noinline void
+static void
 test_hooks(void)
 {
 	static const char *const wanted[][2] = {
@@ -294,7 +290,7 @@ test_hooks(void)
 		.assoc_context = CurrentMemoryContext
 	};
 
-	my.tested_hook = emit_log_hook;
+	dt_check_tested_hook = emit_log_hook;
 	my.works = true;
 	for (int i = 0; i < lengthof(wanted); i++)
 	{
@@ -307,25 +303,18 @@ test_hooks(void)
 	my.testing = false;
 }
 
-static pg_noinline void
-test_again(void)
+void
+dt_check_test_again(void)
 {
 	bool		possible;
 
-	if (emit_log_hook != my.tested_hook)
+	if (emit_log_hook != dt_check_tested_hook)
 		test_hooks();
-	my.tested_level = DT_LOG_MIN_MESSAGES;
+	dt_check_tested_level = DT_LOG_MIN_MESSAGES;
 	possible = my.works || !message_level_is_interesting(LOG_SERVER_ONLY);
 	if (!possible || !*my.told)
 		my.requested = *my.asked_by_other = 0;	/* no message comes for them */
 	*my.told = possible;
-}
-
-void
-dt_check_test(void)
-{
-	if (emit_log_hook != my.tested_hook || DT_LOG_MIN_MESSAGES != my.tested_level)
-		test_again();
 }
 
 void
@@ -356,6 +345,7 @@ dt_check_withdraw(void)
 	if (my.requested)
 		LogMemoryContextPending = false;
 	my.requested = 0;
+	dt_check_serve_others();
 }
 
 bool
@@ -373,11 +363,11 @@ dt_check_listen(volatile sig_atomic_t *asked, bool *possible)
 	*asked = 0;
 	my.asked_by_other = asked;
 	my.told = possible;
-	test_again();
+	dt_check_test_again();
 }
 
 void
-dt_check_init(void (*at_silent_check) (void))
+dt_check_init(void (*at_check) (void), void (*after_check) (void))
 {
 	my.nothing = AllocSetContextCreate(TopMemoryContext, "dirty_throttle",
 									   ALLOCSET_SMALL_SIZES);
@@ -385,5 +375,6 @@ dt_check_init(void (*at_silent_check) (void))
 	my.statistics = my.methods.stats;
 	my.methods.stats = statistics;
 	my.nothing->methods = &my.methods;
-	my.at_silent_check = at_silent_check;
+	my.at_check = at_check;
+	my.after_check = after_check;
 }

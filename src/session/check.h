@@ -10,27 +10,23 @@
 
 #include <signal.h>
 
+#include "utils/guc.h"
+
+#include "compat.h"
+
 /*
- * At server start.  The function is called at a check where the core makes no
- * messages, that is, in place of DT_CHECK_BEGINS and DT_CHECK_ENDS.
+ * At server start.  at_check is called at each check that was requested:
+ * ordinary code with no LWLock and in no critical section, that must not fail
+ * and must not serve interrupts itself.  after_check is called when the next
+ * one can be requested; not after an error.
  */
-extern void dt_check_init(void (*at_silent_check) (void));
+extern void dt_check_init(void (*at_check) (void), void (*after_check) (void));
 
-/* What a message is. */
-typedef enum DtCheck
-{
-	DT_NO_CHECK,				/* it has nothing to do with this file */
-	DT_CHECK,					/* a part of the core's answer to a request */
-	DT_CHECK_BEGINS,			/* the first one: here is the check, ordinary
-								 * code with no LWLock and in no critical
-								 * section, that must not fail and must not
-								 * serve interrupts itself */
-	DT_CHECK_ENDS				/* the last one: the next request can be made;
-								 * it does not come after an error */
-} DtCheck;
-
-extern DtCheck dt_check_takes_message(ErrorData *message);
-extern void dt_check_begin_listing(void);
+/*
+ * To be called for each message by emit_log_hook: is it a part of the core's
+ * answer to a request, which must not be logged?
+ */
+extern bool dt_check_takes_message(ErrorData *message);
 
 /*
  * What the check that is being served has cost, in us of CPU time: since the
@@ -78,12 +74,24 @@ dt_check_end_cut(DtCallbackCut *cut)
  * checks can be requested in this process.  A change of log_min_messages, or a
  * library that is loaded later, may change that.
  */
-extern void dt_check_test(void);
+extern void dt_check_test_again(void);
+
+/* For which emit_log_hook and log_min_messages that is known. */
+extern emit_log_hook_type dt_check_tested_hook;
+extern int	dt_check_tested_level;
+
+static inline void
+dt_check_test(void)
+{
+	if (unlikely(emit_log_hook != dt_check_tested_hook ||
+				 DT_LOG_MIN_MESSAGES != dt_check_tested_level))
+		dt_check_test_again();
+}
 
 /*
- * Request a check in this process, and withdraw the request.
- * Both may be called in a signal handler.  A request may be refused without
- * notice, so the caller repeats it.
+ * Request a check in this process, and before a pause withdraw the request.
+ * The latter calls dt_check_serve_others().  Both may be called in a signal
+ * handler.  A request may be refused without notice, so the caller repeats it.
  */
 extern void dt_check_request(void);
 extern void dt_check_withdraw(void);

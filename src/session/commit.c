@@ -36,7 +36,6 @@
 static void after_transaction(void *arg);
 
 static MemoryContextCallback callback = {.func = after_transaction};
-static bool callback_registered = false;
 
 /* Is resources_released() registered? */
 bool		dt_commit_needed = true;
@@ -56,8 +55,7 @@ begin_background_command(void)
 static void
 after_transaction(void *arg)
 {
-	callback_registered = false;
-	dt_pay_after_transaction(dt_activity_client_waits());
+	dt_pay_after_transaction();
 	if (unlikely(dt_process_is_servers_own()))
 		begin_background_command();
 }
@@ -73,25 +71,20 @@ background_transaction_ends(void)
 static pg_noinline void
 locks_released(bool isCommit)
 {
-	bool		client_waits = dt_activity_client_waits();
-
+	/* after an error in what follows this, the callback is there already */
 	if (CurrentResourceOwner != TopTransactionResourceOwner ||
-		IsParallelWorker() || callback_registered)
+		IsParallelWorker() || dt_session_changes_held)
 		return;
 
 	if (unlikely(dt_session_state & DT_UNATTACHED))
 		dt_session_attach();
-	if (client_waits)
+	if (dt_activity_client_waits())
 		dt_tick_stop();
 	if (unlikely(dt_process_is_servers_own()))
 		background_transaction_ends();
 
-	if (dt_pay_end_transaction(isCommit, dt_activity_command_goes_on(),
-							   client_waits))
-	{
+	if (dt_pay_end_transaction(isCommit))
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
-		callback_registered = true;
-	}
 }
 
 /*

@@ -167,10 +167,8 @@ begin_command(Node *command, bool snapshot_is_new)
  * within it has analyzed.
  */
 static pg_noinline void
-member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
+member_analyzes(ParseState *pstate, Query *query)
 {
-	if (prev.post_parse_analyze)
-		prev.post_parse_analyze(pstate, query, jstate);
 	if (!dt_activity_is_clients_query(pstate->p_sourcetext))
 		return;
 	if (query->commandType == CMD_UTILITY)
@@ -187,10 +185,10 @@ member_analyzes(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 static void
 dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 {
-	if (dt_session_active())
-		member_analyzes(pstate, query, jstate);
-	else if (prev.post_parse_analyze)
+	if (prev.post_parse_analyze)
 		prev.post_parse_analyze(pstate, query, jstate);
+	if (dt_session_active())
+		member_analyzes(pstate, query);
 }
 
 /*
@@ -224,10 +222,8 @@ function_begins(void)
 
 static pg_noinline void
 handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
-					 int subId, void *arg)
+					 void *arg)
 {
-	if (prev.object_access)
-		prev.object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_load_object_accessed(access, classId, objectId, arg);
 	else if (function_begins())
@@ -248,15 +244,15 @@ static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)
 {
+	if (prev.object_access)
+		prev.object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
 		 (dt_process() == DT_JOB ||
 		  (!dt_pay_begun && dt_account_is_member()) ||
 		  (dt_activity_client_waits() &&
 		   analyzed_at != GetCurrentStatementStartTimestamp()))))
-		handle_object_access(access, classId, objectId, subId, arg);
-	else if (prev.object_access)
-		prev.object_access(access, classId, objectId, subId, arg);
+		handle_object_access(access, classId, objectId, arg);
 }
 
 static pg_noinline void
@@ -365,35 +361,14 @@ at_check(void)
 		dt_account_charge_at_next_safe_point();
 }
 
-static void
-at_silent_check(void)
-{
-	at_check();
-	dt_pay_note_check();
-}
-
 /* Messages by which the core serves our requests for checks are not logged. */
 static void
 dt_emit_log(ErrorData *error)
 {
 	if (error->elevel == WARNING)
 		dt_activity_note_warning(error);
-	switch (dt_check_takes_message(error))
-	{
-		case DT_NO_CHECK:
-			if (prev.emit_log)
-				prev.emit_log(error);
-			break;
-		case DT_CHECK:
-			break;
-		case DT_CHECK_BEGINS:
-			at_check();
-			dt_check_begin_listing();
-			break;
-		case DT_CHECK_ENDS:
-			dt_pay_note_check();
-			break;
-	}
+	if (!dt_check_takes_message(error) && prev.emit_log)
+		prev.emit_log(error);
 }
 
 /*
@@ -434,7 +409,7 @@ dt_hooks_install(void)
 
 	prev.emit_log = emit_log_hook;
 	emit_log_hook = dt_emit_log;
-	dt_check_init(at_silent_check);
+	dt_check_init(at_check, dt_pay_note_check);
 
 	RegisterSubXactCallback(dt_subxact_callback, NULL);
 	dt_commit_init();

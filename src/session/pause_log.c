@@ -24,36 +24,13 @@
 #include "session/session.h"
 #include "session/sleep.h"
 
-static int	min_pause_ms = -1;	/* log_min_pause when the transaction ended */
+static int	min_pause_ms;		/* log_min_pause when the transaction ended */
 
 /* Is this so long that it is to be logged? */
 static bool
 is_long(int64 us)
 {
-	return min_pause_ms >= 0 && us > 0 &&
-		us >= min_pause_ms * INT64CONST(1000);
-}
-
-static bool
-is_worth_a_message(void)
-{
-	return is_long(dt_account.slot->xact.stats[DT_PAUSED_US]) ||
-		is_long(dt_account.slot->xact.stats[DT_OBSERVED_US]);
-}
-
-bool
-dt_pause_log_note_end(void)
-{
-	min_pause_ms = dt_parameters.log_min_pause;
-	return is_worth_a_message();
-}
-
-void
-dt_pause_log_forget(void)
-{
-	if (dt_pause_log_is_empty())
-		return;
-	memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+	return us > 0 && us >= min_pause_ms * INT64CONST(1000);
 }
 
 static void
@@ -112,13 +89,10 @@ report(void)
 }
 
 void
-dt_pause_log_report(void)
+dt_pause_log_report(int log_min_pause)
 {
-	if (is_worth_a_message())
-	{
-		HOLD_INTERRUPTS();
-		(void) dt_sleep_call_safely(report);
-		RESUME_INTERRUPTS();
-	}
-	dt_pause_log_forget();
+	min_pause_ms = log_min_pause;
+	HOLD_INTERRUPTS();
+	(void) dt_sleep_call_safely(report);
+	RESUME_INTERRUPTS();
 }

@@ -19,19 +19,22 @@ dt_pause_log_is_empty(void)
 		dt_account.slot->xact.stats[DT_RELEASES] == 0;
 }
 
-/*
- * The transaction has ended.  Reads the parameter, as the end of the
- * transaction may be about to undo a SET LOCAL.  Has it paused so long, or
- * would it have in mode enforce, that there is something to be logged?
- */
-extern bool dt_pause_log_note_end(void);
+extern void dt_pause_log_report(int log_min_pause);
 
 /*
  * After the pause that follows the transaction, if there is one: log its
- * pauses if they took so long, and forget them.  To be called where nothing is
- * held; interrupts are not served, and an ERROR is not thrown.
+ * pauses if they took so long, in ms, unless that is -1, and forget them.  To
+ * be called where nothing is held; interrupts are not served, and an ERROR is
+ * not thrown.
  */
-extern void dt_pause_log_report(void);
-extern void dt_pause_log_forget(void);
+static inline void
+dt_pause_log_end(int log_min_pause)
+{
+	if (dt_pause_log_is_empty())
+		return;
+	if (log_min_pause >= 0)
+		dt_pause_log_report(log_min_pause);
+	memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+}
 
 #endif							/* DT_PAUSE_LOG_H */

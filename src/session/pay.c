@@ -74,7 +74,7 @@ static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
 	bool		continues;		/* the last pause has not paid all, and goes
-								 * on */
+								 * on if no charge finds that all is paid */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
 	int64		unpaused_us;	/* by how much the pauses at checks are
@@ -89,12 +89,12 @@ static struct
 	bool		pay_first;		/* something is to be paid before it */
 	int64		pause_end;		/* of the last pause after a transaction, us */
 
-	/* of a transaction that has ended and is not finished yet */
-	bool		has_begun;		/* it has done more than to set parameters */
-	bool		charge;			/* there is something to charge or to pay */
-	bool		may_pause;
-	bool		command_goes_on;	/* with its next transaction */
-	int			commit_pause_ms;	/* max_commit_pause in it */
+	/*
+	 * Of a transaction that has ended and is not over yet: max_commit_pause,
+	 * but 0 after an abort, and log_min_pause.
+	 */
+	int			commit_pause_ms;
+	int			log_min_pause;
 }			after;
 
 /*
@@ -110,16 +110,16 @@ pause_at(Place place, int64 first_slice_us, bool is_new)
 	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		until = place == AT_CHECK ?
 		dt_now_us() + xact.longest_us : PG_INT64_MAX;
-	DtPauseEnd	end;
+	bool		interrupted;
 
 	for (;;)
 	{
 		dt_tick_before_pause();
-		end = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
-									 until);
+		interrupted = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
+											 until);
 		first_slice_us = 0;
-		xact.continues = end != DT_PAUSE_PAID;
-		if (end != DT_PAUSE_INTERRUPTED)
+		xact.continues = dt_account.pause_is_due;
+		if (!interrupted)
 			break;
 
 		/* if the error is caught, the pause goes on at the next safe point */
@@ -172,9 +172,9 @@ dt_pay_note_check(void)
  * longer, or the debt would grow without end.
  */
 static void
-set_longest_at_check(int64 owed_us)
+set_longest_at_check(bool is_new, int64 owed_us)
 {
-	if (!xact.continues || xact.longest_us == 0)
+	if (is_new || xact.longest_us == 0)
 		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
@@ -194,7 +194,8 @@ set_longest_at_check(int64 owed_us)
 static bool
 charge_and_pause_at(Place place)
 {
-	bool		is_new = place != AT_CHECK || !xact.continues;
+	bool		is_new = place != AT_CHECK || !xact.continues ||
+		!dt_account.pause_is_due;
 	bool		may_pause = may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
 	int64		from_us = xact.paces ? 0 : grace_us;
@@ -217,7 +218,7 @@ charge_and_pause_at(Place place)
 	if (owed_us >= grace_us)
 		xact.paces = true;
 	if (place == AT_CHECK)
-		set_longest_at_check(owed_us);
+		set_longest_at_check(is_new, owed_us);
 	pause_at(place, dt_account.asleep ? pause : 0, is_new && !dt_account.asleep);
 	return true;
 }
@@ -225,9 +226,7 @@ charge_and_pause_at(Place place)
 void
 dt_pay_between_rows(void)
 {
-	if (!DT_ROW_PAUSES)
-		return;
-	if (!dt_process_is_servers_own())
+	if (DT_ROW_PAUSES && !dt_process_is_servers_own())
 		(void) charge_and_pause_at(BETWEEN_ROWS);
 }
 
@@ -324,60 +323,28 @@ dt_pay_note_prepare(void)
 	xact.prepared = true;
 }
 
-static inline void
-forget_transaction(bool command_goes_on)
+/*
+ * Has this transaction done more than to set parameters?  A login, or a command
+ * that does that, is not suspended.  While a command runs, all of its
+ * transactions have begun: one in a procedure may evaluate expressions only, of
+ * which no hook tells.
+ */
+static bool
+has_begun(void)
 {
-	if (!command_goes_on)
-		dt_pay_begun = false;
-	memset(&xact, 0, sizeof(xact));
-	dt_blockers_end_release();
+	return dt_pay_begun || !dt_activity_client_waits() ||
+		dt_process_is_servers_own();
 }
 
-static pg_noinline bool
-end_transaction(bool committed, bool command_goes_on, bool client_waits)
+static void
+forget_transaction(void)
 {
-	bool		report = !command_goes_on && dt_pause_log_note_end();
-
-	after.command_goes_on = command_goes_on;
-
-	/* the end of the transaction is about to undo a SET LOCAL of it */
-	after.commit_pause_ms = dt_parameters.max_commit_pause;
-
-	/*
-	 * A login, or a command that sets parameters, is not suspended.  While a
-	 * command runs, all of its transactions have begun: one in a procedure
-	 * may evaluate expressions only, of which no hook tells.
-	 */
-	after.has_begun = dt_pay_begun || !client_waits ||
-		dt_process_is_servers_own();
-
-	/*
-	 * After an abort the client gets its answer at once.  A coordinator that
-	 * has prepared a transaction must hear of it at once, as it holds locks.
-	 * Nor does an apply worker pause after an abort, when feedback is not
-	 * possible.
-	 */
-	after.may_pause = after.has_begun && !command_goes_on && !xact.prepared &&
-		dt_process() != DT_JOB && !proc_exit_inprogress &&
-		!(client_waits && (!committed || after.commit_pause_ms == 0));
-
-	if (dt_account_workers_have_charged())
-		dt_workers_forget();
-	after.charge = !dt_account_is_quiet() &&
-		(dt_account_is_member() || dt_account.slot->creditor != NULL);
-	forget_transaction(command_goes_on);
-
-	if (after.charge)
-		dt_session_hold_changes();
-	else
-	{
-		dt_account_renew_allowance();
-		/* a transaction of SET commands only does not change it */
-		after.pay_first &= !after.has_begun;
-		if (!report && !command_goes_on)
-			dt_pause_log_forget();
-	}
-	return after.charge || report;
+	/* a transaction of SET commands only does not change it */
+	after.pay_first = dt_account.pause_is_due ||
+		(after.pay_first && !has_begun());
+	if (!dt_activity_command_goes_on())
+		dt_pay_begun = false;
+	memset(&xact, 0, sizeof(xact));
 }
 
 /*
@@ -385,17 +352,30 @@ end_transaction(bool committed, bool command_goes_on, bool client_waits)
  * is left to be done: there is something to charge or to pay, or a message to
  * log.  Then the caller has to call dt_pay_after_transaction() when the
  * transaction is over, and the session's group stays the same until then.
- *
- * command_goes_on: it is one of several transactions of a command that may
- * hold locks meanwhile.  client_waits: for the answer.
  */
 bool
-dt_pay_end_transaction(bool committed, bool command_goes_on, bool client_waits)
+dt_pay_end_transaction(bool committed)
 {
-	if (!dt_account_is_quiet() || after.pay_first || !dt_pause_log_is_empty())
-		return end_transaction(committed, command_goes_on, client_waits);
-	forget_transaction(command_goes_on);
+	if (dt_account_workers_have_charged())
+		dt_workers_forget();
+	dt_blockers_end_release();
+
+	/*
+	 * The end of the transaction is about to undo a SET LOCAL of it.  After
+	 * an abort the client gets its answer at once.
+	 */
+	after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
+	after.log_min_pause = dt_parameters.log_min_pause;
+
+	if (!dt_pause_log_is_empty() ||
+		(!dt_account_is_quiet() &&
+		 (dt_account_is_member() || dt_account.slot->creditor != NULL)))
+	{
+		dt_session_hold_changes();
+		return true;
+	}
 	dt_account_renew_allowance();
+	forget_transaction();
 	return false;
 }
 
@@ -433,10 +413,9 @@ pay_after(bool client_waits, int64 pause)
 
 	dt_tick_before_pause();
 	dt_sleep_after_transaction(dt_account.asleep ? pause : 0, longest_us,
-							   dt_process_is_servers_own(), feedback);
+							   feedback);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause(false);
-	after.pay_first = dt_account.pause_is_due;
 }
 
 /*
@@ -445,24 +424,33 @@ pay_after(bool client_waits, int64 pause)
  * suspended.  Cannot fail.
  */
 void
-dt_pay_after_transaction(bool client_waits)
+dt_pay_after_transaction(void)
 {
-	if (after.charge)
-	{
-		bool		begin = after.may_pause && !dt_process_is_servers_own();
-		int64		owed_us;
-		int64		pause = dt_account_charge(!after.has_begun,
-											  begin ? 0 : DT_NO_PAUSE, true,
-											  &owed_us);
+	bool		client_waits = dt_activity_client_waits();
+	bool		command_goes_on = dt_activity_command_goes_on();
+	bool		may_pause;
+	int64		owed_us;
+	int64		pause;
 
-		dt_account_renew_allowance();
-		/* a transaction of SET commands only does not change it */
-		after.pay_first = pause > 0 || (after.pay_first && !after.has_begun);
-		if (pause > 0 && after.may_pause)
-			pay_after(client_waits, pause);
-		dt_session_allow_changes();
-	}
-	after.charge = false;
-	if (!after.command_goes_on)
-		dt_pause_log_report();
+	/*
+	 * A command that goes on with its next transaction may hold locks
+	 * meanwhile.  A coordinator that has prepared a transaction must hear of
+	 * it at once, as it holds locks.  Nor does an apply worker pause after an
+	 * abort, when feedback is not possible.
+	 */
+	may_pause = has_begun() && !command_goes_on && !xact.prepared &&
+		dt_process() != DT_JOB && !proc_exit_inprogress &&
+		!(client_waits && after.commit_pause_ms == 0);
+
+	pause = dt_account_charge(!has_begun(),
+							  may_pause && !dt_process_is_servers_own() ?
+							  0 : DT_NO_PAUSE,
+							  true, &owed_us);
+	dt_account_renew_allowance();
+	if (pause > 0 && may_pause)
+		pay_after(client_waits, pause);
+	forget_transaction();
+	dt_session_allow_changes();
+	if (!command_goes_on)
+		dt_pause_log_end(after.log_min_pause);
 }

@@ -67,8 +67,7 @@ extern void dt_pay_note_check(void);
 extern void dt_pay_note_prepare(void);
 
 /* At the end of a transaction, and when it is over. */
-extern bool dt_pay_end_transaction(bool committed, bool command_goes_on,
-								   bool client_waits);
-extern void dt_pay_after_transaction(bool client_waits);
+extern bool dt_pay_end_transaction(bool committed);
+extern void dt_pay_after_transaction(void);
 
 #endif							/* DT_PAY_H */

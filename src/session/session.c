@@ -52,6 +52,7 @@ typedef struct WantedGroup
 } WantedGroup;
 
 int			dt_session_state = DT_UNATTACHED;
+bool		dt_session_changes_held = false;
 
 /* The extra of a value that has none. */
 static WantedGroup no_extra;
@@ -64,14 +65,8 @@ static struct
 	 */
 	char		wanted_name[NAMEDATALEN];
 	WantedGroup *wanted;		/* the extra of the present value */
-	uint64		changes_seen;	/* dt_registry_changes() at the last try */
-
-	/* while a pause after a transaction is due, the group stays the same */
-	bool		changes_held;
-	bool		wanted_changed; /* the session has not changed its group
-								 * accordingly yet */
-
-	bool		joining;		/* join_group() is setting the parameter */
+	uint64		changes_seen;	/* dt_registry_changes() at the last try; 0:
+								 * there was none for this value */
 }			my = {.wanted = &no_extra};
 
 /* Is this a kind of process for which dirty_throttle.group counts? */
@@ -172,7 +167,6 @@ apply_wanted_group(void)
 {
 	DtGroup    *g = NULL;
 
-	my.wanted_changed = false;
 	dt_session_attach();
 	my.changes_seen = dt_registry_changes();
 
@@ -283,7 +277,7 @@ dt_check_group(char **newval, void **extra, GucSource source)
 		return false;
 	new->id = id;
 	new->warned = warned;
-	new->by_join_group = my.joining;
+	new->by_join_group = false;
 	*extra = new;
 	return true;
 }
@@ -320,28 +314,19 @@ dt_assign_group(const char *name, void *newextra)
 			dt_tick_start(true);
 	}
 
-	my.wanted_changed = true;
 	if (!dt_shmem_available() || MyProc == NULL || !may_join())
 		return;
-	if (!my.changes_held)
+	if (!dt_session_changes_held)
 		apply_wanted_group();
 }
 
 void
 dt_session_set_parameter(const char *name)
 {
-	my.joining = (name != NULL);
-	PG_TRY();
-	{
-		(void) set_config_option("dirty_throttle.group", name, PGC_SUSET,
-								 PGC_S_SESSION, GUC_ACTION_SET, true, 0,
-								 false);
-	}
-	PG_FINALLY();
-	{
-		my.joining = false;
-	}
-	PG_END_TRY();
+	(void) set_config_option("dirty_throttle.group", name, PGC_SUSET,
+							 PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
+	if (name != NULL && !dt_process_is_servers_own())
+		my.wanted->by_join_group = true;
 }
 
 /*
@@ -367,55 +352,51 @@ dt_show_group(void)
 void
 dt_session_hold_changes(void)
 {
-	my.changes_held = true;
+	dt_session_changes_held = true;
 }
 
 void
 dt_session_allow_changes(void)
 {
-	my.changes_held = false;
-	if (my.wanted_changed)
+	dt_session_changes_held = false;
+	if (my.changes_seen == 0)
 		apply_wanted_group();
 }
 
 bool
 dt_session_begin_statement(void)
 {
-	bool		is_member;
+	bool		is_member = true;
 
-	if (dt_account_is_current() && !my.changes_held)
-	{
-		dt_check_test();
-		return true;
-	}
-	if (!dt_shmem_available() || my.changes_held)
+	if (dt_session_changes_held || !dt_shmem_available())
 		return dt_account_follow();
-	dt_session_attach();
-
-	/*
-	 * The group did not exist, or the value was set before shared memory did.
-	 */
-	is_member = dt_account_follow();
-	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-		!dt_account.slot->moved &&
-		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+	if (!dt_account_is_current())
 	{
-		apply_wanted_group();
+		dt_session_attach();
 		is_member = dt_account_follow();
-		if (!is_member && !my.wanted->warned)
-		{
-			my.wanted->warned = true;
-			warn_unknown_group(my.wanted_name);
-		}
-	}
 
-	/* The statement is subject to the limit that is set now. */
-	if (is_member)
-	{
-		dt_check_test();
-		if (!dt_account_is_current())
+		/*
+		 * The group did not exist, or the value was set before shared memory
+		 * did.
+		 */
+		if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
+			!dt_account.slot->moved &&
+			(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+		{
+			apply_wanted_group();
+			is_member = dt_account_follow();
+			if (!is_member && !my.wanted->warned)
+			{
+				my.wanted->warned = true;
+				warn_unknown_group(my.wanted_name);
+			}
+		}
+		/* the statement is subject to the limit that is set now */
+		if (is_member && !dt_account_is_current())
 			dt_account_catch_up();
 	}
+	if (is_member)
+		dt_check_test();
 	return is_member;
 }
 
@@ -425,7 +406,7 @@ dt_session_follow_background_group(void)
 	const char *name = dt_process() == DT_AUTOVACUUM ?
 		dt_parameters.autovacuum_group : dt_parameters.apply_group;
 
-	if (!dt_shmem_available() || my.changes_held)
+	if (!dt_shmem_available() || dt_session_changes_held)
 		return;
 	if (strcmp(name, my.wanted_name) != 0 ||
 		(!dt_account_follow() && name[0] != '\0' &&

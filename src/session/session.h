@@ -70,9 +70,11 @@ extern bool dt_session_begin_statement(void);
 extern void dt_session_follow_background_group(void);
 
 /*
- * A pause after a transaction is due: the session stays in its group until
- * dt_session_allow_changes(), whatever value the parameter gets meanwhile.
+ * A transaction has ended and is not over yet: the session stays in its group
+ * until dt_session_allow_changes(), whatever value the parameter gets
+ * meanwhile.
  */
+extern bool dt_session_changes_held;	/* only to be read */
 extern void dt_session_hold_changes(void);
 extern void dt_session_allow_changes(void);
 

@@ -130,47 +130,34 @@ next_slice(int64 *first_slice_us, bool is_new, bool in_flight, int64 left)
 	return Min(slice_us, client_interval());
 }
 
-DtPauseEnd
+bool
 dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 					   int64 until)
 {
 	bool		had_timer = stop_client_timer();
 	bool		latch_set = false;
-	DtPauseEnd	end;
+	bool		interrupted = false;
+	int64		pause;
 
-	for (;;)
+	while (!interrupted &&
+		   (pause = next_slice(&first_slice_us, is_new, in_flight,
+							   until - dt_now_us())) > 0)
 	{
-		int64		left = until - dt_now_us();
-		int64		pause = next_slice(&first_slice_us, is_new, in_flight,
-									   left);
-
-		if (pause <= 0)
-		{
-			end = left > 0 ? DT_PAUSE_PAID : DT_PAUSE_CUT_SHORT;
-			break;
-		}
 		is_new = false;
 		pause = Min(pause, dt_blockers_interval());
 		if (!InterruptPending &&
 			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
 			latch_set = true;
 		/* any interrupt, also of a kind that is unknown here */
-		if (InterruptPending || client_has_gone(&latch_set))
-		{
-			end = DT_PAUSE_INTERRUPTED;
+		interrupted = InterruptPending || client_has_gone(&latch_set);
+		if (!interrupted && dt_blockers_check_release(in_flight))
 			break;
-		}
-		if (dt_blockers_check_release(in_flight))
-		{
-			end = DT_PAUSE_CUT_SHORT;
-			break;
-		}
 	}
 	dt_account_end_pause();
 	start_client_timer(had_timer);
 	if (latch_set || InterruptPending)
 		SetLatch(MyLatch);
-	return end;
+	return interrupted;
 }
 
 bool
@@ -259,8 +246,9 @@ interrupted(bool *waiting)
 
 void
 dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
-						   bool servers_own, bool feedback)
+						   bool feedback)
 {
+	bool		servers_own = dt_process_is_servers_own();
 	int64		until = dt_now_us() + longest_us;
 	bool		had_timer = stop_client_timer();
 	bool		first = true;

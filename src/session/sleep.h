@@ -8,38 +8,33 @@
 #ifndef DT_SLEEP_H
 #define DT_SLEEP_H
 
-/* How a pause has ended. */
-typedef enum DtPauseEnd
-{
-	DT_PAUSE_PAID,				/* all is paid, or forgiven */
-	DT_PAUSE_CUT_SHORT,			/* it was as long as it may be, or others wait
-								 * for what this session holds */
-	DT_PAUSE_INTERRUPTED		/* InterruptPending is set */
-} DtPauseEnd;
-
 /* At server start, and in each process where processes are not forked. */
 extern void dt_sleep_init(void);
 
 /*
  * Pause in a transaction, or before the first statement of one.  An interrupt
- * ends the pause, and is not served here.  first_slice_us: how long the first
- * slice of a pause is that dt_account_charge() has begun, or 0.  "is_new" is
- * false when this continues an earlier pause, which is not counted again.  The
- * pause ends at "until", a time of dt_now_us(), unless the group is suspended.
+ * ends the pause, and is not served here; then the result is true.  The pause
+ * also ends at "until", a time of dt_now_us(), unless the group is suspended,
+ * or when others wait for what this session holds.  dt_account.pause_is_due
+ * tells whether something is left to be paid.
+ *
+ * first_slice_us: how long the first slice of a pause is that
+ * dt_account_charge() has begun, or 0.  "is_new" is false when this continues
+ * an earlier pause, which is not counted again.
  */
-extern DtPauseEnd dt_sleep_interruptible(int64 first_slice_us, bool is_new,
-										 bool in_flight, int64 until);
+extern bool dt_sleep_interruptible(int64 first_slice_us, bool is_new,
+								   bool in_flight, int64 until);
 
 /*
  * Pause where interrupts are held and an ERROR would be a PANIC.  What the
  * core wants of every process at once (procsignal barriers) is done here; any
  * other interrupt, such as a cancel, ends the pause and is served by the core.
- * "servers_own": this is a worker of autovacuum or logical replication, whose
- * pause ends after longest_us also in a suspended group.
- * "feedback": send feedback to the publisher meanwhile.
+ * That of a worker of autovacuum or logical replication ends after longest_us
+ * also in a suspended group.  "feedback": send feedback to the publisher
+ * meanwhile.
  */
 extern void dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
-									   bool servers_own, bool feedback);
+									   bool feedback);
 
 /*
  * Call a function where an ERROR would be a PANIC.  False: it has failed, and

@@ -64,7 +64,6 @@
 
 static struct
 {
-	bool		registered;		/* the timers are */
 	volatile bool cpu_timer_runs;
 	volatile bool running;		/* a statement */
 	volatile bool pausing;		/* it pauses */
@@ -75,7 +74,7 @@ static struct
 	int64		wall_us;		/* the wall clock's timer expires after that;
 								 * 0: it is not set */
 	int64		seen[DT_RESOURCES]; /* counters at its last tick */
-	TimeoutId	timeout;		/* where it is the core's */
+	TimeoutId	timeout;		/* where it is the core's, else 0 */
 	bool		works;			/* the next two exist */
 #ifdef __linux__
 	timer_t		cpu_timer;
@@ -277,7 +276,7 @@ static pg_noinline void
 start_timers(void)
 {
 	/* not at server start, since a fork loses them */
-	if (!my.registered)
+	if (!my.works && my.timeout == 0)
 	{
 #ifdef __linux__
 		my.works = create_timers();
@@ -285,7 +284,6 @@ start_timers(void)
 		if (!my.works)
 			my.timeout = RegisterTimeout(USER_TIMEOUT, wall_tick);
 	}
-	my.registered = true;
 	set_cpu_timer(CPU_TICK_US);
 	if (!my.works && !get_timeout_active(my.timeout))
 		set_wall_timer(CPU_TICK_MOST_US);
@@ -316,12 +314,12 @@ dt_tick_stop(void)
 void
 dt_tick_before_pause(void)
 {
-	dt_check_serve_others();
-	if (!my.running)
-		return;
-	my.pausing = my.goes_on = true;
-	if (my.wall_us > 0)
-		set_wall_timer(0);
+	if (my.running)
+	{
+		my.pausing = my.goes_on = true;
+		if (my.wall_us > 0)
+			set_wall_timer(0);
+	}
 	dt_check_withdraw();
 }
 

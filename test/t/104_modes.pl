@@ -415,6 +415,60 @@ subtest 'a member of its group waits for a lock' => sub {
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
 };
 
+# A pause at a check that was cut short goes on at the next one, until all is paid;
+# what the transaction owes after that, a new one pays.
+subtest 'two pauses at checks of a transaction' => sub {
+	my $holder = $dt->session;
+
+	$dt->sql(
+		q{CREATE TABLE big (id int, pad text) WITH (fillfactor = 10);
+		INSERT INTO big SELECT k, repeat('x', 800) FROM generate_series(1, 5000) k;
+		CREATE FUNCTION twice() RETURNS void LANGUAGE plpgsql AS $$
+			BEGIN
+				ALTER TABLE big ALTER id TYPE bigint;
+				PERFORM pg_advisory_lock(1);
+				ALTER TABLE big ALTER id TYPE int;
+			END $$;
+		CHECKPOINT});
+	$dt->set_conf('dirty_throttle.transaction_grace', '1ms', $s);
+	$s->query('SET dirty_throttle.max_blocking_time = 100');
+	$holder->query('SELECT pg_advisory_lock(1)');
+	$s->query('BEGIN; UPDATE hot SET n = n + 1');
+	$dt->fresh(g => dirty => 10);
+	$s->send('SELECT twice()');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses');
+	$outsider->send('UPDATE hot SET n = n + 1');
+	poll_until(sub { $dt->state($outsider) eq 'waits' }, 180);
+	$dt->advance(125_000);
+	is($dt->state($s), 'waits', 'while others wait it goes on');
+	my $row = $dt->group_row('g');
+	is("$row->{pauses} $row->{releases}", '1 1', 'that was one pause');
+	$dt->cancel_ms($outsider);
+	$outsider->wait;
+	my ($used, $owed) = $dt->used('g', 'dirty');
+	cmp_ok($owed, '>', 1000 * $block, 'for what it owes');
+	$dt->advance($owed * 100);
+	is(($dt->used('g', 'dirty'))[1], 0, 'and has paid when it goes on');
+	# a statement of its own charges when the limit has changed
+	$dt->limit(g => 20);
+	$holder->query('SELECT pg_advisory_unlock(1)');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'then it pauses again');
+	is($dt->group_row('g')->{pauses}, 2, 'which is another pause');
+	$dt->advance(200_000);
+	is($dt->state($s), 'sleeps', 'that goes on at another check');
+	is($dt->group_row('g')->{pauses}, 2, 'as one');
+	$dt->cancel_ms($s);
+	$s->wait;
+	$dt->limit(g => 0);
+	$s->query('ROLLBACK');
+	$holder->quit;
+	$s->query('RESET dirty_throttle.max_blocking_time');
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
+	$dt->sql('DROP FUNCTION twice; DROP TABLE big');
+};
+
 # -------------------------------------------------------------- background workers
 
 # They pay in flight, and before their next statement, and not after their
