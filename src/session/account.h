@@ -24,8 +24,8 @@ typedef struct DtUsage
 /*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
- * engine.  account.c writes this; but session.c writes "slot", workers.c what
- * is about workers and up to where a worker's use is charged, and others tell by
+ * engine.  account.c writes this; but session.c writes "slot", workers.c up to
+ * where a worker's use is charged, and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount

@@ -200,8 +200,8 @@ typedef struct DtMemberUsage
  * (set_session_group(), a forced drop), always under the lock of the group
  * that is left or entered.  Setting it to a group, or "creditor" to one that
  * is left, takes the registry lock, too: the session itself takes it shared,
- * others exclusively, so only one process does so at a time.  Anybody may read "group" without a
- * lock, but has to check it again after locking the group.
+ * others exclusively, so only one process does so at a time.  Anybody may read
+ * "group" without a lock, but has to check it again after locking the group.
  */
 typedef struct DtMember
 {
