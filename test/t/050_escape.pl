@@ -764,23 +764,26 @@ foreach my $i (0 .. $workers - 1)
 }
 
 my (%count, %wrong, %sum);
-my @notes;    # of sequences with something wrong
 my $done = 0;
 foreach my $pipe (@pipes)
 {
+	my $last;    # the text of the last one with something wrong
+
 	while (my $line = <$pipe>)
 	{
 		chomp $line;
 		my ($length, $ms, $ideal_ms, $sequence, $text) = split /\t/, $line;
 		if (!defined $sequence)
 		{
-			$line eq 'end' ? $done++ : push @notes, $line;
+			$line eq 'end' ? $done++ : $last ? ($$last .= "\n$line") : note $line;
 			next;
 		}
 		$count{$length}++;
 		$sum{ms} += $ms;
 		$sum{ideal_ms} += $ideal_ms;
-		push @{ $wrong{$length} }, "$sequence: $text" if $text;
+		next unless $text;
+		push @{ $wrong{$length} }, "$sequence: $text";
+		$last = \$wrong{$length}[-1];
 	}
 	close $pipe;
 }
@@ -790,7 +793,6 @@ foreach my $length (sort keys %count)
 	is(join("\n", grep { defined } @{ $wrong{$length} // [] }[ 0 .. 19 ]), '',
 		"$count{$length} sequences of $length actions, seed $seed: none gets out of debt");
 }
-diag $_ foreach @notes;
 note sprintf 'all together slept %.1f s; at the limits it would be %.1f s',
   map { $_ / 1000 } @sum{qw(ms ideal_ms)};
 
