@@ -702,19 +702,23 @@ dt_rate_debt(DtRateGroup *g, DtRateMember *m, int64_t now)
 	return debt_bytes(g, m);
 }
 
+/* What debtors have been paid beyond their debt is as good as in the pool. */
 int64_t
 dt_rate_group_debt(DtRateGroup *g, int64_t now)
 {
-	int64_t		bytes;
+	int64_t		bytes = 0;
+	int64_t		overdraft;
 
 	advance(g, now);
-	bytes = div_up(max64(-g->pool, 0), TOKENS_PER_BYTE);
+	overdraft = -g->pool;
 	if (g->n_debtors > 0)
 	{
 		for_each_member(m, g)
 		{
 			bytes += debt_bytes(g, m);
+			if (m->debtor)
+				overdraft += min64(unpaid(g, m), 0);
 		}
 	}
-	return bytes;
+	return bytes + div_up(max64(overdraft, 0), TOKENS_PER_BYTE);
 }

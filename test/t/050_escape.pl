@@ -80,7 +80,6 @@ my %dirty = (
 	debt     => 'dirty_debt',
 	rate     => 2000,       # 4.1 ms a block
 	small_kb => 0.010 * 2000 + 1.5 * $block_kb,
-	action_kb => $n * $block_kb,
 	unnoticed_kb => 8 * $block_kb,
 	books    => 1);
 my %wal = (
@@ -90,7 +89,6 @@ my %wal = (
 	debt     => 'wal_debt',
 	rate     => 250,
 	small_kb => 0.010 * 250 + 1.5,
-	action_kb => 1.2 * $n,
 	unnoticed_kb => 4);
 my @kinds = (
 	{ %dirty, home => 'a' },
@@ -306,25 +304,21 @@ sub create_world
 		CREATE FUNCTION mine(name text) RETURNS text LANGUAGE sql
 			AS 'SELECT name || $i';
 
-		-- what is done, in which group and transaction, when, what the session
-		-- has used since it joined that group, and what the groups are owed
+		-- what is done, in which group and transaction, when, and what the
+		-- groups are owed
 		CREATE FUNCTION note(what text) RETURNS int LANGUAGE plpgsql AS \$\$
 			DECLARE
 				name text := current_setting('dirty_throttle.group');
 				owed text := '';
-				mine bigint := 0;
 			BEGIN
 				IF what NOT LIKE 'did%' THEN
-					SELECT coalesce(sum($kind->{used}), 0)
-						INTO mine FROM dirty_throttle_sessions()
-						WHERE pid = pg_backend_pid() AND NOT has_left;
 					SELECT string_agg(group_name || '=' || $kind->{debt}, ' ')
 						INTO owed FROM dirty_throttle_groups()
 						WHERE group_name LIKE '_$i';
 				END IF;
-				RAISE NOTICE '% in % xact % at % mine % owed %', what,
+				RAISE NOTICE '% in % xact % at % owed %', what,
 					coalesce(nullif(name, ''), 'none'), pg_current_xact_id(),
-					extract(epoch FROM clock_timestamp()), mine, owed;
+					extract(epoch FROM clock_timestamp()), owed;
 				RETURN 1;
 			END \$\$;
 		CREATE FUNCTION work(n int) RETURNS int LANGUAGE plpgsql AS \$\$
@@ -635,14 +629,12 @@ sub judge_notes
 	my (@wrong, %books);
 	my $xact = '';
 	my $doing = '';
-	my $is_new = 0;    # the session is, in this sequence
 
 	foreach (@{ $self->{notes} })
 	{
-		$is_new = 1 if $_ eq '# connected';
 		next if /^#/;
-		my ($what, $blocks, $group, $this, $at, $mine, $owed) =
-		  /^(\w+) (\d+) in (\w+) xact (\S+) at (\S+) mine (\S+) owed (.*)/
+		my ($what, $blocks, $group, $this, $at, $owed) =
+		  /^(\w+) (\d+) in (\w+) xact (\S+) at (\S+) owed (.*)/
 		  or die "not a note: $_";
 		$what = 'do' if $what eq 'rewrite';
 		$books{$what}{$group} += $blocks
@@ -657,18 +649,6 @@ sub judge_notes
 			my ($creditor, $kb) = split /=/;
 			my $gone = $self->owed_by_gone($creditor, $at);
 			my $bound = $gone + $self->{small_kb} * ($gone > 0 ? 2 : 1);
-
-			# Twice in some 15 runs of all tests a transaction of a session
-			# that was new in the sequence has begun while its group was owed
-			# what one action uses, and it is not known why.  Until it is, that
-			# much more is granted there, and the notes are kept.
-			if ($is_new && $kb > $bound)
-			{
-				push @{ $self->{doubtful} },
-				  sprintf('# doubtful: %s is owed %.1f KB and not %.1f',
-					$creditor, $kb, $bound), @{ $self->{notes} };
-				$bound += $self->{action_kb};
-			}
 
 			push @wrong,
 			  sprintf('paid: a transaction begins while %s is owed %.1f KB'
@@ -719,7 +699,6 @@ sub worker
 		printf $out "%d\t%.1f\t%.1f\t%s\t%s\n", scalar @sequence,
 		  $r->{ms}, $r->{ideal_ms}, "@sequence", $text && "worker $i: $text";
 		print $out map { "$_\n" } @{ $e->{notes} } if $text;
-		print $out map { "$_\n" } @{ delete $e->{doubtful} // [] };
 	};
 
 	my $length = $ENV{DT_ESCAPE_LENGTH};

@@ -252,6 +252,23 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	is($dt->run, ($dt->used('h', 'dirty'))[0] - $used, 'and pays for all that it uses');
 	$next->quit;
 
+	# what is too little to wait for is repaid while the next one is in its
+	# transaction, whose own debt is no more for that
+	$dt->fresh(h => dirty => 1000);
+	$leaver = $dt->session(@leaver);
+	$leaver->query('SET dirty_throttle.max_commit_pause = 0');
+	$leaver->query(insert(0, 5));
+	$leaver->quit;
+	poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
+	$dt->advance(($dt->used('h', 'dirty'))[1] - 9_000);
+	$next = $dt->session(@leaver);
+	$next->query('BEGIN');
+	$dt->advance(30_000);
+	$next->query(insert(3, 4));
+	$dt->check_books('h', 'dirty', 'what is repaid is not owed any more', members => 2);
+	$next->query('ROLLBACK');
+	$next->quit;
+
 	# many of them take no more
 	$dt->fresh(h => dirty => 1000);
 	my @leavers = map { $dt->session(@leaver) } 1 .. 10;

@@ -962,6 +962,18 @@ test_bound_debts(void)
 	ok(g.n_debtors == 0, "nobody is a debtor then");
 	ok_intact(&g, "all forgiven");
 
+	/* what a debtor that does not call has been paid too much pays for that */
+	now = 200 * SEC;
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_join(&g, &b, now);
+	ok(dt_rate_charge(&g, &a, 20 * KB + 9 * KB, now, 0) == 0 &&
+	   dt_rate_group_debt(&g, now) == 9 * KB, "one owes a little");
+	now += 30 * MS;
+	ok(dt_rate_charge(&g, &b, 25 * KB, now, 0) == 0,
+	   "after 30 ms another one uses more than is left");
+	ok(dt_rate_group_debt(&g, now) == 4 * KB, "which is what is owed");
+
 	/* beyond all measure */
 	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
 	dt_rate_join(&g, &a, now);
