@@ -499,7 +499,7 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir, int64_t now)
 	{
 		tokens = unpaid(g, m);
 		g->n_debtors--;
-		/* what it was paid too much, or what nobody inherits */
+		/* what it was paid too much */
 		if (tokens < 0)
 			g->pool -= tokens;
 	}

@@ -161,12 +161,11 @@ is_suspended(DtGroup *g, bool in_flight)
 		my->slot->exempt_from != g->suspended_since;
 }
 
-/* Does suspend_group() make us pause, in a transaction or outside of one? */
+/* Does suspend_group() make us pause also within a transaction? */
 bool
-dt_account_is_suspended(bool in_flight)
+dt_account_is_suspended_hard(void)
 {
-	return my->group != NULL && is_suspended(my->group, in_flight) &&
-		is_followed();
+	return my->group != NULL && is_suspended(my->group, true) && is_followed();
 }
 
 /*
@@ -348,8 +347,8 @@ forget_lag_locked(DtGroup *g, int64 now)
  *
  * When that is not worth a pause (any more), the session is done with it.  A
  * wait before its first statement in a group comes after that for what it owes
- * elsewhere, and is over only when that statement begins, or with such a wait:
- * begins.  Parallel workers know nothing of all that.
+ * elsewhere, and is over only when that statement begins or in that wait itself,
+ * as "begins" tells.  Parallel workers know nothing of all that.
  */
 static int64
 look_at_creditor(bool asleep, bool begins, int64 *owed_us)
@@ -579,7 +578,7 @@ dt_account_close(void)
  * If a pause is due, and that debt is pause_from_us or more or the group is
  * suspended, the pause begins here: this process is marked as asleep, and with
  * is_new the pause is counted; without, it is a part of the last one.  With
- * DT_NO_PAUSE no pause begins, nor in mode observe.
+ * DT_NO_PAUSE no pause begins, nor in mode observe or in no group.
  */
 int64
 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
@@ -686,9 +685,8 @@ dt_account_end_pause(void)
 }
 
 /*
- * The process goes on without pausing because others wait, among them the one
- * with this ID, or, if that is 0, does not any more; see
- * dt_member_note_release().
+ * The process goes on without pausing, because others wait: pid is one of them.
+ * 0: nobody waits any more.  See dt_member_note_release().
  */
 void
 dt_account_note_release(int pid)

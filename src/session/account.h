@@ -156,9 +156,9 @@ dt_account_is_released(void)
 	return dt_now_us() < dt_account.slot->released_until;
 }
 
-/* These only read, also in the handlers of timers. */
+/* These only read.  They may be called in a signal handler. */
 extern bool dt_account_is_member(void);
-extern bool dt_account_is_suspended(bool in_flight);
+extern bool dt_account_is_suspended_hard(void);
 extern int64 dt_account_quantum(DtResource resource);
 extern bool dt_account_check_is_due(int64 worth_us);
 
@@ -170,7 +170,7 @@ extern void dt_account_close(void);
 extern bool dt_account_exempt(uint64 group_id);
 extern bool dt_account_waits_for_role(void);
 
-/* What charges are to be paused for at once; see dt_account_charge(). */
+/* As pause_from_us: begin no pause, whatever is owed. */
 #define DT_NO_PAUSE		PG_INT64_MAX
 
 extern int64 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,

@@ -344,7 +344,7 @@ dt_blockers_interval(void)
 	int64		interval = dt_parameters.max_blocking_time * INT64CONST(1000) -
 		my.waited_us;
 
-	if (dt_parameters.max_blocking_time < 0 || dt_account_is_suspended(true))
+	if (dt_parameters.max_blocking_time < 0 || dt_account_is_suspended_hard())
 		return PG_INT64_MAX;
 	interval = Max(interval, SHORTEST_INTERVAL_US);
 	return Max(my.looked_at_us + interval - dt_now_us(), 0);
@@ -356,7 +356,7 @@ dt_blockers_check_release(bool in_flight)
 	bool		already = dt_account.slot->released_until != 0;
 	int			pid;
 
-	if (dt_account_is_suspended(true))
+	if (dt_account_is_suspended_hard())
 		return false;
 	if (dt_account_is_released())
 		return true;

@@ -58,7 +58,7 @@
 static struct
 {
 	bool		testing;		/* a message of test_hooks() is under way */
-	bool		works;			/* that has found so */
+	bool		works;			/* that has found that messages come here */
 	bool		untold;
 	bool	   *told;			/* whether checks can be requested */
 

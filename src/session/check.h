@@ -17,8 +17,8 @@
 /*
  * At server start.  at_check is called at each check that was requested:
  * ordinary code with no LWLock and in no critical section, that must not fail
- * and must not serve interrupts itself.  after_check is called when the next
- * one can be requested; not after an error.
+ * and must not serve interrupts itself.  after_check is called when the check is
+ * over; not after an error.
  */
 extern void dt_check_init(void (*at_check) (void), void (*after_check) (void));
 
@@ -42,8 +42,8 @@ extern void dt_check_forget_listing(void);
 
 /*
  * To be called before and after something runs that may contain checks: what
- * was called before it does not make them dearer.  "cut" must live until then;
- * after an error there is nothing to be done.
+ * was called before it does not make these checks dearer.  "cut" must live until
+ * dt_check_end_cut(); after an error there is nothing to be done.
  */
 typedef struct DtCallbackCut
 {

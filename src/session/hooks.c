@@ -341,7 +341,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 /*
  * A check for interrupts, anywhere.  Nearly everything that runs long calls
  * CHECK_FOR_INTERRUPTS again and again, in sessions, autovacuum workers and
- * parallel workers.  The timers of tick.c request a pause there.  When a
+ * parallel workers.  The timers of tick.c request a check there.  When a
  * running session is put into a group, the process that does so requests one.
  */
 static void

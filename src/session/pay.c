@@ -9,10 +9,26 @@
  * gets its error at once; the client has waited for max_commit_pause, or has
  * canceled the pause) is paid before the first statement of the next one.
  *
- * The state of the transaction is written in this file only: its beginning is noted
- * when a member's first statement begins or is found running, its end by
- * commit.c, which calls dt_pay_end_transaction().  account.c knows what is
- * owed and takes the group's lock; sleep.c sleeps.
+ * How a block that an INSERT dirties makes its session pause, and comes into
+ * the views:
+ *
+ * 1. The statement begins (hooks.c).  The session learns in which group it is
+ *    (session.c), starts its timers (tick.c), and pays what is to be paid
+ *    first: dt_pay_before().
+ * 2. The core counts the block, and calls nobody.  Between two rows (rows.c),
+ *    or at a check for interrupts that a timer has requested (tick.c, check.c),
+ *    the counter is found to have grown by what is worth a charge, which leads
+ *    to charge_and_pause_at().
+ * 3. dt_account_charge() adds to the counters of the group and of the member,
+ *    which the views show, and tells the group's rate engine (rate.c).  When
+ *    that returns a pause, and more than the grace is owed, the member is
+ *    marked as pausing (member.c).
+ * 4. The session sleeps (sleep.c), unless others wait for it (blockers.c).
+ *    Before each slice it looks at its account: dt_account_pause().
+ * 5. The transaction ends (commit.c).  dt_pay_after_transaction() charges the
+ *    rest, and the session sleeps for what is owed then.
+ *
+ * The state of the transaction is written in this file only.
  *
  *-------------------------------------------------------------------------
  */
@@ -147,9 +163,9 @@ may_pause_here(void)
 }
 
 /*
- * What has a check, or a part of one, cost?  That is several times more than
- * usual where many functions have called each other, since the core collects
- * the context of a message; see check.c.
+ * Add the pause that the cost of this check, or of a part of it, is worth.  A
+ * check costs several times more than usual where many functions have called
+ * each other, since the core collects the context of a message; see check.c.
  */
 static void
 note_cost_of_check(void)
@@ -184,12 +200,12 @@ set_longest_at_check(bool is_new, int64 owed_us)
 /*
  * Charge, and pause if the transaction has to pay while it runs: once it has
  * owed more than the grace, it pays in flight to its end, for a smooth rate.
- * Returns whether it has paused.  What is not paid here is paid at a later
- * safe point.
+ * Returns whether a pause was due, which mode observe only counts.  What is not
+ * paid here is paid at a later safe point.
  *
  * Normally the charge begins the pause, and whether others wait for this
- * session is looked at after that.  While the session is released, that comes
- * first.
+ * session is looked at after that.  While the session is released, that look
+ * comes first.
  */
 static bool
 charge_and_pause_at(Place place)
@@ -209,7 +225,7 @@ charge_and_pause_at(Place place)
 	if (pause == 0)
 		return false;
 	if (!may_pause ||
-		(owed_us < from_us && !dt_account_is_suspended(true)) ||
+		(owed_us < from_us && !dt_account_is_suspended_hard()) ||
 		dt_blockers_check_release(true))
 	{
 		dt_account_end_pause();
@@ -266,7 +282,8 @@ take_snapshot(void)
 
 /*
  * This pause cannot be avoided other than by not running the statement, unless
- * others wait for a table that it has locked: then it is paid as in flight.
+ * others wait for a table that it has locked: then what is owed is paid in
+ * flight.
  */
 static pg_noinline void
 pause_before(bool snapshot_is_new)
@@ -284,7 +301,7 @@ static bool
 must_pause_before(void)
 {
 	return may_pause_here() && !dt_process_is_servers_own() &&
-		(after.pay_first || dt_account_is_suspended(true) ||
+		(after.pay_first || dt_account_is_suspended_hard() ||
 		 dt_account_waits_for_role());
 }
 

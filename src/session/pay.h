@@ -10,7 +10,10 @@
 
 #include "session/account.h"
 
-/* Has a statement of a member begun in this transaction?  Only to be read. */
+/*
+ * Has a statement begun in this transaction, or in an earlier one of the same
+ * command, of a session that is a member or has a creditor?  Only to be read.
+ */
 extern bool dt_pay_begun;
 extern void dt_pay_mark_begun(void);
 

@@ -98,7 +98,8 @@ warn_unknown_group(const char *name)
 
 /*
  * This is an on_shmem_exit callback.  A before_shmem_exit one would be called
- * before the last transaction is aborted, and what that dirties is charged.
+ * before the last transaction is aborted, but what the abort dirties must be
+ * charged, too.
  */
 static void
 leave_at_exit(int code, Datum arg)
@@ -392,7 +393,7 @@ dt_session_begin_statement(void)
 			}
 		}
 		/* the statement is subject to the limit that is set now */
-		if (is_member && !dt_account_is_current())
+		if (is_member)
 			dt_account_catch_up();
 	}
 	if (is_member)
@@ -406,7 +407,7 @@ dt_session_follow_background_group(void)
 	const char *name = dt_process() == DT_AUTOVACUUM ?
 		dt_parameters.autovacuum_group : dt_parameters.apply_group;
 
-	if (!dt_shmem_available() || dt_session_changes_held)
+	if (!dt_shmem_available())
 		return;
 	if (strcmp(name, my.wanted_name) != 0 ||
 		(!dt_account_follow() && name[0] != '\0' &&

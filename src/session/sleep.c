@@ -3,10 +3,10 @@
  * sleep.c
  *		Sleeping before, in and after a transaction.
  *
- * A session sleeps nowhere else.  The account says how long;
- * pay.c decides whether and where.  They sleep on the process latch,
- * in slices of at most a second.  A process that changes a limit sets the
- * latches of the members, so that sleepers look at their account again.
+ * A session sleeps nowhere else.  The account says how long, pay.c decides
+ * whether and where.  A session sleeps on its latch, in slices of at most a
+ * second.  A process that changes a limit sets the latches of the members, so
+ * that sleepers look at their account again.
  *
  * No lock is held while a process sleeps.
  *
@@ -93,7 +93,8 @@ start_client_timer(bool was_active)
 }
 
 /*
- * Look at the client if it is time, also if that has begun in earlier pauses.
+ * Look at the client if client_interval() has passed since the last look, which
+ * may have been in an earlier pause.
  * If it has gone, that is an interrupt, by which the core ends the session.
  * Sets *latch_set when the latch may have been reset.
  */

@@ -26,9 +26,10 @@ extern bool dt_sleep_interruptible(int64 first_slice_us, bool is_new,
 								   bool in_flight, int64 until);
 
 /*
- * Pause where interrupts are held and an ERROR would be a PANIC.  What the
- * core wants of every process at once (procsignal barriers) is done here; any
- * other interrupt, such as a cancel, ends the pause and is served by the core.
+ * Pause where interrupts are held and an ERROR would be a PANIC.  What the core
+ * wants at once is done here (procsignal barriers, memory contexts for the log),
+ * and what can wait does (statistics).  Any other interrupt, such as a cancel,
+ * ends the pause and is served by the core.
  * That of a worker of autovacuum or logical replication ends after longest_us
  * also in a suspended group.  "feedback": send feedback to the publisher
  * meanwhile.

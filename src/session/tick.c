@@ -23,8 +23,9 @@
  * be late, it is set for twice the time, and so on up to LONGEST_TICK_US.  It is
  * not set again in a nap of VACUUM, which a signal would cut short.
  *
- * Only on Linux there are timers of CPU time.  Elsewhere the core's timer of
- * wall-clock time expires while a statement runs, also while it waits.
+ * Only on Linux there are timers of CPU time.  Elsewhere, and where none can be
+ * created, the core's timer of wall-clock time expires every 4 ms while a
+ * statement runs, also while it waits.
  *
  * The handlers charge nothing, and take no lock.  They read variables of this
  * process and a few in shared memory, and may set when the next charge is due.
@@ -71,8 +72,8 @@ static struct
 	int64		worth_us;		/* see dt_tick_after_check() */
 	int64		since_us;		/* when the command began, or the last check
 								 * ended */
-	int64		wall_us;		/* the wall clock's timer expires after that;
-								 * 0: it is not set */
+	int64		wall_us;		/* the wall clock's timer was set for that; 0:
+								 * it is not set */
 	int64		seen[DT_RESOURCES]; /* counters at its last tick */
 	TimeoutId	timeout;		/* where it is the core's, else 0 */
 	bool		works;			/* the next two exist */

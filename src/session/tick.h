@@ -9,13 +9,13 @@
 #define DT_TICK_H
 
 /*
- * A member's statement begins, or is found running; and all of it is over.
- * "is_command": one that can use much at once.
+ * To be called when a member's statement begins or is found running, and when
+ * all that the client has sent is done.  "is_command": it can use much at once.
  */
 extern void dt_tick_start(bool is_command);
 extern void dt_tick_stop(void);
 
-/* An error was caught, maybe of a cancel that has ended a pause. */
+/* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);
 
 /* Around each pause.  "goes_on": it has not paid all. */
@@ -23,9 +23,8 @@ extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(bool goes_on);
 
 /*
- * A check that was requested is over.  "paused": a pause has just been made
- * there.  The next charge is worth a check only when the group needs worth_us
- * to earn it.
+ * A check that was requested is over.  "paused": a pause was due there.  The
+ * next charge is worth a check only when the group needs worth_us to earn it.
  */
 extern void dt_tick_after_check(bool paused, int64 worth_us);
 

@@ -111,7 +111,7 @@ find_setting(HeapTuple tuple, Relation rel)
 /*
  * Read the text, palloc'd, as the last transactions that have committed, and
  * this one, have left it, and the version of the row; NULL and a zeroed
- * version: there is none.  Returns false, and leaves *string, when *version is
+ * version if there is none.  Returns false, and leaves *string, when *version is
  * still the version of the row.
  */
 bool
@@ -233,9 +233,10 @@ dt_definitions_begin_change(void)
 }
 
 /*
- * Begin to change a group, whose name the caller has checked: its entry among
- * those to be written then; or NULL, with DT_ALTER_IF_EXISTS.  When a group is
- * added, those that are not in force, as there is no room for them, count, too.
+ * Begin to change a group, whose name the caller has checked.  Returns its entry
+ * in *entries, which dt_definitions_write() then writes; NULL if there is none,
+ * with DT_ALTER_IF_EXISTS.  Groups that are not in force, as there is no room for
+ * them, count towards max_groups, too.
  */
 DtEntry *
 dt_definitions_edit(const char *group, DtDefine how, List **entries)

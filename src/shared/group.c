@@ -69,8 +69,8 @@ follow_pressure(DtGroup *g, DtResource resource, int64 now)
 
 /*
  * End the pressure of signals that the group does not follow any more, and
- * leave it to the others.  When these leave the group free, so it is, until
- * the sampler has looked.
+ * leave it to the others.  When these allow all, so does the pressure, until the
+ * sampler has looked.
  */
 static void
 forget_signals(DtGroup *g, int64 now)
@@ -134,7 +134,7 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }
 
-/* No pressure: nothing presses. */
+/* Set *pressure to none. */
 void
 dt_pressure_clear(DtGroupPressure *pressure)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * group.h
- *		What is in force of resource groups.
+ *		Resource groups in shared memory.
  *
  * Looking groups up, and locking them, is in shmem.h.
  *
@@ -45,8 +45,8 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 
 /*
  * With g locked: end the pressure that the sampler has not renewed.  Everybody
- * who looks at an account or at the rates calls this first, so that a group is
- * as free as its limits say when the sampler is gone.
+ * who charges, or tells what is owed or how fast the group is, calls this first,
+ * so that a group is as free as its limits say when the sampler is gone.
  */
 static inline void
 dt_group_check_pressure(DtGroup *g, int64 now)

@@ -51,7 +51,7 @@ dt_member_join(DtMember *member, DtGroup *g)
 	DtGroup    *pause_of = member->paused_in;
 
 	Assert(member->group == NULL);
-	/* it has been awake since it was done with its creditor, and not said so */
+	/* it is done with its creditor, but its slot still shows the pause */
 	if (pause_of != NULL)
 	{
 		dt_group_lock(pause_of);
@@ -290,8 +290,8 @@ find_session(int pid)
  * or owe to it.  It does no harm to set the latch of a process that is not
  * asleep, or that has exited meanwhile.
  *
- * also_busy: request a check for interrupts, too, in those that can pause
- * there; see check.c, which serves that.
+ * also_busy: request a check for interrupts, too, in those where one can be
+ * requested; see check.c, which serves that.
  */
 static void
 wake(const DtMember *one, const DtGroup *g, bool also_busy)

@@ -57,9 +57,9 @@ extern void dt_member_pauses(DtMember *member, DtGroup *g, DtPauseCause cause,
 extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
 
 /*
- * With its group locked: the member goes on without pausing, as the process
- * with that ID waits for it; to be called again and again while that is so.
- * 0: it does not any more.
+ * With its group locked: the member goes on without pausing, as the process with
+ * that ID waits for it.  To be called again and again while that is so, and with
+ * 0 when nobody waits any more.
  */
 extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 								   int64 now, TimestampTz wall_clock);

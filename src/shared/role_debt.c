@@ -133,8 +133,8 @@ add(DtGroup *g, Oid role, int64 us, int64 now)
 }
 
 /*
- * End the account of one in such a role who leaves.  Returns in what time the
- * group earns what the role owes then, us; 0 if nothing was left for which it
+ * End the account of a member with this role that leaves.  Returns in what time
+ * the group earns what the role owes then, us; 0 if nothing was left for which it
  * could wait.
  */
 int64

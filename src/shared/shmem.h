@@ -15,8 +15,8 @@
  * - a spinlock per group protects the group's account and the accounts of its
  *   members; one more spinlock protects what the sampler tells the views.
  *   What is done under them takes constant time, except for rate.c's tours
- *   around all members, some 20 ns a member: for a changed rate, and for the sum
- *   of what a group owes.  The clock is read before a spinlock is taken.
+ *   around all members, some 20 ns a member; see there when these are made.
+ *   The clock is read before a spinlock is taken.
  *
  * No process sleeps on its latch while it holds one of the last two.
  *
@@ -262,7 +262,8 @@ typedef struct DtMember
 	DtPauseCause paused_by;
 	int64		paused_by_since_us; /* since when for that cause */
 	int64		paused_since_us;	/* start of the pause, monotonic clock */
-	TimestampTz paused_since;	/* the same as a timestamp */
+	TimestampTz paused_since;	/* start of the pause that this is, or is a
+								 * part of */
 	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
 								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */

@@ -38,7 +38,7 @@
 #include "utils/timestamp.h"
 
 /*
- * ERROR if an argument, which is a "what", is NULL.
+ * ERROR if an argument is NULL; "what" names it in the message.
  */
 static void
 check_not_null(FunctionCallInfo fcinfo, int arg, const char *what)
@@ -87,8 +87,8 @@ get_group(FunctionCallInfo fcinfo)
 }
 
 /*
- * Write what has been set of an entry.  A name that is misspelt creates a
- * group.
+ * Write what has been set of an entry.  A misspelt name creates a group, so tell
+ * of a similar one.
  */
 static void
 finish(List *entries, const DtEntry *entry)

@@ -20,7 +20,10 @@ typedef struct DtGroupCopy
 
 extern DtGroupCopy *dt_group_copies(int *n);
 
-/* ERROR when the library was not preloaded. */
+/*
+ * ERROR when the library was not preloaded.  Otherwise loads the definitions, if
+ * that is due.
+ */
 extern void dt_sql_need_library(void);
 
 /*

@@ -204,6 +204,7 @@ copy_session(SessionCopy *copy, int number, bool has_left)
 		return false;
 	copy->now = dt_now_us();
 	dt_group_lock(g);
+	dt_group_check_pressure(g, copy->now);
 	copy->member = *m;
 	copy->pid = proc->pid;
 	copy->userid = proc->roleId;
