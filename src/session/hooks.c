@@ -228,7 +228,7 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		dt_load_object_accessed(access, classId, objectId, arg);
 	else if (function_begins())
 	{
-		begin_statement(false, false);
+		begin_statement(false, true);
 		dt_pay_if_due();
 	}
 	else if (dt_process() == DT_SESSION && IsTransactionState())

@@ -15,8 +15,8 @@
  * ticks.  While the process waits, it does not expire.
  *
  * For a command that uses much under a low limit that is too late.  So there
- * is a timer of wall-clock time, too.  It is set when a command begins, and
- * after a check where a pause was made or that came soon after the last one.
+ * is a timer of wall-clock time, too.  It is set when a command begins, or a
+ * function that no statement has called, and after a check where a pause was made or that came soon after the last one.
  * It expires when the command could have used what is worth a check.  As long
  * as the command is so fast that the CPU timer would come too late, it is set
  * for the same time again.  Otherwise, as on a busy machine the CPU timer may

@@ -10,6 +10,7 @@
  *
  *	blocks_dirtied()	what the core has counted, so far
  *	work()				as if 2500 shared buffers had been dirtied
+ *	idle_work()			the same, in a time in which it uses hardly any CPU
  *	launch_work(oid)	a worker that evaluates this function, no statement
  *
  *-------------------------------------------------------------------------
@@ -36,6 +37,7 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(blocks_dirtied);
 PG_FUNCTION_INFO_V1(work);
+PG_FUNCTION_INFO_V1(idle_work);
 PG_FUNCTION_INFO_V1(launch_work);
 extern PGDLLEXPORT void other_worker_main(Datum function);
 void		_PG_init(void);
@@ -75,6 +77,19 @@ work(PG_FUNCTION_ARGS)
 		pgBufferUsage.shared_blks_dirtied++;
 		for (spin = 0; spin < 20000; spin++)
 			;					/* a timer of CPU time is to expire */
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_RETURN_VOID();
+}
+
+/* No timer of CPU time expires. */
+Datum
+idle_work(PG_FUNCTION_ARGS)
+{
+	for (int i = 0; i < 250; i++)
+	{
+		pgBufferUsage.shared_blks_dirtied += 10;
+		pg_usleep(1000);
 		CHECK_FOR_INTERRUPTS();
 	}
 	PG_RETURN_VOID();

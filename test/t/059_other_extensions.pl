@@ -213,6 +213,7 @@ timezone = 'UTC'
 	  ($order eq 'none' ? () : 'dirty_throttle');
 	$dt->sql("CREATE FUNCTION blocks_dirtied() RETURNS bigint LANGUAGE c AS '$library';
 		CREATE FUNCTION work() RETURNS void LANGUAGE c AS '$library';
+		CREATE FUNCTION idle_work() RETURNS void LANGUAGE c AS '$library';
 		CREATE FUNCTION launch_work(oid) RETURNS void LANGUAGE c AS '$library'")
 	  if $library;
 	return $dt;
@@ -432,13 +433,16 @@ sub check_worker
 	my $worker_limit = $limit / 2;
 	$dt->limit(jobs => $worker_limit);
 	$dt->sql(q{ALTER DATABASE postgres SET dirty_throttle."group" = 'jobs'});
-	my $before = $dt->group_row('jobs');
-	my $r = $dt->check_limit("$order: a worker without statements", 'jobs',
-		sub { $dt->sql(q{SELECT launch_work('work'::regproc)}) },
-		limit => $worker_limit);
-	between($r->{blocks}, 2500, 2520, "$order: its blocks");
-	my $row = $dt->group_row('jobs');
-	ok($row->{pauses} > $before->{pauses}, "$order: it pauses in flight");
+	foreach my $work ('work', 'idle_work')
+	{
+		my $before = $dt->group_row('jobs');
+		my $r = $dt->check_limit("$order: a worker without statements, $work", 'jobs',
+			sub { $dt->sql("SELECT launch_work('$work'::regproc)") },
+			limit => $worker_limit);
+		between($r->{blocks}, 2500, 2520, "$order: $work: its blocks");
+		my $row = $dt->group_row('jobs');
+		ok($row->{pauses} > $before->{pauses}, "$order: $work: it pauses in flight");
+	}
 	$dt->sql('ALTER DATABASE postgres RESET dirty_throttle."group"');
 }
 
