@@ -457,7 +457,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
-COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group in debt and pauses for it; the counters in this row are 0, and another row shows the group that it is in now, if any';
+COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group in debt and pauses for it; the counters in this row are 0, but for the time of the present pause, and another row shows the group that it is in now, if any';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group, or ended_sessions when sessions of the same role have left the group in debt before this one ran its first statement there; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';

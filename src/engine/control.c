@@ -42,7 +42,7 @@ static const int64_t stall_windows[] = {2 * SECOND_US, 10 * SECOND_US};
 #define RAMP_US			(4 * SECOND_US)
 #define RESERVE_US		(30 * SECOND_US)
 
-/* A change by less than this part is not worth waking all members. */
+/* A change by less than this part is not worth that all members charge. */
 #define CHANGE_MIN		64
 
 /* What there is to know, in a step, of all groups that use a signal. */

@@ -100,8 +100,9 @@ dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold, int64_t dt)
 /*
  * Budget, for what has a date.
  *
- * The bytes that are left are spread evenly over the time that is left, us.  RESERVE_US of it
- * remains to the end, for those who are not limited: they do not go evenly.
+ * The bytes that are left are spread evenly over the time that is left, in us,
+ * and RESERVE_US, so that bytes for RESERVE_US remain at the end: those who are
+ * not limited do not go evenly.
  */
 #define RESERVE_US		INT64_C(2000000)
 

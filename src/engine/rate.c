@@ -392,11 +392,11 @@ predict(const DtRateGroup *g, const DtRateMember *m, int64_t slack)
 	return result < us ? result + 1 : result;
 }
 
-/* In how many us will m, brought up to date, have paid what it owes? */
+/* In how many us will m, a debtor, have paid what it owes? */
 int64_t
 dt_rate_left(const DtRateGroup *g, const DtRateMember *m)
 {
-	return m->debtor && g->rate > 0 ? predict(g, m, 0) : 0;
+	return predict(g, m, 0);
 }
 
 /*

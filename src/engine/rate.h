@@ -117,7 +117,10 @@ extern int64_t dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes,
  */
 extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
 
-/* After either: in how many us m will have paid all, other things equal. */
+/*
+ * After either has returned a pause: in how many us m will have paid all, other
+ * things equal.
+ */
 extern int64_t dt_rate_left(const DtRateGroup *g, const DtRateMember *m);
 
 /*

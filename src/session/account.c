@@ -345,10 +345,10 @@ forget_lag_locked(DtGroup *g, int64 now)
  * creditor or, if it is asleep, how much longer?  Then sets "cause", and
  * *owed_us to what is owed there in time at that group's rate; otherwise to 0.
  *
- * When that is not worth a pause (any more), the session is done with it.  A
- * wait before its first statement in a group comes after that for what it owes
- * elsewhere, and is over only when that statement begins or in that wait itself,
- * as "begins" tells.  Parallel workers know nothing of all that.
+ * When that is not worth a pause (any more), the session is done with it.  It
+ * first waits for what it owes elsewhere.  The wait before its first statement
+ * in a group is over only when that statement begins, or within that wait: then
+ * "begins" is true.  Parallel workers know nothing of all that.
  */
 static int64
 look_at_creditor(bool asleep, bool begins, int64 *owed_us)
@@ -571,8 +571,8 @@ dt_account_close(void)
 
 /*
  * Charge what was used since the last charge.  Returns the pause that is due,
- * us, also for the creditor.  in_flight: in a transaction, where
- * suspend_group() makes it pause only with "hard".  Sets *owed_us to the
+ * us, also for the creditor.  in_flight: where suspend_group() makes it pause
+ * only with "hard", in a transaction for example.  Sets *owed_us to the
  * largest debt for which a pause is due, in time at its group's rate.
  *
  * If a pause is due, and that debt is pause_from_us or more or the group is
@@ -607,7 +607,7 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 	return pause;
 }
 
-/* Charge, and make a pause that is due at the next safe point. */
+/* Charge; if a pause is due, it is made at the next safe point. */
 void
 dt_account_catch_up(void)
 {

@@ -138,7 +138,7 @@ dt_account_is_quiet(void)
 {
 	return dt_account_is_current() && !dt_account.pause_is_due &&
 		!dt_account_has_uncharged() && dt_account.group->suspended_since == 0 &&
-		dt_account.slot->creditor == NULL && !dt_account_workers_have_charged();
+		dt_account.slot->creditor == NULL;
 }
 
 /* A transaction has ended and was charged: the next one has an allowance. */

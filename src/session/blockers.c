@@ -13,10 +13,11 @@
  * time.
  *
  * Whoever is not in the group is an outsider, also the startup process of a
- * standby.  Autovacuum workers are not, unless they prevent a wraparound of
- * the server's: a member could make one wait whenever it likes, also one
- * against wraparound by the storage parameters of its own table.  Who waits
- * for an autovacuum worker that waits for this session does count.
+ * standby.  Autovacuum workers are not outsiders, unless they are needed to
+ * prevent wraparound for the server as a whole: a member could make one wait
+ * whenever it likes, also one against wraparound by the storage parameters of
+ * its own table.  Who waits for an autovacuum worker that waits for this
+ * session does count.
  *
  * On a standby, replay also waits for pins of pages and for snapshots.
  *
@@ -30,7 +31,6 @@
 #include "postmaster/autovacuum.h"
 #include "session/account.h"
 #include "session/blockers.h"
-#include "session/session.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"

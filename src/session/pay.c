@@ -14,7 +14,8 @@
  *
  * 1. The statement begins (hooks.c).  The session learns in which group it is
  *    (session.c), starts its timers (tick.c), and pays what is to be paid
- *    first: dt_pay_before().
+ *    first, also what others of its role have left unpaid (role_debt.c):
+ *    dt_pay_before().  ExecutorRun wraps what gets the rows (rows.c).
  * 2. The core counts the block, and calls nobody.  Between two rows (rows.c),
  *    or at a check for interrupts that a timer has requested (tick.c, check.c),
  *    the counter is found to have grown by what is worth a charge, which leads
@@ -23,10 +24,12 @@
  *    which the views show, and tells the group's rate engine (rate.c).  When
  *    that returns a pause, and more than the grace is owed, the member is
  *    marked as pausing (member.c).
- * 4. The session sleeps (sleep.c), unless others wait for it (blockers.c).
- *    Before each slice it looks at its account: dt_account_pause().
- * 5. The transaction ends (commit.c).  dt_pay_after_transaction() charges the
- *    rest, and the session sleeps for what is owed then.
+ * 4. Unless others wait for it (blockers.c), the session sleeps (sleep.c).  After
+ *    each slice it looks at its account: dt_account_pause().  When all is paid,
+ *    the time that it has paused is counted (member.c).
+ * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
+ *    something is left; then dt_pay_after_transaction() charges it, and the
+ *    session sleeps for what is owed then.
  *
  * The state of the transaction is written in this file only.
  *
@@ -164,8 +167,8 @@ may_pause_here(void)
 
 /*
  * Add the pause that the cost of this check, or of a part of it, is worth.  A
- * check costs several times more than usual where many functions have called
- * each other, since the core collects the context of a message; see check.c.
+ * check costs several times more than usual where calls are deeply nested, since
+ * the core collects the context of a message; see check.c.
  */
 static void
 note_cost_of_check(void)
@@ -200,8 +203,8 @@ set_longest_at_check(bool is_new, int64 owed_us)
 /*
  * Charge, and pause if the transaction has to pay while it runs: once it has
  * owed more than the grace, it pays in flight to its end, for a smooth rate.
- * Returns whether a pause was due, which mode observe only counts.  What is not
- * paid here is paid at a later safe point.
+ * Returns whether there was a pause, which mode observe only counts.  What is
+ * not paid here is paid at a later safe point.
  *
  * Normally the charge begins the pause, and whether others wait for this
  * session is looked at after that.  While the session is released, that look
@@ -235,7 +238,7 @@ charge_and_pause_at(Place place)
 		xact.paces = true;
 	if (place == AT_CHECK)
 		set_longest_at_check(is_new, owed_us);
-	pause_at(place, dt_account.asleep ? pause : 0, is_new && !dt_account.asleep);
+	pause_at(place, dt_account.asleep ? pause : 0, is_new);
 	return true;
 }
 

@@ -161,9 +161,9 @@ dt_session_has_joined(void)
 
 /*
  * Make the membership what dirty_throttle.group says, unless the session was
- * moved.  Does not fail.
+ * moved.  Returns whether it is a member then.  Does not fail.
  */
-static void
+static bool
 apply_wanted_group(void)
 {
 	DtGroup    *g = NULL;
@@ -189,7 +189,7 @@ apply_wanted_group(void)
 	}
 	LWLockRelease(dt_shared->registry_lock);
 	/* from now on what is used is charged */
-	(void) dt_account_follow();
+	return dt_account_follow();
 }
 
 static bool
@@ -318,7 +318,7 @@ dt_assign_group(const char *name, void *newextra)
 	if (!dt_shmem_available() || MyProc == NULL || !may_join())
 		return;
 	if (!dt_session_changes_held)
-		apply_wanted_group();
+		(void) apply_wanted_group();
 }
 
 void
@@ -361,7 +361,7 @@ dt_session_allow_changes(void)
 {
 	dt_session_changes_held = false;
 	if (my.changes_seen == 0)
-		apply_wanted_group();
+		(void) apply_wanted_group();
 }
 
 bool
@@ -384,8 +384,7 @@ dt_session_begin_statement(void)
 			!dt_account.slot->moved &&
 			(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
 		{
-			apply_wanted_group();
-			is_member = dt_account_follow();
+			is_member = apply_wanted_group();
 			if (!is_member && !my.wanted->warned)
 			{
 				my.wanted->warned = true;
@@ -416,6 +415,6 @@ dt_session_follow_background_group(void)
 		strlcpy(my.wanted_name, name, NAMEDATALEN);
 		my.wanted = &no_extra;
 		my.wanted->id = 0;
-		apply_wanted_group();
+		(void) apply_wanted_group();
 	}
 }

@@ -9,8 +9,9 @@
 #define DT_TICK_H
 
 /*
- * To be called when a member's statement begins or is found running, and when
- * all that the client has sent is done.  "is_command": it can use much at once.
+ * dt_tick_start() is called when a member's statement begins or is found running,
+ * dt_tick_stop() when all that the client has sent is done.  "is_command": it can
+ * use much at once.
  */
 extern void dt_tick_start(bool is_command);
 extern void dt_tick_stop(void);
@@ -23,7 +24,7 @@ extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(bool goes_on);
 
 /*
- * A check that was requested is over.  "paused": a pause was due there.  The
+ * A check that was requested is over.  "paused": there was a pause.  The
  * next charge is worth a check only when the group needs worth_us to earn it.
  */
 extern void dt_tick_after_check(bool paused, int64 worth_us);

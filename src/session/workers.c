@@ -31,7 +31,7 @@ static DtAccount *const my = &dt_account;
 /* In a worker: its part of the plan runs. */
 static bool runs = false;
 
-/* What it has charged for that; while it runs, minus the counter at its begin. */
+/* What it has charged for that; while it runs, minus the counter at its start. */
 static int64 part[DT_RESOURCES];
 
 static void

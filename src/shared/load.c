@@ -5,13 +5,15 @@
  *
  * How a change comes to a member that sleeps on a standby:
  *
- * 1. A function such as set_group_dirty_limit() locks the row of all
- *    definitions, and writes a new version of it in the transaction of its
- *    caller (definitions.c).  The object access hook sees that, and calls
- *    dt_load_object_accessed(), which prepares the next two steps.
+ * 1. A function such as set_group_dirty_limit() (functions.c) locks the row of
+ *    all definitions, by a heavyweight lock, and writes a new version of it in
+ *    the transaction of its caller (definitions.c).  The object access hook
+ *    (hooks.c) sees that, and calls dt_load_object_accessed(), which prepares the
+ *    next two steps.
  * 2. Before that transaction commits, transaction_event() reads the row.  After
  *    the commit it puts the new definitions into the primary's shared memory
- *    and wakes the sleepers there (group.c).
+ *    and wakes the sleepers there (group.c,
+ *    member.c).
  * 3. Its commit record brings to the standby, with the row, a message that the
  *    relation of the row is out of date, which the replay gives to every
  *    process there: relation_is_outdated().
@@ -139,8 +141,8 @@ prepare(void)
 }
 
 /*
- * Find out what becomes of the slots for which this is not known yet, with the
- * entries sorted in that way.
+ * Find out what becomes of the slots for which this is not known yet: match
+ * groups and entries by "compare".
  */
 static void
 find_slots(Load *load, list_sort_comparator compare)
@@ -366,7 +368,7 @@ role_is_altered(Oid role)
 	if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-				 errmsg("role \"%s\" cannot be renamed because its settings define resource groups",
+				 errmsg("role \"%s\" cannot be renamed because resource groups are defined in its settings",
 						DT_DEFINITIONS_ROLE)));
 	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
 		load_at_commit();

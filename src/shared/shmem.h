@@ -209,7 +209,8 @@ typedef struct DtMember
 
 	/*
 	 * Guarded by the registry lock: the session itself writes them in shared
-	 * mode, others in exclusive mode.
+	 * mode, others in exclusive mode.  (At its exit, when nobody looks at it
+	 * any more, a session leaves its group without that lock.)
 	 */
 	int			pid;			/* of a session that can be moved, or 0 */
 	bool		moved;			/* by set_session_group() */

@@ -18,7 +18,6 @@
 #include "miscadmin.h"
 #include "pressure/signals.h"
 #include "session/blockers.h"
-#include "session/tick.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
@@ -190,7 +189,7 @@ typedef struct SessionCopy
 
 /*
  * A session as a member of its group, or as one that has left a group and
- * still owes to it, with no counters.  False when it is neither.
+ * still owes to it, with no counters of earlier pauses.  False when it is neither.
  */
 static bool
 copy_session(SessionCopy *copy, int number, bool has_left)
