@@ -35,7 +35,7 @@ hold_extension_lock(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(1000L);
-		if (RelationExtensionLockWaiterCount(rel) > 0)
+		if (RelationExtensionLockWaiterCount(rel) > 1)	/* who holds it, too */
 			checks++;
 	}
 	UnlockRelationForExtension(rel, ExclusiveLock);
