@@ -69,8 +69,7 @@ sub member
 }
 
 # \q while the debt is carried
-$dt->reload('dirty_throttle.max_commit_pause = 100ms');
-sleep 0.2;
+$dt->set_conf('dirty_throttle.max_commit_pause', '100ms');
 {
 	my $s = member();
 	$s->run(rewrite());
@@ -79,8 +78,7 @@ sleep 0.2;
 	$s->quit;
 	check_left('quit', $s->pid);
 }
-$dt->reload('dirty_throttle.max_commit_pause = 20s');
-sleep 0.2;
+$dt->set_conf('dirty_throttle.max_commit_pause', '20s');
 
 # pg_terminate_backend, where it sleeps after its transaction or in flight
 {
