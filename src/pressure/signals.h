@@ -5,8 +5,8 @@
  *
  * A function for each signal, but wal_rate, looks at the server's shared memory
  * or at files of the kernel, without SQL, a transaction or a heavyweight lock,
- * so it works in any process.  Files: replication.c, wal.c, checkpoint.c, buffers.c,
- * kernel.c, reports.c.
+ * so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
+ * buffers.c, kernel.c, reports.c.
  *
  *-------------------------------------------------------------------------
  */

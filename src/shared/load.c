@@ -12,8 +12,7 @@
  *    next two steps.
  * 2. Before that transaction commits, transaction_event() reads the row.  After
  *    the commit it puts the new definitions into the primary's shared memory
- *    and wakes the sleepers there (group.c,
- *    member.c).
+ *    and wakes the sleepers there (group.c, member.c).
  * 3. Its commit record brings to the standby, with the row, a message that the
  *    relation of the row is out of date, which the replay gives to every
  *    process there: relation_is_outdated().

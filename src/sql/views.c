@@ -189,7 +189,8 @@ typedef struct SessionCopy
 
 /*
  * A session as a member of its group, or as one that has left a group and
- * still owes to it, with no counters of earlier pauses.  False when it is neither.
+ * still owes to it, with no counters of earlier pauses.  False when it is
+ * neither.
  */
 static bool
 copy_session(SessionCopy *copy, int number, bool has_left)

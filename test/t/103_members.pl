@@ -236,14 +236,19 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	$dt->run;
 	$dt->check_books('h', 'dirty', 'nothing is lost');
 
+	# one comes, and leaves a little: how much
+	my $leave_a_little = sub {
+		$dt->fresh(h => dirty => 1000);
+		my $leaver = $dt->session(@leaver);
+		$leaver->query('SET dirty_throttle.max_commit_pause = 0');
+		$leaver->query(insert(0, 5));
+		$leaver->quit;
+		poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
+		return ($dt->used('h', 'dirty'))[1];
+	};
+
 	# meanwhile it was not behind with what it may use, however short that was
-	$dt->fresh(h => dirty => 1000);
-	$leaver = $dt->session(@leaver);
-	$leaver->query('SET dirty_throttle.max_commit_pause = 0');
-	$leaver->query(insert(0, 5));
-	$leaver->quit;
-	poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
-	$owed = ($dt->used('h', 'dirty'))[1];
+	$owed = $leave_a_little->();
 	$next = $dt->session(@leaver);
 	$next->send('SELECT 1');
 	is($dt->run, $owed, 'the next session of the role waits for a little');
@@ -254,13 +259,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 
 	# what is too little to wait for is repaid while the next one is in its
 	# transaction, whose own debt is no more for that
-	$dt->fresh(h => dirty => 1000);
-	$leaver = $dt->session(@leaver);
-	$leaver->query('SET dirty_throttle.max_commit_pause = 0');
-	$leaver->query(insert(0, 5));
-	$leaver->quit;
-	poll_until(sub { $dt->group_row('h')->{members} == 1 }, 180);
-	$dt->advance(($dt->used('h', 'dirty'))[1] - 9_000);
+	$dt->advance($leave_a_little->() - 9_000);
 	$next = $dt->session(@leaver);
 	$next->query('BEGIN');
 	$dt->advance(30_000);
