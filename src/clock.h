@@ -13,9 +13,10 @@
 #ifndef DT_CLOCK_H
 #define DT_CLOCK_H
 
+#include <time.h>
+
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
@@ -23,14 +24,18 @@
  * Microseconds of the machine's monotonic clock.  Where tests move the clock,
  * the timers still use this one: they decide when a charge is made, and not what
  * that costs.
+ *
+ * Such times are in shared memory, so all processes must have the same clock.
+ * That of instr_time need not be: from 19 on a parameter, timing_clock_source,
+ * selects it, which each session may set.
  */
 static inline int64
 dt_machine_now_us(void)
 {
-	instr_time	now;
+	struct timespec now;
 
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
+	(void) clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
 #ifdef DT_TEST_CLOCK

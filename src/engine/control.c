@@ -45,6 +45,12 @@ static const int64_t stall_windows[] = {2 * SECOND_US, 10 * SECOND_US};
 /* A change by less than this part is not worth that all members charge. */
 #define CHANGE_MIN		64
 
+/*
+ * Members are charged for records of WAL, but not for what is between them and
+ * for page headers, which is less than this part.
+ */
+#define UNCHARGED		16
+
 /* What there is to know, in a step, of all groups that use a signal. */
 typedef struct Sharing
 {
@@ -526,8 +532,8 @@ set_shares(DtPressure *p, Sharing *sh)
 		others = use_of_others(p, sh, g);
 		if (s == DT_CHECKPOINT)
 		{
-			g->budget = rate;
 			g->others = others;
+			g->others_least = max64(others - use_of_all(sh, g) / UNCHARGED, 0);
 			if (g->out_of_reach)
 				continue;
 		}
@@ -629,7 +635,7 @@ dt_pressure_step(DtPressure *p, DtPressureGroup *const *groups, int n,
 	update_states(p, now);
 	update_use(p, groups, n, wal, now);
 	for (i = 0; i < n; i++)
-		groups[i]->budget = groups[i]->others = 0;
+		groups[i]->others = groups[i]->others_least = 0;
 	for (s = 0; s < DT_SIGNALS; s++)
 	{
 		DtSignalReading *reading = &p->signal[s];

@@ -106,9 +106,9 @@ typedef struct DtPressureGroup
 										 * the limit; -1: it was so before */
 	int64_t		share[DT_SIGNALS];	/* what each signal leaves to it, 0 = all */
 	bool		probed;			/* it is to rest for a moment only */
-	int64_t		budget;			/* DT_CHECKPOINT: what all may write until one
-								 * comes by time, bytes/s, and ... */
-	int64_t		others;			/* ... what of it others write; both may be 0 */
+	int64_t		others;			/* DT_CHECKPOINT: what others write, bytes/s,
+								 * with what is uncharged of the groups' own, */
+	int64_t		others_least;	/* and without; both may be 0 */
 	int64_t		pressure;		/* of the worst signal, in thousandths of its
 								 * threshold, at most DT_PRESSURE_MAX */
 	int			signal;			/* which one that is, a DtSignal; -1: no

@@ -113,6 +113,13 @@ dt_wal_rate_since_checkpoint(void)
 	return (int64) (GetXLogInsertRecPtr() - redo) / Max(seconds, WRITTEN_S);
 }
 
+/* How much WAL may be written, in bytes/s, so that no checkpoint is forced. */
+int64
+dt_wal_rate_without_force(void)
+{
+	return (int64) CheckPointSegments * wal_segment_size / CheckPointTimeout;
+}
+
 /*
  * The max_wal_size, in MB, with which no checkpoint is forced while this much
  * is written: the reverse of what the core makes of max_wal_size.  The redo point may be

@@ -46,6 +46,9 @@
  */
 #define FLOOR_US		INT64CONST(10000000)
 
+/* So long when that is not certain. */
+#define DOUBT_US		INT64CONST(60000000)
+
 /* As many standbys as can be named. */
 #define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
@@ -410,21 +413,26 @@ is_worth_waking(Follower *f, int r, int64 rate)
 	return true;
 }
 
-/* Do those who are in no such group use up the WAL until a checkpoint? */
+/* Do those who are in no such group alone force checkpoints? */
 static bool
 others_exceed(const DtPressureGroup *law)
 {
-	return law->others > 0 && law->others >= law->budget;
+	return law->others_least >= dt_wal_rate_without_force();
 }
 
 /*
  * Can it be reached at all that no checkpoint is forced?  What is found holds
- * when it has been so for a while.
+ * when it has been so for a while.  Beside a fast group it cannot be told what
+ * others write if that is little, so it is tried now and then whether the group
+ * may be slowed down again.
  */
 static void
 note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 {
 	bool		out_of_reach = others_exceed(law);
+	int64		fits = dt_wal_rate_without_force();
+	int64		after = f->out_of_reach && law->others >= fits ?
+		DOUBT_US : FLOOR_US;
 
 	if (law->threshold[DT_CHECKPOINT] == 0)
 		f->out_of_reach = false;	/* the group does not follow it any more */
@@ -432,7 +440,7 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 		f->reach_since = 0;
 	else if (f->reach_since == 0)
 		f->reach_since = now;
-	else if (now - f->reach_since >= FLOOR_US)
+	else if (now - f->reach_since >= after)
 	{
 		f->out_of_reach = out_of_reach;
 		f->reach_since = 0;
@@ -440,15 +448,15 @@ note_reach(Follower *f, const DtPressureGroup *law, int64 now)
 			ereport(LOG,
 					(errmsg("resource group \"%s\" is not slowed down by signal \"checkpoint\", as others alone force checkpoints",
 							f->definition.name),
-					 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
-							   law->others / 1000, law->budget / 1000),
+					 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
+							   law->others / 1000, fits / 1000),
 					 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
 							 dt_max_wal_size_for(law->others + law->floor))));
 	}
 	if (f->out_of_reach && my.infos[DT_CHECKPOINT].reason[0] == '\0')
 		snprintf(my.infos[DT_CHECKPOINT].reason, DT_REASON_SIZE,
-				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time."),
-				 law->others / 1000, law->budget / 1000);
+				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
+				 law->others / 1000, fits / 1000);
 	my.infos[DT_CHECKPOINT].out_of_reach |= f->out_of_reach;
 }
 

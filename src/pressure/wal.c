@@ -8,7 +8,7 @@
  * that one to the beginning of the segment that is being written.  What waits
  * to be archived is not removed; so if the next segment is not there, nothing
  * waits.  As long as nothing has been archived since the statistics were
- * reset, the WAL since the first look counts.
+ * reset, as by a crash, the oldest segment that waits at the first look counts.
  *
  * Free space is that of the file system of pg_wal for those who are not root,
  * as the server is not.
@@ -25,6 +25,36 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "pressure/signals.h"
+#include "storage/fd.h"
+
+/*
+ * The beginning of the oldest segment that is marked as ready to be archived;
+ * "wal" when there is none.
+ */
+static XLogRecPtr
+oldest_ready(XLogRecPtr wal)
+{
+	DIR		   *dir = AllocateDir(XLOGDIR "/archive_status");
+	struct dirent *entry;
+
+	while ((entry = ReadDirExtended(dir, XLOGDIR "/archive_status", LOG)) != NULL)
+	{
+		char		name[MAXFNAMELEN];
+		TimeLineID	timeline;
+		XLogSegNo	segment;
+		XLogRecPtr	begin;
+
+		strlcpy(name, entry->d_name, XLOG_FNAME_LEN + 1);
+		if (!IsXLogFileName(name) ||
+			strcmp(entry->d_name + XLOG_FNAME_LEN, ".ready") != 0)
+			continue;
+		XLogFromFileName(name, &timeline, &segment, wal_segment_size);
+		XLogSegNoOffsetToRecPtr(segment, 0, wal_segment_size, begin);
+		wal = Min(wal, begin);
+	}
+	FreeDir(dir);
+	return wal;
+}
 
 /* Bytes of WAL that wait to be archived. */
 DtLook
@@ -41,7 +71,7 @@ dt_look_archive_lag(DtFound *found)
 						  _("WAL is not archived, since archive_mode is off."));
 	wal -= XLogSegmentOffset(wal, wal_segment_size);
 	if (archived == InvalidXLogRecPtr)
-		archived = wal;
+		archived = oldest_ready(wal);
 	if (MyBackendType == B_BG_WORKER)
 		pgstat_clear_snapshot();	/* a session sees that of its transaction */
 	stats = pgstat_fetch_stat_archiver();

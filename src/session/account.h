@@ -47,6 +47,8 @@ typedef struct DtAccount
 								 * make */
 	DtPauseCause cause;			/* of that pause */
 	bool		asleep;			/* counted in slot->sleepers */
+	bool		joined_midway;	/* the membership began within a transaction
+								 * that had locks already */
 } DtAccount;
 
 extern DtAccount dt_account;

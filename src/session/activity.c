@@ -121,15 +121,13 @@ session_is_working(void)
 }
 
 /*
- * Is this process in the middle of a transaction's work, and not waiting for a
- * lock?  Not when the session waits for the client's next command.  Only at a
- * check for interrupts.
+ * Is this process in the middle of a transaction's work?  Not when the session
+ * waits for the client's next command.  Only at a check for interrupts.
  */
 bool
 dt_activity_is_working(void)
 {
-	if (!IsTransactionState() || IsAbortedTransactionBlockState() ||
-		MyProc->waitStatus == PROC_WAIT_STATUS_WAITING)
+	if (!IsTransactionState() || IsAbortedTransactionBlockState())
 		return false;
 	switch (dt_process())
 	{

@@ -289,6 +289,25 @@ dt_blockers_extends_relation(void)
 	return extends;
 }
 
+static void
+note_any(PROCLOCK *held, void *arg)
+{
+	*(bool *) arg = true;
+}
+
+/*
+ * Does this process hold locks?  Not counted are those that statements take on
+ * the tables that they read and write, as long as nobody waits for them.
+ */
+bool
+dt_blockers_has_locks(void)
+{
+	bool		has_locks = false;
+
+	walk_locks(MyProc, note_any, &has_locks);
+	return has_locks;
+}
+
 /*
  * Does replay wait for this process to unpin a page or, perhaps, to end its
  * snapshot?  For which snapshots it waits is not known.

@@ -46,6 +46,7 @@ extern bool dt_blockers_check_release(bool in_flight);
 extern void dt_blockers_end_release(void);
 
 extern bool dt_blockers_extends_relation(void);
+extern bool dt_blockers_has_locks(void);
 
 /*
  * The process IDs of all that wait for the member with that proc number,

@@ -296,6 +296,7 @@ test_hooks(void)
 	{
 		message.funcname = wanted[i][0];
 		message.message = unconstify(char *, wanted[i][1]);
+		message.message_id = message.message;
 		my.testing = true;
 		emit_log_hook(&message);
 		my.works &= !my.testing;

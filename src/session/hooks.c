@@ -58,6 +58,7 @@
 #include "session/workers.h"
 #include "shared/load.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
@@ -347,13 +348,17 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 static void
 at_check(void)
 {
-	/* others wait for reads that this process has prepared and not begun */
-	if (!dt_session_active() || !dt_activity_is_working() ||
-		dt_blockers_extends_relation() || dt_io_is_staged())
+	if (!dt_session_active() || !dt_activity_is_working())
 		return;
 	dt_commit_need(true);
-	dt_pay_mark_begun();
+	/* if the session has just been moved: from now on its timers ask */
+	(void) dt_session_follow();
 	dt_tick_start(false);
+	/* others wait for reads that this process has prepared and not begun */
+	if (MyProc->waitStatus == PROC_WAIT_STATUS_WAITING ||
+		dt_blockers_extends_relation() || dt_io_is_staged())
+		return;
+	dt_pay_mark_begun();
 	/* there are checks without that parameter, too: other processes ask */
 	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
 		dt_pay_at_check();

@@ -79,6 +79,12 @@
 #define LONGEST_AT_CHECK_US		INT64CONST(200000)
 #define LONGEST_EVER_US			INT64CONST(3600000000)
 
+/*
+ * For so long a message of a parallel worker may wait at a check.  If it could
+ * end the pause, a worker could end each pause of its leader.
+ */
+#define LONGEST_PUT_OFF_US			INT64CONST(1000000)
+
 typedef enum Place
 {
 	BETWEEN_ROWS,
@@ -127,8 +133,10 @@ static void
 pause_at(Place place, int64 first_slice_us, bool is_new)
 {
 	bool		in_flight = place != BEFORE_TRANSACTION;
+	int64		start = dt_now_us();
 	int64		until = place == AT_CHECK ?
-		dt_now_us() + xact.longest_us : PG_INT64_MAX;
+		start + xact.longest_us : PG_INT64_MAX;
+	bool		messages = false;
 	bool		interrupted;
 
 	for (;;)
@@ -143,16 +151,27 @@ pause_at(Place place, int64 first_slice_us, bool is_new)
 
 		/* if the error is caught, the pause goes on at the next safe point */
 		dt_account_charge_at_next_safe_point();
+		is_new = false;
 		if (place == AT_CHECK)
-			break;
+		{
+			if (!dt_sleep_put_off_messages())
+				break;
+			messages = true;
+			until = Min(until, start + LONGEST_PUT_OFF_US);
+			continue;
+		}
 		/* a check of the client connection resets the latch: look again */
 		while (InterruptPending)
 			CHECK_FOR_INTERRUPTS();
 		if (dt_blockers_check_release(in_flight))
 			break;
-		is_new = false;
 	}
 	dt_tick_after_pause(xact.continues);
+	if (messages)
+	{
+		ParallelMessagePending = true;
+		InterruptPending = true;
+	}
 }
 
 /*
@@ -303,7 +322,8 @@ pause_before(bool snapshot_is_new)
 static bool
 must_pause_before(void)
 {
-	return may_pause_here() && !dt_process_is_servers_own() &&
+	return !dt_account.joined_midway && may_pause_here() &&
+		!dt_process_is_servers_own() &&
 		(after.pay_first || dt_account_is_suspended_hard() ||
 		 dt_account_waits_for_role());
 }
@@ -364,6 +384,7 @@ forget_transaction(void)
 		(after.pay_first && !has_begun());
 	if (!dt_activity_command_goes_on())
 		dt_pay_begun = false;
+	dt_account.joined_midway = false;
 	memset(&xact, 0, sizeof(xact));
 }
 

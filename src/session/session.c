@@ -28,6 +28,7 @@
 #include "miscadmin.h"
 #include "session/account.h"
 #include "session/activity.h"
+#include "session/blockers.h"
 #include "session/check.h"
 #include "session/session.h"
 #include "session/tick.h"
@@ -36,6 +37,7 @@
 #include "shared/member.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"
+#include "utils/snapmgr.h"
 
 #include "compat.h"
 
@@ -154,6 +156,17 @@ dt_assign_interrupt_pauses(bool newval, void *extra)
 }
 
 bool
+dt_session_follow(void)
+{
+	bool		was_member = dt_account.group != NULL;
+	bool		is_member = dt_account_follow();
+
+	if (is_member && !was_member)
+		dt_account.joined_midway = FirstSnapshotSet && dt_blockers_has_locks();
+	return is_member;
+}
+
+bool
 dt_session_has_joined(void)
 {
 	return my.wanted->by_join_group;
@@ -189,7 +202,7 @@ apply_wanted_group(void)
 	}
 	LWLockRelease(dt_shared->registry_lock);
 	/* from now on what is used is charged */
-	return dt_account_follow();
+	return dt_session_follow();
 }
 
 static bool
@@ -374,7 +387,7 @@ dt_session_begin_statement(void)
 	if (!dt_account_is_current())
 	{
 		dt_session_attach();
-		is_member = dt_account_follow();
+		is_member = dt_session_follow();
 
 		/*
 		 * The group did not exist, or the value was set before shared memory

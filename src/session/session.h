@@ -47,6 +47,12 @@ extern const char *dt_show_group(void);
  */
 extern void dt_session_set_parameter(const char *name);
 
+/*
+ * Others may have moved the session into a group: is it in one?  To be called
+ * before it is charged there.
+ */
+extern bool dt_session_follow(void);
+
 /* Has join_group() set the parameter? */
 extern bool dt_session_has_joined(void);
 

@@ -162,6 +162,22 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 }
 
 bool
+dt_sleep_put_off_messages(void)
+{
+	InterruptPending = false;	/* before the flags are read */
+	if (ParallelMessagePending &&
+		!QueryCancelPending && !ProcDiePending && !ClientConnectionLost &&
+		!dt_recovery_conflict_pending() &&
+		!ProcSignalBarrierPending && !LogMemoryContextPending)
+	{
+		ParallelMessagePending = false;
+		return true;
+	}
+	InterruptPending = true;
+	return false;
+}
+
+bool
 dt_sleep_call_safely(void (*function) (void))
 {
 	MemoryContext context = CurrentMemoryContext;

@@ -38,6 +38,13 @@ extern void dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 									   bool feedback);
 
 /*
+ * A pause was interrupted: because of a message of a parallel worker, and for
+ * no other known reason?  Then clears the flags of both, which the caller sets
+ * again after the pause.
+ */
+extern bool dt_sleep_put_off_messages(void);
+
+/*
  * Call a function where an ERROR would be a PANIC.  False: it has failed, and
  * the error is forgotten.
  */

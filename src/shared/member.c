@@ -257,32 +257,31 @@ dt_member_forget_creditor(DtMember *member)
 }
 
 /*
- * The slot of the session with that process ID; the caller holds the registry
- * lock.
+ * The slot of the session with that process ID.  The caller holds the registry
+ * lock; it is released before an ERROR, as in dt_group_find_or_error().
  */
 static DtMember *
 find_session(int pid)
 {
 	PGPROC	   *proc = BackendPidGetProc(pid);
 	PGPROC	   *leader = proc ? proc->lockGroupLeader : NULL;
-	DtMember   *member;
+	DtMember   *member = proc ? &dt_members[GetNumberFromPGProc(proc)] : NULL;
 
+	if (member != NULL && member->pid == pid)
+		return member;
+	LWLockRelease(dt_shared->registry_lock);
 	if (proc == NULL && AuxiliaryPidGetProc(pid) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("session with process ID %d does not exist", pid),
 				 errhint("The view pg_stat_activity lists the sessions.")));
-	member = proc ? &dt_members[GetNumberFromPGProc(proc)] : NULL;
-	if (member == NULL || member->pid != pid)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot set the resource group of process %d",
-						pid),
-				 leader != NULL && leader != proc ?
-				 errhint("The process is a parallel worker. Move its leader, process %d, instead.",
-						 leader->pid) :
-				 errhint("Only client sessions and background workers with a database can be moved. For autovacuum workers set dirty_throttle.autovacuum_group, and for logical replication workers dirty_throttle.apply_group.")));
-	return member;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot set the resource group of process %d", pid),
+			 leader != NULL && leader != proc ?
+			 errhint("The process is a parallel worker. Move its leader, process %d, instead.",
+					 leader->pid) :
+			 errhint("Only client sessions and background workers with a database can be moved. For autovacuum workers set dirty_throttle.autovacuum_group, and for logical replication workers dirty_throttle.apply_group.")));
 }
 
 /*

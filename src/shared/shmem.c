@@ -146,14 +146,20 @@ dt_group_find(const char *name)
 	return NULL;
 }
 
-/* The group of that name; ERROR when there is none. */
+/*
+ * The group of that name; ERROR when there is none.  The registry lock is
+ * released before that, as the client may be slow to take the message.
+ */
 DtGroup *
 dt_group_find_or_error(const char *name)
 {
 	DtGroup    *g = dt_group_find(name);
 
 	if (g == NULL)
+	{
+		LWLockRelease(dt_shared->registry_lock);
 		dt_group_missing(name);
+	}
 	return g;
 }
 

@@ -18,7 +18,6 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "engine/law.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
@@ -278,7 +277,6 @@ notice_kernel_waits(const DtThreshold *t)
 static void
 notice_out_of_reach(const char *name)
 {
-	DtFound		found;
 	DtGroupCopy *copies;
 	double		by_groups = 0;
 	int64		least = 0;
@@ -301,14 +299,13 @@ notice_out_of_reach(const char *name)
 	}
 	written = dt_wal_rate_since_checkpoint();
 	others = written - (int64) by_groups;
-	(void) dt_signal_look(DT_CHECKPOINT, dt_now_us(), &found);
-	budget = dt_law_budget(found.value, found.other);
-	if (others <= 0 || others < budget)
+	budget = dt_wal_rate_without_force();
+	if (others < budget)
 		return;
 	ereport(NOTICE,
 			(errmsg("resource group \"%s\" will not be slowed down by signal \"checkpoint\", as others alone force checkpoints",
 					name),
-			 errdetail("Since the last completed checkpoint began, the server has written " INT64_FORMAT " KB/s of WAL; the groups that follow the signal now write " INT64_FORMAT " KB/s of that. No more than " INT64_FORMAT " KB/s fit until the next checkpoint comes by time.",
+			 errdetail("Since the last completed checkpoint began, the server has written " INT64_FORMAT " KB/s of WAL; the groups that follow the signal now write " INT64_FORMAT " KB/s of that. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
 					   written / 1000, (int64) by_groups / 1000,
 					   budget / 1000),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
@@ -381,6 +378,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 {
 	char	   *name = get_group(fcinfo);
 	char	   *names;
+	char	   *standbys;
 	DtSignal	signal = get_signal(fcinfo, name, &names);
 	const char *value = PG_ARGISNULL(2) ? NULL :
 		text_to_cstring(PG_GETARG_TEXT_PP(2));
@@ -393,8 +391,9 @@ set_group_pressure(PG_FUNCTION_ARGS)
 
 	check_not_null(fcinfo, 3, "argument \"ignore\"");
 	threshold = read_threshold(signal, value, PG_GETARG_INT32(3));
+	standbys = get_standbys(fcinfo, 4, signal);
 	if (signal != DT_REPORTED)
-		names = get_standbys(fcinfo, 4, signal);
+		names = standbys;
 	look = dt_signal_look(signal, dt_now_us(), &found);
 	if (look == DT_LOOK_FAILED)
 		ereport(ERROR,

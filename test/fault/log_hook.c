@@ -46,6 +46,9 @@ count(ErrorData *message)
 
 	if (fails && strstr(said, " paused for ") != NULL)
 		ereport(ERROR, (errmsg("log_hook has failed")));
+	/* what comes from a parallel worker has none */
+	if (message->elevel == LOG_SERVER_ONLY && message->message_id[0] == '\0')
+		others++;
 	if (strcmp(function, "log_hook_say") == 0)
 		own++;
 	else if (strncmp(said, "dirty_throttle: ", 16) == 0)

@@ -196,6 +196,7 @@ FROM unnest(ARRAY[
 	$$set_group_allowance('batch', 'much')$$,
 	$$set_group_allowance('batch', NULL::text)$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', standbys => 'a')$$,
+	$$set_group_pressure('batch', 'kafka_lag', standbys => 'a')$$,
 	$$set_group_pressure('batch', 'flush_lag', '2s', standbys => repeat('a', 128))$$,
 	$$set_group_pressure('batch', 'kafka_lag', '2s')$$,
 	$$set_group_pressure('batch', 'reported')$$,

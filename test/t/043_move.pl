@@ -258,6 +258,30 @@ foreach my $case (
 	$outsider->quit;
 }
 
+# It may wait for a lock meanwhile: it pauses when it has got that.
+foreach my $case (
+	[ 'INSERT ... SELECT', "INSERT INTO long SELECT i, $filler
+		FROM pg_advisory_xact_lock(43), generate_series(1, 20000) i" ],
+	[ 'COPY', "COPY long (id) FROM PROGRAM 'seq 1 1000000'" ])
+{
+	my ($name, $sql) = @$case;
+	my ($outsider, $locker) = ($dt->session, $dt->session);
+
+	$dt->sql("DROP TABLE IF EXISTS long; CREATE TABLE long $columns");
+	my $group = stuck_group();
+	$locker->query('BEGIN; LOCK long; SELECT pg_advisory_xact_lock(43)');
+	$outsider->send($sql);
+	ok( poll_until(
+			sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') == 1 }),
+		"$name in no group: it waits for a lock");
+	move($outsider, $group);
+	$locker->query('COMMIT');
+	ok($dt->wait_paused($outsider, 'in flight'),
+		"$name in no group: moved while it waits, and pauses");
+	$dt->cancel_ms($outsider);
+	$_->quit foreach $outsider, $locker;
+}
+
 # COPY gets no safe points when it is under way: it comes to its end, and
 # what follows is throttled.
 {

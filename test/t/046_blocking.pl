@@ -617,6 +617,41 @@ foreach my $case (
 	}
 }
 
+# Who comes into the group in the middle of a transaction, and whose role owes
+# there, pays in flight: what was locked before counts, and to suspend the group
+# does not stop the transaction.
+$dt->sql(q{CREATE FUNCTION works() RETURNS void LANGUAGE sql
+	SET dirty_throttle."group" = 'grp_a' AS 'UPDATE elsewhere SET id = 2'});
+foreach my $rate (1, 1000)
+{
+	my ($debtor, $newcomer) = ($dt->session(group => 'grp_a'), $dt->session);
+
+	$debtor->query('SET dirty_throttle.max_commit_pause = 0');
+	$dt->limit(grp_a => $rate);
+	$debtor->query(DirtyThrottle::pays_after(
+			'ALTER TABLE rewrite ALTER id TYPE int USING id + 1'));
+	$debtor->quit;
+	poll_until(sub { !$dt->session_row($debtor) });
+	$newcomer->query("BEGIN; UPDATE hot SET n = n + 1 WHERE id = 2; $lock_7");
+	if ($rate == 1)
+	{
+		$newcomer->send('SELECT works(); COMMIT');
+		ok($dt->wait_paused($newcomer, 'in flight'), 'in the middle: it pauses for its role');
+		is($outsider->run($lock_7)->{sqlstate}, undef,
+			'and is released for an advisory lock');
+	}
+	else
+	{
+		$dt->sql(q{SELECT suspend_group('grp_a')});
+		$newcomer->send('SELECT works()');
+		ok($newcomer->finished(180), 'in a suspended group: it goes on');
+		$dt->sql(q{SELECT resume_group('grp_a')});
+	}
+	$dt->limit(grp_a => 0);
+	$newcomer->wait;
+	$newcomer->quit;
+}
+
 is( $dt->sql("SELECT sum(paused) FROM dirty_throttle_groups"),
 	0, 'nobody pauses');
 $dt->finish;

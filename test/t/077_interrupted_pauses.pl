@@ -1,6 +1,7 @@
 # What ends a pause, what does not, and who comes to one at all:
 #
 #	- an interrupt of an unknown kind ends a pause in flight;
+#	- messages of a parallel worker do not;
 #	- a client that has gone is noticed in each kind of pause, without
 #	  client_connection_check_interval;
 #	- who catches his own cancels, timeouts and errors pays in between;
@@ -57,6 +58,34 @@ SKIP:
 	ok($dt->wait_paused($s, 'in flight', $patience), 'unknown interrupt: it pauses');
 	ok(poll_until(sub { is_gone($s->pid) }, $patience),
 		'unknown interrupt: the core serves it');
+	$s->quit;
+}
+
+# ------------------------------------------------- messages of parallel workers
+
+# A worker sends messages and does nothing else, while the leader reads rows that
+# nobody has looked at: 98 MB.
+{
+	$dt->sql(q{CREATE TABLE fresh WITH (fillfactor = 10, parallel_workers = 1)
+			AS SELECT i, repeat('x', 500) FROM generate_series(1, 12000) i;
+		CREATE FUNCTION speaks(leader int) RETURNS int PARALLEL SAFE LANGUAGE plpgsql AS $$
+		BEGIN
+			WHILE pg_backend_pid() <> leader LOOP
+				RAISE NOTICE 'something';
+			END LOOP;
+			RETURN 0;
+		END $$});
+	$dt->limit(speaks => 100);
+	my $s = $dt->session(group => 'speaks');
+
+	$s->query('SET max_parallel_workers_per_gather = 1; SET parallel_setup_cost = 0;
+		SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0');
+	$s->send('SELECT count(*) FROM fresh WHERE speaks(' . $s->pid . ') = 1');
+	ok($dt->wait_paused($s, 'in flight', $patience), 'messages of a worker: the leader pauses');
+	sleep 3;
+	cmp_ok($dt->group_row('speaks')->{blocks_dirtied}, '<', 6000,
+		'they do not end its pauses');
+	$dt->cancel_ms($s);
 	$s->quit;
 }
 

@@ -45,7 +45,7 @@ $dt->sql(q{SELECT create_resource_group('batch'), set_group_floor('batch', 100);
 my $err = $dt->session->run($follow)->{err};
 like($err, $notice, 'the notice');
 my ($written, $fit) = $err =~
-  /DETAIL: .* has written (\d+) KB\/s of WAL; the groups that follow the signal now write 0 KB\/s of that\. No more than (\d+) KB\/s fit/;
+  /DETAIL: .* has written (\d+) KB\/s of WAL; the groups that follow the signal now write 0 KB\/s of that\. No more than (\d+) KB\/s fit between/;
 cmp_ok($written // 0, '>', 1, 'what is written');
 is($fit, 0, 'what there is room for');
 

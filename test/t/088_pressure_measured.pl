@@ -2,8 +2,8 @@
 # that fails, disk_free and the file system there is, flush_lag and standbys that
 # are named, a reported signal whose reporter dies, and wal_rate with two groups.
 #
-# expect-in-log: archive command failed with exit code
-# takes-about: 30 s
+# expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
+# takes-about: 50 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -140,6 +140,17 @@ cmp_ok($written[1] / $seconds, '<', 1.1 * 2 * $MB / 4, 'the lighter one not abov
 ok($dt->wait_group('a', sub { abs($_[0]->{effective_wal_limit} / ($dt->group_row('b')->{effective_wal_limit} || 1) - 3) < 0.3 }, 180),
 	'their limits are three to one');
 $dt->stop_jobs;
+
+# ------------------------------------------------------- archive_lag after a crash
+
+# which leaves no statistics of what was archived
+unlink "$tmp/works";
+write_wal(12);
+$dt->stop('immediate');
+$dt->node->start;
+$dt->follow('batch', 'archive_lag', '100MB');
+ok(poll_until(sub { $dt->signal('archive_lag')->{state} eq 'fresh' }, 180), 'after a crash: a value');
+cmp_ok(value('archive_lag'), '>=', 10 * $MB, 'what waits is not forgotten');
 
 is($dt->crashes, '', 'no crash');
 $dt->finish;

@@ -155,6 +155,39 @@ subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	$s->quit;
 };
 
+# So much fits in a day that it is nothing.
+subtest 'checkpoint: others alone force it, or the job' => sub {
+	$dt->set_conf('checkpoint_timeout', '1d');
+	$dt->sql(q{SELECT set_group_wal_limit('b', 1000)});
+	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
+	follow('b', 'checkpoint');
+	my $s = $dt->session(group => 'b');
+	my $state = sub {
+		my ($others, $seconds) = @_;
+
+		$dt->sql("SELECT dt_test_others($others, 0)") if $others;
+		$dt->advance($seconds * $second);
+		return $dt->group_row('b')->{out_of_reach};
+	};
+
+	$s->send(q{CALL job('wal')});
+	$dt->settle;
+	is($state->(200_000, 9), 'false', 'others write more than fits: not at once');
+	is($state->(0, 4), 'true', 'after 10 s');
+	is(in_force('b', 'wal'), $MB, 'the group is as fast as its own limit');
+	is($state->(40_000, 50), 'true', 'what may be the group: it stays so');
+	is($state->(0, 15), 'false', 'for a minute');
+	is($state->(200_000, 13), 'true', 'others again');
+	is($state->(1, 13), 'false', 'nobody else: for 10 s');
+	$dt->sql('SELECT dt_test_others(0, 0), pg_cancel_backend(' . $s->pid . ')');
+	$s->wait;
+	$s->quit;
+	$dt->set_conf('checkpoint_timeout', '5min');
+	$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
+	unfollow();
+	rest();
+};
+
 subtest 'a checkpoint that comes nearer is not forced, and what is left is used' => sub {
 	my $s = $dt->session(group => 'b');
 	my $log = -s $dt->node->logfile;

@@ -15,7 +15,7 @@ my @LAYERS = qw(engine shared pressure session sql .);
 my %ANYWHERE = map { $_ => 1 } qw(compat.h clock.h);    # but in the engine
 
 my %rank = map { ($LAYERS[$_] => $_) } 0 .. $#LAYERS;
-my (%includes, @foreign, @unqualified, @version, @clock);
+my (%includes, @foreign, @unqualified, @version, @clock, @instr_time);
 
 foreach my $path (glob('src/*.[ch] src/*/*.[ch]'))
 {
@@ -27,6 +27,8 @@ foreach my $path (glob('src/*.[ch] src/*/*.[ch]'))
 		  if $line =~ /\bPG_VERSION_NUM\b/ && $name ne 'compat.h';
 		push @clock, $name
 		  if $line =~ /\bDT_TEST_CLOCK\b/ && $name ne 'clock.h';
+		push @instr_time, $name
+		  if $line =~ /\bINSTR_TIME/ && $name ne 'shared/commits.c';
 		next unless $line =~ /^\s*#\s*include\s*"([^"]+)"/;
 		my $other = $1;
 		(my $beside = $name) =~ s{[^/]+$}{$other};
@@ -86,5 +88,6 @@ is_deeply([ grep { /^engine/ } @foreign ],
 	[], 'the engine includes nothing of PostgreSQL');
 is_deeply(\@version, [], 'only compat.h asks for the version');
 is_deeply(\@clock, [], 'only clock.h asks whether a test moves the clock');
+is_deeply(\@instr_time, [], 'times that others see are not of a clock of this process');
 
 done_testing();
