@@ -514,13 +514,19 @@ dt_test_set_jitter(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* A callback cannot unregister itself in 15. */
+static enum
+{
+	UNREGISTERED, REGISTERED, WANTED
+}			interrupt_state;
+
 static void
 interrupt_at_commit(XactEvent event, void *arg)
 {
-	if (event != XACT_EVENT_COMMIT)
+	if (event != XACT_EVENT_COMMIT || interrupt_state != WANTED)
 		return;
 	InterruptPending = true;
-	UnregisterXactCallback(interrupt_at_commit, NULL);
+	interrupt_state = REGISTERED;
 }
 
 /*
@@ -530,6 +536,8 @@ interrupt_at_commit(XactEvent event, void *arg)
 Datum
 dt_test_interrupt_at_commit(PG_FUNCTION_ARGS)
 {
-	RegisterXactCallback(interrupt_at_commit, NULL);
+	if (interrupt_state == UNREGISTERED)
+		RegisterXactCallback(interrupt_at_commit, NULL);
+	interrupt_state = WANTED;
 	PG_RETURN_VOID();
 }
