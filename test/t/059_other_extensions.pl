@@ -454,12 +454,14 @@ sub check_job
 		"$order: a job", 'jobs', sub {
 	$dt->sql(q{ALTER DATABASE postgres SET dirty_throttle."group" = 'jobs';
 		CREATE TABLE done (since timestamptz, until timestamptz);
+		-- with no room in blocks that are dirty already
+		CREATE TABLE filled (id int, filler text) WITH (fillfactor = 10);
 		CREATE PROCEDURE job(id int, config jsonb) LANGUAGE plpgsql AS $$
 		DECLARE
 			began timestamptz := clock_timestamp();
 		BEGIN
 			FOR n IN 1 .. 5 LOOP
-				INSERT INTO t SELECT i, repeat('x', 800)
+				INSERT INTO filled SELECT i, repeat('x', 800)
 					FROM generate_series(1, 400) i;
 				COMMIT;
 			END LOOP;
