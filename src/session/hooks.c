@@ -241,12 +241,9 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
  * may evaluate expressions.  That it has begun is known already, unless the
  * session has come into the group since then.
  */
-static void
-dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
-				 void *arg)
+static inline void
+note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg)
 {
-	if (prev.object_access)
-		prev.object_access(access, classId, objectId, subId, arg);
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
 		 (dt_process() == DT_JOB ||
@@ -254,6 +251,25 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 		  (dt_activity_client_waits() &&
 		   analyzed_at != GetCurrentStatementStartTimestamp()))))
 		handle_object_access(access, classId, objectId, arg);
+}
+
+static pg_noinline void
+chain_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+					void *arg)
+{
+	prev.object_access(access, classId, objectId, subId, arg);
+	note_object_access(access, classId, objectId, arg);
+}
+
+/* With nobody to call before, there is nothing to save on the stack. */
+static void
+dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+				 void *arg)
+{
+	if (unlikely(prev.object_access != NULL))
+		chain_object_access(access, classId, objectId, subId, arg);
+	else
+		note_object_access(access, classId, objectId, arg);
 }
 
 static pg_noinline void

@@ -322,10 +322,12 @@ pause_before(bool snapshot_is_new)
 static bool
 must_pause_before(void)
 {
+	bool		must = after.pay_first || dt_account_is_suspended_hard();
+
+	if (likely(!must && dt_account.slot->creditor == NULL))
+		return false;
 	return !dt_account.joined_midway && may_pause_here() &&
-		!dt_process_is_servers_own() &&
-		(after.pay_first || dt_account_is_suspended_hard() ||
-		 dt_account_waits_for_role());
+		!dt_process_is_servers_own() && (must || dt_account_waits_for_role());
 }
 
 /*

@@ -428,8 +428,8 @@ prepare_own(void)
 	MemoryContextSwitchTo(old);
 }
 
-static void
-transaction_event(XactEvent event, void *arg)
+static pg_noinline void
+handle_transaction_event(XactEvent event)
 {
 	switch (event)
 	{
@@ -461,6 +461,14 @@ transaction_event(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/* Called twice for each transaction of each session: 7 instructions each. */
+static void
+transaction_event(XactEvent event, void *arg)
+{
+	if (unlikely(dt_definitions_locked || MyBackendType != B_BACKEND))
+		handle_transaction_event(event);
 }
 
 /* While shared_preload_libraries is processed. */
