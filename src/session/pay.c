@@ -403,17 +403,16 @@ dt_pay_end_transaction(bool committed)
 		dt_workers_forget();
 	dt_blockers_end_release();
 
-	/*
-	 * The end of the transaction is about to undo a SET LOCAL of it.  After
-	 * an abort the client gets its answer at once.
-	 */
-	after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
-	after.log_min_pause = dt_parameters.log_min_pause;
-
 	if (!dt_pause_log_is_empty() ||
 		(!dt_account_is_quiet() &&
 		 (dt_account_is_member() || dt_account.slot->creditor != NULL)))
 	{
+		/*
+		 * The end of the transaction is about to undo a SET LOCAL of it.
+		 * After an abort the client gets its answer at once.
+		 */
+		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
+		after.log_min_pause = dt_parameters.log_min_pause;
 		dt_session_hold_changes();
 		return true;
 	}
