@@ -161,13 +161,19 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 	return interrupted;
 }
 
+/* Is there an interrupt that ends the statement or the session? */
+static bool
+must_end(void)
+{
+	return QueryCancelPending || ProcDiePending || ClientConnectionLost ||
+		dt_recovery_conflict_pending();
+}
+
 bool
 dt_sleep_put_off_messages(void)
 {
 	InterruptPending = false;	/* before the flags are read */
-	if (ParallelMessagePending &&
-		!QueryCancelPending && !ProcDiePending && !ClientConnectionLost &&
-		!dt_recovery_conflict_pending() &&
+	if (ParallelMessagePending && !must_end() &&
 		!ProcSignalBarrierPending && !LogMemoryContextPending)
 	{
 		ParallelMessagePending = false;
@@ -212,8 +218,7 @@ static bool
 serve_interrupts(bool *known)
 {
 	*known = true;
-	if (QueryCancelPending || ProcDiePending || ClientConnectionLost ||
-		dt_recovery_conflict_pending())
+	if (must_end())
 		return false;
 	*known = dt_check_was_withdrawn();
 	if (CheckClientConnectionPending)

@@ -508,7 +508,8 @@ test_decision(void)
 	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 20 * MB, "the fixed limit is the ceiling");
-	ok(w.g[0].others == 0 && w.g[0].others_least == 0,
+	ok(w.g[0].share[DT_CHECKPOINT] == 100 * MB && w.g[0].others == 0 &&
+	   w.g[0].others_least == 0,
 	   "it is told what all may write, and what others do");
 	w.value[DT_CHECKPOINT] = 0;
 	run_world(&w, CYCLE * 1e-6);
