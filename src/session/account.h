@@ -125,9 +125,9 @@ dt_account_is_current(void)
 static inline bool
 dt_account_workers_have_charged(void)
 {
-	return dt_account.group != NULL && !IsParallelWorker() &&
-		(dt_account.slot->usage[DT_DIRTY].charged_by_workers > 0 ||
-		 dt_account.slot->usage[DT_WAL].charged_by_workers > 0);
+	return unlikely((dt_account.slot->usage[DT_DIRTY].charged_by_workers |
+					 dt_account.slot->usage[DT_WAL].charged_by_workers) != 0) &&
+		dt_account.group != NULL && !IsParallelWorker();
 }
 
 /*

@@ -31,9 +31,7 @@
 #include "replication/logicalworker.h"
 #include "session/activity.h"
 #include "session/apply.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
-#include "tcop/tcopprot.h"
 
 #include "compat.h"
 
@@ -59,30 +57,6 @@ dt_process_slow(void)
 	/* a worker of REPACK (CONCURRENTLY) is none either, nor its leader */
 	return MyProc->lockGroupLeader == NULL || MyProc->lockGroupLeader == MyProc ?
 		DT_JOB : DT_NO_MEMBER;
-}
-
-/*
- * When a transaction ends while a command runs: is it one of several of this
- * command, which may hold session locks in between?  CALL and DO keep none.
- * When the process exits the portal is still there.
- */
-bool
-dt_activity_command_goes_on(void)
-{
-	return ActivePortal != NULL && !proc_exit_inprogress &&
-		ActivePortal->commandTag != CMDTAG_CALL &&
-		ActivePortal->commandTag != CMDTAG_DO;
-}
-
-/*
- * Is this the text of what the client has sent, or a parallel worker's leader,
- * and not of a query of some function?
- */
-bool
-dt_activity_is_clients_query(const char *source)
-{
-	return source != NULL && source == debug_query_string &&
-		ActivePortal == NULL;
 }
 
 /*

@@ -9,7 +9,9 @@
 #define DT_ACTIVITY_H
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 
 typedef enum DtProcess
 {
@@ -52,8 +54,30 @@ dt_activity_client_waits(void)
 	return ActivePortal == NULL;
 }
 
-extern bool dt_activity_command_goes_on(void);
-extern bool dt_activity_is_clients_query(const char *source);
+/*
+ * When a transaction ends while a command runs: is it one of several of this
+ * command, which may hold session locks in between?  CALL and DO keep none.
+ * When the process exits the portal is still there.
+ */
+static inline bool
+dt_activity_command_goes_on(void)
+{
+	return unlikely(ActivePortal != NULL) && !proc_exit_inprogress &&
+		ActivePortal->commandTag != CMDTAG_CALL &&
+		ActivePortal->commandTag != CMDTAG_DO;
+}
+
+/*
+ * Is this the text of what the client has sent, or a parallel worker's leader,
+ * and not of a query of some function?
+ */
+static inline bool
+dt_activity_is_clients_query(const char *source)
+{
+	return source != NULL && source == debug_query_string &&
+		ActivePortal == NULL;
+}
+
 extern bool dt_activity_note_call(void);
 extern bool dt_activity_is_idle(void);
 extern bool dt_activity_is_working(void);

@@ -49,7 +49,7 @@ begin_background_command(void)
 {
 	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
 		dt_account_follow())
-		dt_tick_start(true);
+		dt_tick_start_command();
 }
 
 static void
@@ -68,21 +68,30 @@ background_transaction_ends(void)
 	begin_background_command();
 }
 
-static pg_noinline void
+/*
+ * The first transaction of a process ends, or one of a process that is no
+ * session, or it ends for the second time, after an error in what follows the
+ * first: then it has been seen to already.  Returns whether it ends for us.
+ */
+static pg_noinline bool
+unusual_end(void)
+{
+	if (IsParallelWorker() || (dt_session_state & DT_CHANGES_HELD))
+		return false;
+	dt_session_attach();
+	if (dt_process_is_servers_own())
+		background_transaction_ends();
+	return true;
+}
+
+static void
 locks_released(bool isCommit)
 {
-	/* after an error in what follows this, the callback is there already */
-	if (CurrentResourceOwner != TopTransactionResourceOwner ||
-		IsParallelWorker() || dt_session_changes_held)
-		return;
-
-	if (unlikely(dt_session_state & DT_UNATTACHED))
-		dt_session_attach();
 	if (dt_activity_client_waits())
 		dt_tick_stop();
-	if (unlikely(dt_process_is_servers_own()))
-		background_transaction_ends();
-
+	if (unlikely((dt_session_state & ~DT_WANTS_GROUP) != 0 ||
+				 dt_process() != DT_SESSION) && !unusual_end())
+		return;
 	if (dt_pay_end_transaction(isCommit))
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 }
@@ -96,6 +105,7 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 				   void *arg)
 {
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel &&
+		CurrentResourceOwner == TopTransactionResourceOwner &&
 		(dt_session_active() || dt_pay_begun ||
 		 dt_process() != DT_SESSION))
 		locks_released(isCommit);

@@ -109,8 +109,12 @@ note_statement(void)
 	dt_load();
 	dt_commit_need(true);
 	is_member = dt_session_begin_statement();
-	if (is_member && !dt_process_is_servers_own())
-		dt_tick_start(false);
+	if (is_member)
+	{
+		dt_check_test();
+		if (!dt_process_is_servers_own())
+			dt_tick_start();
+	}
 	return is_member;
 }
 
@@ -128,7 +132,7 @@ begin_statement(bool snapshot_is_new, bool is_command)
 		dt_pay_before(snapshot_is_new);
 	/* not before the pause, which would stop the timer that this sets */
 	if (is_command && is_member && !dt_process_is_servers_own())
-		dt_tick_start(true);
+		dt_tick_start_command();
 }
 
 /*
@@ -183,12 +187,22 @@ member_analyzes(ParseState *pstate, Query *query)
 	analyzed_at = GetCurrentStatementStartTimestamp();
 }
 
+static pg_noinline void
+chain_post_parse_analyze(ParseState *pstate, Query *query,
+						 DT_JUMBLE_STATE * jstate)
+{
+	prev.post_parse_analyze(pstate, query, jstate);
+	if (dt_session_active())
+		member_analyzes(pstate, query);
+}
+
+/* With nobody to call before, there is nothing to save on the stack. */
 static void
 dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate)
 {
-	if (prev.post_parse_analyze)
-		prev.post_parse_analyze(pstate, query, jstate);
-	if (dt_session_active())
+	if (unlikely(prev.post_parse_analyze != NULL))
+		chain_post_parse_analyze(pstate, query, jstate);
+	else if (dt_session_active())
 		member_analyzes(pstate, query);
 }
 
@@ -261,7 +275,7 @@ chain_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subI
 	note_object_access(access, classId, objectId, arg);
 }
 
-/* With nobody to call before, there is nothing to save on the stack. */
+/* The same. */
 static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)
@@ -369,7 +383,7 @@ at_check(void)
 	dt_commit_need(true);
 	/* if the session has just been moved: from now on its timers ask */
 	(void) dt_session_follow();
-	dt_tick_start(false);
+	dt_tick_start();
 	/* others wait for reads that this process has prepared and not begun */
 	if (MyProc->waitStatus == PROC_WAIT_STATUS_WAITING ||
 		dt_blockers_extends_relation() || dt_io_is_staged())

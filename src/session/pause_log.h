@@ -14,9 +14,9 @@
 static inline bool
 dt_pause_log_is_empty(void)
 {
-	return dt_account.slot->xact.stats[DT_PAUSES] == 0 &&
-		dt_account.slot->xact.stats[DT_OBSERVED_US] == 0 &&
-		dt_account.slot->xact.stats[DT_RELEASES] == 0;
+	return (dt_account.slot->xact.stats[DT_PAUSES] |
+			dt_account.slot->xact.stats[DT_OBSERVED_US] |
+			dt_account.slot->xact.stats[DT_RELEASES]) == 0;
 }
 
 extern void dt_pause_log_report(int log_min_pause);

@@ -307,7 +307,7 @@ take_snapshot(void)
  * others wait for a table that it has locked: then what is owed is paid in
  * flight.
  */
-static pg_noinline void
+static void
 pause_before(bool snapshot_is_new)
 {
 	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
@@ -319,15 +319,33 @@ pause_before(bool snapshot_is_new)
 		take_snapshot();
 }
 
-static bool
+/* What is asked first, of each transaction. */
+static inline bool
+may_have_to_pause_before(void)
+{
+	return after.pay_first || dt_account.slot->creditor != NULL ||
+		(dt_account.group != NULL && dt_account.group->suspended_since != 0);
+}
+
+static inline bool
 must_pause_before(void)
 {
-	bool		must = after.pay_first || dt_account_is_suspended_hard();
-
-	if (likely(!must && dt_account.slot->creditor == NULL))
-		return false;
 	return !dt_account.joined_midway && may_pause_here() &&
-		!dt_process_is_servers_own() && (must || dt_account_waits_for_role());
+		!dt_process_is_servers_own() &&
+		(after.pay_first || dt_account_is_suspended_hard() ||
+		 dt_account_waits_for_role());
+}
+
+static pg_noinline void
+look_and_pause_before(bool snapshot_is_new)
+{
+	/* a ROLLBACK must not fail */
+	if (IsAbortedTransactionBlockState())
+		return;
+	if (must_pause_before())
+		pause_before(snapshot_is_new);
+	/* not after an error: if it is caught, the next statement pays */
+	dt_pay_begun = true;
 }
 
 /*
@@ -338,13 +356,10 @@ must_pause_before(void)
 void
 dt_pay_before_slow(bool snapshot_is_new)
 {
-	/* a ROLLBACK must not fail */
-	if (IsAbortedTransactionBlockState())
-		return;
-	if (must_pause_before())
-		pause_before(snapshot_is_new);
-	/* not after an error: if it is caught, the next statement pays */
-	dt_pay_begun = true;
+	if (unlikely(may_have_to_pause_before()))
+		look_and_pause_before(snapshot_is_new);
+	else
+		dt_pay_begun = true;
 }
 
 /*
@@ -371,14 +386,14 @@ dt_pay_note_prepare(void)
  * transactions have begun: one in a procedure may evaluate expressions only, of
  * which no hook tells.
  */
-static bool
+static inline bool
 has_begun(void)
 {
 	return dt_pay_begun || !dt_activity_client_waits() ||
 		dt_process_is_servers_own();
 }
 
-static void
+static pg_attribute_always_inline void
 forget_transaction(void)
 {
 	/* a transaction of SET commands only does not change it */
@@ -401,7 +416,8 @@ dt_pay_end_transaction(bool committed)
 {
 	if (dt_account_workers_have_charged())
 		dt_workers_forget();
-	dt_blockers_end_release();
+	if (unlikely(dt_account.slot->released_until != 0))
+		dt_blockers_end_release();
 
 	if (!dt_pause_log_is_empty() ||
 		(!dt_account_is_quiet() &&

@@ -77,14 +77,14 @@ wrap_modifying_ctes(EState *estate)
 void
 dt_rows_pace(QueryDesc *queryDesc)
 {
-	PlanState  *root = queryDesc->planstate;
+	PlanState  *root;
 
+	check_stack_depth();		/* instead of the core's wrapper */
+	root = queryDesc->planstate;
 	if (root == NULL ||
 		root->ExecProcNode == pace_node ||
 		root->ExecProcNode == pace_measured_node)
 		return;
-
-	check_stack_depth();		/* instead of the core's wrapper */
 	wrap_plan(root);
 	if (queryDesc->plannedstmt->hasModifyingCTE)
 		wrap_modifying_ctes(queryDesc->estate);

@@ -54,7 +54,6 @@ typedef struct WantedGroup
 } WantedGroup;
 
 int			dt_session_state = DT_UNATTACHED;
-bool		dt_session_changes_held = false;
 
 /* The extra of a value that has none. */
 static WantedGroup no_extra;
@@ -70,6 +69,12 @@ static struct
 	uint64		changes_seen;	/* dt_registry_changes() at the last try; 0:
 								 * there was none for this value */
 }			my = {.wanted = &no_extra};
+
+static inline bool
+changes_are_held(void)
+{
+	return (dt_session_state & DT_CHANGES_HELD) != 0;
+}
 
 /* Is this a kind of process for which dirty_throttle.group counts? */
 static bool
@@ -325,12 +330,12 @@ dt_assign_group(const char *name, void *newextra)
 		dt_session_attach();
 		dt_worker_begins();
 		if (dt_account_follow())
-			dt_tick_start(true);
+			dt_tick_start_command();
 	}
 
 	if (!dt_shmem_available() || MyProc == NULL || !may_join())
 		return;
-	if (!dt_session_changes_held)
+	if (!changes_are_held())
 		(void) apply_wanted_group();
 }
 
@@ -366,50 +371,44 @@ dt_show_group(void)
 void
 dt_session_hold_changes(void)
 {
-	dt_session_changes_held = true;
+	dt_session_state |= DT_CHANGES_HELD;
 }
 
 void
 dt_session_allow_changes(void)
 {
-	dt_session_changes_held = false;
+	dt_session_state &= ~DT_CHANGES_HELD;
 	if (my.changes_seen == 0)
 		(void) apply_wanted_group();
 }
 
 bool
-dt_session_begin_statement(void)
+dt_session_begin_statement_slow(void)
 {
-	bool		is_member = true;
+	bool		is_member;
 
-	if (dt_session_changes_held || !dt_shmem_available())
+	if (changes_are_held() || !dt_shmem_available())
 		return dt_account_follow();
-	if (!dt_account_is_current())
-	{
-		dt_session_attach();
-		is_member = dt_session_follow();
+	dt_session_attach();
+	is_member = dt_session_follow();
 
-		/*
-		 * The group did not exist, or the value was set before shared memory
-		 * did.
-		 */
-		if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-			!dt_account.slot->moved &&
-			(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+	/*
+	 * The group did not exist, or the value was set before shared memory did.
+	 */
+	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
+		!dt_account.slot->moved &&
+		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
+	{
+		is_member = apply_wanted_group();
+		if (!is_member && !my.wanted->warned)
 		{
-			is_member = apply_wanted_group();
-			if (!is_member && !my.wanted->warned)
-			{
-				my.wanted->warned = true;
-				warn_unknown_group(my.wanted_name);
-			}
+			my.wanted->warned = true;
+			warn_unknown_group(my.wanted_name);
 		}
-		/* the statement is subject to the limit that is set now */
-		if (is_member)
-			dt_account_catch_up();
 	}
+	/* the statement is subject to the limit that is set now */
 	if (is_member)
-		dt_check_test();
+		dt_account_catch_up();
 	return is_member;
 }
 

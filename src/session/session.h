@@ -15,6 +15,7 @@
 /* Why a process has to do something in the hooks though it is in no group. */
 #define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
 #define DT_WANTS_GROUP	0x2		/* its parameter names a group */
+#define DT_CHANGES_HELD	0x4		/* see dt_session_hold_changes() */
 
 /* A set of these flags.  Other files only read it. */
 extern int	dt_session_state;
@@ -67,7 +68,13 @@ extern void dt_session_attach(void);
  * A statement begins: join the group if that was not possible yet.  Returns
  * whether the session is in a group.
  */
-extern bool dt_session_begin_statement(void);
+extern bool dt_session_begin_statement_slow(void);
+
+static inline bool
+dt_session_begin_statement(void)
+{
+	return likely(dt_account_is_current()) || dt_session_begin_statement_slow();
+}
 
 /*
  * The same for autovacuum and logical replication workers, to be called at the
@@ -80,7 +87,6 @@ extern void dt_session_follow_background_group(void);
  * until dt_session_allow_changes(), whatever value the parameter gets
  * meanwhile.
  */
-extern bool dt_session_changes_held;	/* only to be read */
 extern void dt_session_hold_changes(void);
 extern void dt_session_allow_changes(void);
 

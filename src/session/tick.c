@@ -292,14 +292,18 @@ start_timers(void)
 }
 
 void
-dt_tick_start(bool is_command)
+dt_tick_start(void)
 {
 	my.running = true;
 	my.pausing = false;
-	if (!my.cpu_timer_runs)
+	if (unlikely(!my.cpu_timer_runs))
 		start_timers();
-	if (!is_command)
-		return;
+}
+
+void
+dt_tick_start_command(void)
+{
+	dt_tick_start();
 	/* the interval follows from the limit in force */
 	if (!dt_account_is_current())
 		dt_account_catch_up();

@@ -10,10 +10,11 @@
 
 /*
  * dt_tick_start() is called when a member's statement begins or is found running,
- * dt_tick_stop() when all that the client has sent is done.  "is_command": it can
- * use much at once.
+ * dt_tick_start_command() when it can use much at once, dt_tick_stop() when all
+ * that the client has sent is done.
  */
-extern void dt_tick_start(bool is_command);
+extern void dt_tick_start(void);
+extern void dt_tick_start_command(void);
 extern void dt_tick_stop(void);
 
 /* To be called when an error was caught, which may have ended a pause. */
