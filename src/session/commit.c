@@ -68,10 +68,19 @@ background_transaction_ends(void)
 	begin_background_command();
 }
 
+static inline void
+stop_timers(void)
+{
+	if (dt_activity_client_waits())
+		dt_tick_stop();
+}
+
 /*
  * The first transaction of a process ends, or one of a process that is no
- * session, or it ends for the second time, after an error in what follows the
- * first: then it has been seen to already.  Returns whether it ends for us.
+ * session, or one for the second time, after an error in what follows the
+ * first.  False: nothing is to be done.  In a parallel worker a transaction
+ * ends before its work begins, when its timers run already, and its leader pays
+ * after it.
  */
 static pg_noinline bool
 unusual_end(void)
@@ -79,6 +88,7 @@ unusual_end(void)
 	if (IsParallelWorker() || (dt_session_state & DT_CHANGES_HELD))
 		return false;
 	dt_session_attach();
+	stop_timers();
 	if (dt_process_is_servers_own())
 		background_transaction_ends();
 	return true;
@@ -87,10 +97,10 @@ unusual_end(void)
 static void
 locks_released(bool isCommit)
 {
-	if (dt_activity_client_waits())
-		dt_tick_stop();
-	if (unlikely((dt_session_state & ~DT_WANTS_GROUP) != 0 ||
-				 dt_process() != DT_SESSION) && !unusual_end())
+	if (likely((dt_session_state & ~DT_WANTS_GROUP) == 0 &&
+			   dt_process() == DT_SESSION))
+		stop_timers();
+	else if (!unusual_end())
 		return;
 	if (dt_pay_end_transaction(isCommit))
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);

@@ -275,7 +275,7 @@ chain_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subI
 	note_object_access(access, classId, objectId, arg);
 }
 
-/* The same. */
+/* With nobody to call before, there is nothing to save on the stack. */
 static void
 dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 				 void *arg)

@@ -339,13 +339,8 @@ must_pause_before(void)
 static pg_noinline void
 look_and_pause_before(bool snapshot_is_new)
 {
-	/* a ROLLBACK must not fail */
-	if (IsAbortedTransactionBlockState())
-		return;
 	if (must_pause_before())
 		pause_before(snapshot_is_new);
-	/* not after an error: if it is caught, the next statement pays */
-	dt_pay_begun = true;
 }
 
 /*
@@ -358,8 +353,8 @@ dt_pay_before_slow(bool snapshot_is_new)
 {
 	if (unlikely(may_have_to_pause_before()))
 		look_and_pause_before(snapshot_is_new);
-	else
-		dt_pay_begun = true;
+	/* not after an error: if it is caught, the next statement pays */
+	dt_pay_begun = true;
 }
 
 /*

@@ -12,7 +12,7 @@
 #include "shared/load.h"
 #include "utils/guc.h"
 
-/* Why a process has to do something in the hooks though it is in no group. */
+/* States of a process in which it has something to do, also in no group. */
 #define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
 #define DT_WANTS_GROUP	0x2		/* its parameter names a group */
 #define DT_CHANGES_HELD	0x4		/* see dt_session_hold_changes() */
@@ -22,8 +22,8 @@ extern int	dt_session_state;
 
 /*
  * May this session be in a group, want one, or owe to one, or may definitions
- * have changed?  A session for which this is false does little more than this
- * test in a hook.
+ * have changed?  Or is the end of its transaction not over yet?  A session for
+ * which this is false does little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)

@@ -247,6 +247,17 @@ SKIP:
 	$s->query('RESET parallel_leader_participation');
 }
 
+sub workers_pause
+{
+	return poll_until(
+		sub {
+			$dt->sql(
+				"SELECT count(*) FROM pg_stat_activity
+				 WHERE backend_type = 'parallel worker'
+				   AND wait_event IN ('DirtyThrottle', 'Extension')") > 0;
+		});
+}
+
 # Cancelled while it pauses for minutes: leader and workers go.
 foreach my $participation ('on', 'off')
 {
@@ -262,14 +273,7 @@ foreach my $participation ('on', 'off')
 				defined $dt->session_row($s)->{paused_since};
 			}),
 		"$name: it pauses, and its row shows that");
-	ok( poll_until(
-			sub {
-				$dt->sql(
-					"SELECT count(*) FROM pg_stat_activity
-					 WHERE backend_type = 'parallel worker'
-					   AND wait_event IN ('DirtyThrottle', 'Extension')") > 0;
-			}),
-		"$name: workers pause");
+	ok(workers_pause(), "$name: workers pause");
 	is($dt->group_row('grp_a')->{paused},
 		1, "$name: it counts as one that pauses");
 	is($dt->group_row('grp_a')->{members}, 1, "$name: and one member");
@@ -367,6 +371,25 @@ $before = charged();
 $s->query('CREATE INDEX ON fresh (id)');
 between(charged() - $before, 500, 560, 'a parallel CREATE INDEX: blocks');
 check_books('a parallel CREATE INDEX');
+
+# these and those of VACUUM pause while they work, too
+create_fresh_rows('fresh', 5 * $blocks);
+$s->query(
+	'CREATE TABLE indexed (a int, b int) WITH (autovacuum_enabled = off);
+	INSERT INTO indexed SELECT i, i FROM generate_series(1, 20000) i;
+	CREATE INDEX ON indexed (a);
+	CREATE INDEX ON indexed (b);
+	DELETE FROM indexed WHERE a % 2 = 0;
+	SET min_parallel_index_scan_size = 0');
+foreach my $command ('CREATE INDEX ON fresh (id)', 'VACUUM (PARALLEL 2) indexed')
+{
+	set_limit(400);			# VACUUM comes to the indexes in two seconds
+	$s->send($command);
+	ok(workers_pause(), "$command: workers pause");
+	$dt->cancel_ms($s);
+	$dt->limit(grp_a => 0);
+	check_books($command);
+}
 
 $s->quit;
 ok(poll_until(
