@@ -130,6 +130,21 @@ foreach my $leader ('on', 'off')
 }
 $s->query('RESET parallel_leader_participation');
 
+# what the transaction uses after them is not theirs
+{
+	create_fresh_rows('fresh', $blocks);
+	create_fresh_rows('after', 50);
+	explained($s, 'SELECT count(*) FROM warm');
+	my $before = charged();
+	$s->query('BEGIN');
+	my $used = explained($s, 'SELECT count(*) FROM fresh')->{blocks};
+	$s->query('SET LOCAL max_parallel_workers_per_gather = 0');
+	$used += explained($s, 'SELECT count(*) FROM after')->{blocks};
+	$s->query('COMMIT');
+	cmp_ok($used, '>=', $blocks + 50, 'in one transaction: blocks');
+	is(charged() - $before, $used, 'in one transaction: blocks charged');
+}
+
 # filters that reject every row
 create_fresh_rows('fresh', $blocks);
 check_charge('rows rejected', "SELECT count(*) FROM fresh WHERE filler = ''",
