@@ -128,7 +128,6 @@ foreach my $leader ('on', 'off')
 	check_charge("leader participation $leader",
 		'SELECT count(*) FROM fresh', [ $blocks, $blocks + 30 ], $limit);
 }
-$s->query('RESET parallel_leader_participation');
 
 # what the transaction uses after them is not theirs
 {
@@ -144,6 +143,7 @@ $s->query('RESET parallel_leader_participation');
 	cmp_ok($used, '>=', $blocks + 50, 'in one transaction: blocks');
 	is(charged() - $before, $used, 'in one transaction: blocks charged');
 }
+$s->query('RESET parallel_leader_participation');
 
 # filters that reject every row
 create_fresh_rows('fresh', $blocks);
