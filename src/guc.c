@@ -92,12 +92,5 @@ dt_guc_init(void)
 							&dt_parameters.max_groups, 64, 1, 10000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 
-	/*
-	 * A parameter that has a source is assigned in each parallel worker.  So
-	 * the library learns of those that run no part of a plan, too.
-	 */
-	SetConfigOption("dirty_throttle.group", "", PGC_POSTMASTER,
-					PGC_S_DYNAMIC_DEFAULT);
-
 	MarkGUCPrefixReserved("dirty_throttle");
 }

@@ -30,6 +30,7 @@
 #include "session/pay.h"
 #include "session/session.h"
 #include "session/tick.h"
+#include "session/workers.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -69,26 +70,44 @@ background_transaction_ends(void)
 }
 
 static inline void
-stop_timers(void)
+statement_ends(void)
 {
 	if (dt_activity_client_waits())
 		dt_tick_stop();
 }
 
 /*
+ * In a parallel worker a transaction ends before its work begins.  That may be
+ * to build an index, of which no hook tells.
+ */
+static void
+begin_worker(void)
+{
+	dt_session_attach();
+	dt_worker_begins();
+	if (dt_account_follow())
+		dt_tick_start_command();
+}
+
+/*
  * The first transaction of a process ends, or one of a process that is no
- * session, or one for the second time, after an error in what follows the
- * first.  False: nothing is to be done.  In a parallel worker a transaction
- * ends before its work begins, when its timers run already, and its leader pays
- * after it.
+ * session, or one for the second time: there was an error in what follows the
+ * first.  False: dt_pay_end_transaction() is not to be called.  For a parallel
+ * worker its leader pays.
  */
 static pg_noinline bool
 unusual_end(void)
 {
-	if (IsParallelWorker() || (dt_session_state & DT_CHANGES_HELD))
+	if (IsParallelWorker())
+	{
+		if (dt_session_state & DT_UNATTACHED)
+			begin_worker();
+		return false;
+	}
+	if (dt_session_state & DT_CHANGES_HELD)
 		return false;
 	dt_session_attach();
-	stop_timers();
+	statement_ends();
 	if (dt_process_is_servers_own())
 		background_transaction_ends();
 	return true;
@@ -99,7 +118,7 @@ locks_released(bool isCommit)
 {
 	if (likely((dt_session_state & ~DT_WANTS_GROUP) == 0 &&
 			   dt_process() == DT_SESSION))
-		stop_timers();
+		statement_ends();
 	else if (!unusual_end())
 		return;
 	if (dt_pay_end_transaction(isCommit))

@@ -79,7 +79,7 @@ dt_rows_pace(QueryDesc *queryDesc)
 {
 	PlanState  *root;
 
-	check_stack_depth();		/* as the core's wrapper does */
+	check_stack_depth();		/* as the core's wrapper, which goes, would */
 	root = queryDesc->planstate;
 	if (root == NULL ||
 		root->ExecProcNode == pace_node ||

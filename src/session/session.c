@@ -324,15 +324,6 @@ dt_assign_group(const char *name, void *newextra)
 	else
 		dt_session_state &= ~DT_WANTS_GROUP;
 
-	if (InitializingParallelWorker)
-	{
-		/* it may build an index, which is not a statement */
-		dt_session_attach();
-		dt_worker_begins();
-		if (dt_account_follow())
-			dt_tick_start_command();
-	}
-
 	if (!dt_shmem_available() || MyProc == NULL || !may_join())
 		return;
 	if (!changes_are_held())

@@ -12,7 +12,7 @@
 #include "shared/load.h"
 #include "utils/guc.h"
 
-/* States of a process in which it has something to do, also in no group. */
+/* States of a process in which hooks may concern it, also in no group. */
 #define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
 #define DT_WANTS_GROUP	0x2		/* its parameter names a group */
 #define DT_CHANGES_HELD	0x4		/* see dt_session_hold_changes() */
@@ -22,8 +22,8 @@ extern int	dt_session_state;
 
 /*
  * May this session be in a group, want one, or owe to one, or may definitions
- * have changed?  Or is the end of its transaction not over yet?  A session for
- * which this is false does little more than this test in a hook.
+ * have changed, or has a transaction not been charged yet that has ended?  A
+ * session for which this is false does little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)
@@ -64,12 +64,13 @@ extern bool dt_session_has_joined(void);
  */
 extern void dt_session_attach(void);
 
+/* The rest of the next one, for a process that is not current. */
+extern bool dt_session_begin_statement_slow(void);
+
 /*
  * A statement begins: join the group if that was not possible yet.  Returns
  * whether the session is in a group.
  */
-extern bool dt_session_begin_statement_slow(void);
-
 static inline bool
 dt_session_begin_statement(void)
 {
@@ -83,9 +84,9 @@ dt_session_begin_statement(void)
 extern void dt_session_follow_background_group(void);
 
 /*
- * A transaction has ended and is not over yet: the session stays in its group
- * until dt_session_allow_changes(), whatever value the parameter gets
- * meanwhile.
+ * A transaction has ended and is not over yet, which after an error in a block
+ * takes until ROLLBACK: the session stays in its group until
+ * dt_session_allow_changes(), whatever value the parameter gets meanwhile.
  */
 extern void dt_session_hold_changes(void);
 extern void dt_session_allow_changes(void);

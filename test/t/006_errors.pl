@@ -1,6 +1,7 @@
 # Errors, savepoints, procedures: what a transaction pays, when, and to whom.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
+# expect-in-log: WARNING:  AbortTransaction while in COMMIT state
 
 use strict;
 use warnings;
@@ -9,6 +10,8 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $limit = 30000;    # KB/s
@@ -342,5 +345,29 @@ cmp_ok(
 cmp_ok($dt->session_row($s)->{dirty_debt},
 	'>', 200, 'SET LOCAL of max_commit_pause: the rest is owed');
 $dt->limit(grp_a => 0);
+
+# After its commit a transaction fails, and so ends once more: it is charged
+# once, and the session goes on.
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/fail_at_end.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/fail_at_end.so',
+	"-I '$include'");
+SKIP:
+{
+	skip 'no library can be compiled here', 3 unless $library;
+	$dt->sql("CREATE FUNCTION fail_at_end() RETURNS void LANGUAGE c AS '$library';
+		CREATE TABLE unseen (filler text) WITH (fillfactor = 10, autovacuum_enabled = off);
+		VACUUM pg_class, pg_attribute, pg_type;
+		INSERT INTO unseen SELECT repeat('x', 800) FROM generate_series(1, 100);
+		CHECKPOINT");
+	my $failing = $dt->session(group => 'grp_b');
+	$failing->query('BEGIN; SELECT fail_at_end(); SELECT count(*) FROM unseen');
+	is($failing->run('COMMIT')->{sqlstate}, 'XX000', 'a commit that fails');
+	is($failing->query('SELECT 1'), 1, 'then the session goes on');
+	between($dt->session_row($failing)->{blocks_dirtied}, 100, 110,
+		'and was charged for it: blocks');
+	$failing->quit;
+}
 
 $dt->finish;

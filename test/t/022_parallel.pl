@@ -133,10 +133,13 @@ foreach my $leader ('on', 'off')
 {
 	create_fresh_rows('fresh', $blocks);
 	create_fresh_rows('after', 50);
+	$s->query('SET parallel_leader_participation = off');
 	explained($s, 'SELECT count(*) FROM warm');
 	my $before = charged();
 	$s->query('BEGIN');
-	my $used = explained($s, 'SELECT count(*) FROM fresh')->{blocks};
+	my $explained = explained($s, 'SELECT count(*) FROM fresh');
+	my $used = $explained->{blocks};
+	ok($explained->{launched} > 0, 'in one transaction: workers');
 	$s->query('SET LOCAL max_parallel_workers_per_gather = 0');
 	$used += explained($s, 'SELECT count(*) FROM after')->{blocks};
 	$s->query('COMMIT');
@@ -387,24 +390,37 @@ $s->query('CREATE INDEX ON fresh (id)');
 between(charged() - $before, 500, 560, 'a parallel CREATE INDEX: blocks');
 check_books('a parallel CREATE INDEX');
 
-# these and those of VACUUM pause while they work, too
+# These and those of VACUUM pause while they work, too, and also when the session
+# was moved.  Each works for long enough to notice.
 create_fresh_rows('fresh', 5 * $blocks);
-$s->query(
-	'CREATE TABLE indexed (a int, b int) WITH (autovacuum_enabled = off);
-	INSERT INTO indexed SELECT i, i FROM generate_series(1, 20000) i;
+$dt->sql(
+	'CREATE TABLE indexed (a int, b int, c int) WITH (autovacuum_enabled = off);
+	INSERT INTO indexed SELECT i, i, i FROM generate_series(1, 200000) i;
 	CREATE INDEX ON indexed (a);
 	CREATE INDEX ON indexed (b);
+	CREATE INDEX ON indexed (c);
 	DELETE FROM indexed WHERE a % 2 = 0;
-	SET min_parallel_index_scan_size = 0');
-foreach my $command ('CREATE INDEX ON fresh (id)', 'VACUUM (PARALLEL 2) indexed')
+	CHECKPOINT');
+my $create_index = 'CREATE INDEX ON fresh (md5(repeat(id::text, 2000)))';
+my $moved = $dt->session;
+$moved->query('SET max_parallel_maintenance_workers = 3');
+$dt->sql('SELECT set_session_group(' . $moved->pid . ", 'grp_a')");
+foreach my $case (
+	[ $s, $create_index ],
+	[ $s, 'VACUUM (PARALLEL 2) indexed' ],
+	[ $moved, $create_index ])
 {
-	set_limit(400);			# VACUUM comes to the indexes in two seconds
-	$s->send($command);
-	ok(workers_pause(), "$command: workers pause");
-	$dt->cancel_ms($s);
+	my ($session, $command) = @$case;
+	my $name = $command . ($session == $moved ? ', moved' : '');
+
+	set_limit(4000);		# VACUUM comes to the indexes in two seconds
+	$session->send($command);
+	ok(workers_pause(), "$name: workers pause");
+	$dt->cancel_ms($session);
 	$dt->limit(grp_a => 0);
-	check_books($command);
+	check_books($name);
 }
+$moved->quit;
 
 $s->quit;
 ok(poll_until(
