@@ -361,7 +361,9 @@ SKIP:
 		VACUUM pg_class, pg_attribute, pg_type;
 		INSERT INTO unseen SELECT repeat('x', 800) FROM generate_series(1, 100);
 		CHECKPOINT");
-	my $failing = $dt->session(group => 'grp_b');
+	# with no limit, it is charged at its end
+	$dt->limit(grp_c => 0);
+	my $failing = $dt->session(group => 'grp_c');
 	$failing->query('BEGIN; SELECT fail_at_end(); SELECT count(*) FROM unseen');
 	is($failing->run('COMMIT')->{sqlstate}, 'XX000', 'a commit that fails');
 	is($failing->query('SELECT 1'), 1, 'then the session goes on');
