@@ -383,7 +383,8 @@ dt_blockers_check_release(bool in_flight)
 		return false;
 	if (dt_parameters.max_blocking_time < 0 || !somebody_waits(already, in_flight, &pid))
 	{
-		dt_blockers_end_release();
+		if (already)
+			dt_blockers_end_release();
 		return false;
 	}
 	dt_account_note_release(pid);
@@ -394,8 +395,6 @@ dt_blockers_check_release(bool in_flight)
 void
 dt_blockers_end_release(void)
 {
-	if (dt_account.slot->released_until == 0)
-		return;
 	dt_account.slot->released_until = 0;
 	dt_account_note_release(0);
 }

@@ -41,7 +41,7 @@ extern bool dt_blockers_check_release(bool in_flight);
 
 /*
  * Nobody waits any more, or the transaction is over and its locks are free:
- * pauses are possible again.
+ * pauses are possible again.  To be called where released_until is not 0.
  */
 extern void dt_blockers_end_release(void);
 

@@ -84,8 +84,7 @@ static void
 begin_worker(void)
 {
 	dt_session_attach();
-	dt_worker_begins();
-	if (dt_account_follow())
+	if (dt_worker_begins())
 		dt_tick_start_command();
 }
 

@@ -302,23 +302,6 @@ take_snapshot(void)
 		PushActiveSnapshot(GetTransactionSnapshot());
 }
 
-/*
- * This pause cannot be avoided other than by not running the statement, unless
- * others wait for a table that it has locked: then what is owed is paid in
- * flight.
- */
-static void
-pause_before(bool snapshot_is_new)
-{
-	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
-	if (snapshot_is_new)
-		release_snapshot();
-	pause_at(BEFORE_TRANSACTION, 0, true);
-	after.pay_first = false;
-	if (snapshot_is_new)
-		take_snapshot();
-}
-
 /* What is asked first, of each transaction. */
 static inline bool
 may_have_to_pause_before(void)
@@ -327,7 +310,7 @@ may_have_to_pause_before(void)
 		(dt_account.group != NULL && dt_account.group->suspended_since != 0);
 }
 
-static inline bool
+static bool
 must_pause_before(void)
 {
 	return !dt_account.joined_midway && may_pause_here() &&
@@ -336,11 +319,23 @@ must_pause_before(void)
 		 dt_account_waits_for_role());
 }
 
+/*
+ * This pause cannot be avoided other than by not running the statement, unless
+ * others wait for a table that it has locked: then what is owed is paid in
+ * flight.
+ */
 static pg_noinline void
-look_and_pause_before(bool snapshot_is_new)
+pause_before(bool snapshot_is_new)
 {
-	if (must_pause_before())
-		pause_before(snapshot_is_new);
+	if (!must_pause_before())
+		return;
+	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
+	if (snapshot_is_new)
+		release_snapshot();
+	pause_at(BEFORE_TRANSACTION, 0, true);
+	after.pay_first = false;
+	if (snapshot_is_new)
+		take_snapshot();
 }
 
 /*
@@ -352,7 +347,7 @@ void
 dt_pay_before_slow(bool snapshot_is_new)
 {
 	if (unlikely(may_have_to_pause_before()))
-		look_and_pause_before(snapshot_is_new);
+		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
 	dt_pay_begun = true;
 }

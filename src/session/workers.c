@@ -47,12 +47,15 @@ begin_run(void)
 
 /*
  * In a parallel worker when it starts: from now on what it uses is charged.
+ * Returns whether its leader is in a group.
  */
-void
+bool
 dt_worker_begins(void)
 {
-	(void) dt_account_follow();
+	bool		is_member = dt_account_follow();
+
 	begin_run();
+	return is_member;
 }
 
 /*

@@ -11,7 +11,7 @@
 #include "access/xact.h"
 
 /* In a worker. */
-extern void dt_worker_begins(void);
+extern bool dt_worker_begins(void);
 extern void dt_worker_begins_part(void);
 extern void dt_worker_ends_part(void);
 extern void dt_worker_event(XactEvent event, void *arg);
