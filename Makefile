@@ -30,6 +30,7 @@ ENCODING = UTF8
 NO_LOCALE = 1
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
+SYSTEMS = $(sort $(basename $(notdir $(wildcard test/systems/*.pl))))
 
 # also where PG_CPPFLAGS is set on the command line
 override PG_CPPFLAGS += -Isrc

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The picture in docs/monitoring.md: what the Grafana dashboard shows.
 
-Draws docs/dashboard.png from what test/t/069_dashboard.pl has written with
+Draws docs/dashboard.png from what test/systems/dashboard.pl has written with
 DT_DASHBOARD_DATA: the panels of monitoring/grafana-dashboard.json, at their
 places, with what Prometheus has answered to their queries. It is not a picture
 that Grafana has drawn. It needs matplotlib.

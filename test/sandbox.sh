@@ -11,6 +11,7 @@
 # when the script ends, however it ends; SB_KEEP=1 keeps the directory.
 #
 #	sb_install test|demo	install what is missing, or say what is
+#	sb_install_systems		install what only part systems of test/run needs
 #	sb_create				make the directory
 #	sb_user COMMAND...		run as the ordinary user, in a clean environment
 #	sb_job SECONDS LOG SHOW COMMAND...
@@ -246,6 +247,40 @@ sb_install()
 	sb_missing "$1"
 	[ ${#SB_PACKAGES[@]} -eq 0 ] ||
 		sb_die "still missing after installation: ${SB_PACKAGES[*]}"
+}
+
+# What part systems of test/run can use, as Debian and its PostgreSQL repository
+# call it.
+sb_systems_packages()
+{
+	echo etcd-server patroni pgbouncer python3-asyncpg python3-psycopg \
+		prometheus prometheus-postgres-exporter \
+		"postgresql-$SB_MAJOR-partman" "postgresql-$SB_MAJOR-pglogical" \
+		"postgresql-$SB_MAJOR-plprofiler" "postgresql-$SB_MAJOR-squeeze"
+}
+
+# Install these, each that can be had; tests say which they miss.  None of the
+# services that come with them is started.
+sb_install_systems()
+{
+	local log policy=/usr/sbin/policy-rc.d made=0 package
+
+	[ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null ||
+		{ sb_say "only root on Debian or Ubuntu can install packages"; return; }
+	log=$(mktemp) || exit
+	sb_apt_get update >"$log" 2>&1
+	if [ ! -e $policy ]; then
+		printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy && made=1
+	fi
+	for package in $(sb_systems_packages); do
+		dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' &&
+			continue
+		apt-cache policy "$package" | grep -q 'Candidate: [^(]' || continue
+		sb_say "installing $package"
+		sb_apt_install "$package" >>"$log" 2>&1 || sb_say "  failed"
+	done
+	[ $made = 0 ] || rm -f $policy
+	rm -f "$log"
 }
 
 # ------------------------------------------------------------ the directory

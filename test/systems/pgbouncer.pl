@@ -9,14 +9,11 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
-use IO::Socket::UNIX;
-use PostgreSQL::Test::Utils;
+use DirtyThrottle::PgBouncer;
+use DirtyThrottle::Programs;
 use Test::More;
 
-my ($pgbouncer) =
-  grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}),
-  '/usr/sbin', '/usr/local/sbin', '/usr/local/bin';
-plan skip_all => 'no pgbouncer (Debian: package pgbouncer)' unless $pgbouncer;
+need_programs(pgbouncer => 'pgbouncer');
 
 my $limit = 10000;    # KB/s
 my $n = 150;          # rows, a page each, for each of eight clients
@@ -33,63 +30,8 @@ $dt->sql(
 	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
 	GRANT ALL ON t TO batch, web});
 
-# ------------------------------------------------------------ the real thing
-
-my $dir = PostgreSQL::Test::Utils::tempdir();
-my $sockets = PostgreSQL::Test::Utils::tempdir_short();
-my $node = $dt->node;
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-append_to_file("$dir/users.txt", qq{"batch" ""\n"web" ""\n});
-append_to_file("$dir/pgbouncer.ini", '[databases]
-postgres = host=' . $node->host . ' port=' . $node->port . " dbname=postgres
-[pgbouncer]
-pool_mode = transaction
-listen_addr =
-listen_port = $port
-unix_socket_dir = $sockets
-auth_type = trust
-auth_file = $dir/users.txt
-default_pool_size = 4
-max_client_conn = 100
-ignore_startup_parameters = extra_float_digits,options
-logfile = $dir/pgbouncer.log
-pidfile = $dir/pgbouncer.pid
-");
-my $process = fork // die "could not fork: $!";
-if ($process == 0)
-{
-	open STDOUT, '>', "$dir/pgbouncer.out";
-	open STDERR, '>&', \*STDOUT;
-	exec $pgbouncer, "$dir/pgbouncer.ini" or die "could not start it: $!";
-}
-
-END
-{
-	# only the parent has it
-	local $?;
-	if ($process) { kill 'TERM', $process; waitpid $process, 0; }
-}
-
-# A node to the eyes of DirtyThrottle::Session.
-package Pool
-{
-	sub host { return $sockets }
-	sub port { return $port }
-}
-my $pool = bless {}, 'Pool';
-if (!poll_until(sub { IO::Socket::UNIX->new("$sockets/.s.PGSQL.$port") }))
-{
-	diag(slurp_file("$dir/pgbouncer.out"));
-	BAIL_OUT('pgbouncer does not start');
-}
-
-sub client
-{
-	my ($user) = @_;
-	return DirtyThrottle::Session->new($pool, user => $user);
-}
-
-my @clients = map { client('batch') } 1 .. 8;
+my $pool = DirtyThrottle::PgBouncer->new($dt, roles => [ 'batch', 'web' ]);
+my @clients = map { $pool->client('batch') } 1 .. 8;
 my $insert = "INSERT INTO t SELECT i, repeat('x', 800)
 	FROM generate_series(1, $n) i";
 
@@ -139,7 +81,7 @@ is( $clients[0]->query(q{SELECT current_setting('dirty_throttle.group')}),
 ok($dt->group_row('grp_a')->{members} >= 1, 'and its members');
 
 # another role in the same pool of a database is not throttled
-my $web = client('web');
+my $web = $pool->client('web');
 $dt->limit(grp_a => 1);
 $web->query($insert);
 is($dt->group_row('grp_a')->{paused}, 0, 'another role does not pause');

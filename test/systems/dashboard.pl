@@ -3,14 +3,13 @@
 # monitoring/grafana-dashboard.json and every alert of docs/monitoring.md is
 # put to Prometheus, as Grafana would.
 #
-# It needs prometheus and postgres_exporter (Debian: prometheus-postgres-exporter)
-# on the PATH, and is skipped otherwise.  On demand, as variables for test/run:
+# On demand, as variables for test/run:
 #
 #	DT_DASHBOARD_SECONDS=n	how long the scene lasts, 20
 #	DT_DASHBOARD_DATA=file	write what Grafana would show, as JSON, for
 #							bench/dashboard.py
 #
-# takes-about: 5 s
+# takes-about: 26 s
 
 use strict;
 use warnings;
@@ -19,28 +18,16 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use DirtyThrottle::Programs;
 use HTTP::Tiny;
 use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-sub program
-{
-	foreach my $name (@_)
-	{
-		foreach my $dir (split /:/, $ENV{PATH})
-		{
-			return "$dir/$name" if -x "$dir/$name";
-		}
-	}
-	return undef;
-}
-
-my $prometheus = program('prometheus');
-my $exporter = program('postgres_exporter', 'prometheus-postgres-exporter');
-plan skip_all => 'no prometheus and postgres_exporter on the PATH'
-  unless $prometheus && $exporter;
+my $exe = need_programs(
+	'prometheus' => 'prometheus',
+	'prometheus-postgres-exporter' => 'prometheus-postgres-exporter');
 
 my $top = "$FindBin::RealBin/../..";
 my $seconds = $ENV{DT_DASHBOARD_SECONDS} // 20;
@@ -59,30 +46,6 @@ full_page_writes = off
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my %port = map { $_ => PostgreSQL::Test::Cluster::get_free_port() }
   qw(exporter prometheus);
-my @processes;
-
-# Start a program; it ends with this test.
-sub start
-{
-	my ($name, @command) = @_;
-	my $pid = fork // die "fork: $!";
-
-	if ($pid == 0)
-	{
-		open STDOUT, '>', "$dir/$name.log";
-		open STDERR, '>&', \*STDOUT;
-		exec @command or die "$command[0]: $!";
-	}
-	push @processes, $pid;
-}
-
-END
-{
-	my $status = $?;
-	kill 'TERM', $_ foreach @processes;
-	waitpid $_, 0 foreach @processes;
-	$? = $status;
-}
 
 sub get
 {
@@ -113,11 +76,11 @@ scrape_configs:
 $dt->sql('CREATE ROLE exporter LOGIN; GRANT pg_monitor TO exporter');
 $ENV{DATA_SOURCE_NAME} = 'host=' . $dt->node->host . ' port=' . $dt->node->port
   . ' user=exporter dbname=postgres sslmode=disable';
-start('exporter', $exporter, '--disable-default-metrics',
+start_program('exporter', $exe->{'prometheus-postgres-exporter'}, '--disable-default-metrics',
 	'--disable-settings-metrics',
 	"--extend.query-path=$top/monitoring/postgres_exporter_queries.yaml",
 	"--web.listen-address=127.0.0.1:$port{exporter}");
-start('prometheus', $prometheus, "--config.file=$dir/prometheus.yml",
+start_program('prometheus', $exe->{prometheus}, "--config.file=$dir/prometheus.yml",
 	"--storage.tsdb.path=$dir/tsdb",
 	"--web.listen-address=127.0.0.1:$port{prometheus}");
 
@@ -144,6 +107,7 @@ $dt->sql(q{CREATE TABLE hot AS SELECT 1 AS id, 0 AS n;
 	SELECT set_group_wal_limit('etl', 3000);
 	SELECT set_group_dirty_limit('trial', 500);
 	SELECT set_group_mode('trial', 'observe');
+	SELECT set_group_pressure('trial', 'checkpoint');
 	SELECT set_group_dirty_limit('nightly', 2000);
 	SELECT set_group_wal_limit('nightly', 5000);
 	ALTER ROLE exporter IN DATABASE template1 SET dirty_throttle."group" = 'renamed'});
@@ -170,7 +134,7 @@ sub until_part
 
 ok( poll_until(sub { eval { @{ prometheus('query', query => 'dirty_throttle_enabled')->{result} } } }),
 	'Prometheus has heard of the server')
-  or diag slurp_file("$dir/exporter.log"), slurp_file("$dir/prometheus.log");
+  or diag map { slurp_file(program_log($_)) } qw(exporter prometheus);
 $begun = time;
 work('batch_1', 'batch', 0, 10);
 work('batch_2', 'batch', 0, 10);
@@ -263,7 +227,7 @@ foreach my $panel (@panels)
 }
 
 # What happens is what it shows.
-is_deeply([ map { $value{"$_, A"}{''} }
+is_deeply([ map { values %{ $value{"$_, A"} } }
 		'Throttling', 'Blocked outsiders', 'Suspended groups', 'Settings without a group' ],
 	[ 1, 1, 1, 1 ], 'the numbers at the top');
 is_deeply($value{'Members, A'},
