@@ -44,6 +44,8 @@
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
 #include "compat.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -375,6 +377,26 @@ role_is_altered(Oid role)
 	follow_role(name, new_name);
 }
 
+/* The functions go, and the groups, which are the server's, stay. */
+static void
+extension_is_dropped(Oid extension)
+{
+	char	   *name = get_extension_name(extension);
+	int			groups;
+
+	if (name == NULL || strcmp(name, "dirty_throttle") != 0)
+		return;
+	groups = list_length(dt_definitions_read(false));
+	if (groups > 0)
+		ereport(WARNING,
+				(errmsg_plural("%d resource group stays in force without the extension",
+							   "%d resource groups stay in force without the extension",
+							   groups, groups),
+				 errdetail("Resource groups belong to the server, not to a database."),
+				 errhint("To drop them all, use ALTER ROLE %s RESET \"%s\".",
+						 DT_DEFINITIONS_ROLE, DT_DEFINITIONS_PARAMETER)));
+}
+
 /*
  * The object access hook calls this, so it does not matter whether one of our
  * functions has written the row or ALTER ROLE.  The role whose setting it is
@@ -391,6 +413,8 @@ dt_load_object_accessed(ObjectAccessType access, Oid classId,
 		role_is_dropped(objectId);
 	else if (classId == AuthIdRelationId && access == OAT_POST_ALTER)
 		role_is_altered(objectId);
+	else if (classId == ExtensionRelationId && access == OAT_DROP)
+		extension_is_dropped(objectId);
 	else if (classId == DbRoleSettingRelationId &&
 			 access == OAT_POST_ALTER && !OidIsValid(objectId) &&
 			 ((ObjectAccessPostAlter *) arg)->auxiliary_id ==

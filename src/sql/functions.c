@@ -669,25 +669,37 @@ leave_joined_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* How many rows has a query with one parameter, a text? */
+static int
+count_rows(const char *query, const char *parameter)
+{
+	Datum		value = CStringGetTextDatum(parameter);
+	Oid			type = TEXTOID;
+	int			found;
+
+	SPI_connect();
+	SPI_execute_with_args(query, 1, &type, &value, NULL, true, 0);
+	found = (int) SPI_processed;
+	SPI_finish();
+	return found;
+}
+
 /*
- * The settings of roles and databases contain names of groups.  After a group
- * was renamed or dropped, tell how many contain the old name: new sessions
- * would not find the group and run unthrottled.
+ * The settings of roles and databases contain names of groups, and so do the SET
+ * clauses of routines.  After a group was renamed or dropped, tell how many
+ * contain the old name: new sessions would not find the group and run
+ * unthrottled, and calls would fail.  The routines of other databases cannot be
+ * seen from here.
  */
 static void
 notice_settings_of(const char *name)
 {
 	char	   *setting = psprintf("dirty_throttle.group=%s", name);
-	Datum		value = CStringGetTextDatum(setting);
-	Oid			type = TEXTOID;
 	int			found;
 
-	SPI_connect();
-	SPI_execute_with_args("SELECT FROM pg_catalog.pg_db_role_setting "
-						  "WHERE $1 OPERATOR(pg_catalog.=) ANY (setconfig)",
-						  1, &type, &value, NULL, true, 0);
-	found = (int) SPI_processed;
-	SPI_finish();
+	found = count_rows("SELECT FROM pg_catalog.pg_db_role_setting "
+					   "WHERE $1 OPERATOR(pg_catalog.=) ANY (setconfig)",
+					   setting);
 	if (found > 0)
 		ereport(NOTICE,
 				(errmsg_plural("%d setting of a role or database still refers to resource group \"%s\"",
@@ -695,6 +707,17 @@ notice_settings_of(const char *name)
 							   found, found, name),
 				 errdetail("New sessions with such a setting will not be throttled."),
 				 errhint("Use SELECT * FROM pg_db_role_setting WHERE %s = ANY (setconfig) to list them.",
+						 quote_literal_cstr(setting))));
+	found = count_rows("SELECT FROM pg_catalog.pg_proc "
+					   "WHERE $1 OPERATOR(pg_catalog.=) ANY (proconfig)",
+					   setting);
+	if (found > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%d routine of this database still refers to resource group \"%s\"",
+							   "%d routines of this database still refer to resource group \"%s\"",
+							   found, found, name),
+				 errdetail("Calls of such a routine will fail. Those of other databases are not counted."),
+				 errhint("Use SELECT oid::regprocedure FROM pg_proc WHERE %s = ANY (proconfig) to list them, and ALTER ROUTINE to set or reset dirty_throttle.\"group\".",
 						 quote_literal_cstr(setting))));
 }
 

@@ -2,6 +2,8 @@
 -- The extension as an object: what it creates, how it is documented, in
 -- which schemas it works, what it leaves behind.
 --
+-- expect-in-log: WARNING:  [0-9]+ resource groups? stays? in force without the extension
+--
 \pset format unaligned
 
 -- Nothing is there before CREATE EXTENSION but the parameters.

@@ -154,7 +154,13 @@ SELECT current_user AS superuser \gset
 \c - regress_dt_user
 \c - :superuser
 ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Batch';
+CREATE PROCEDURE regress_dt_purge() LANGUAGE sql SET dirty_throttle."group" = 'Batch' AS 'SELECT 1';
 SELECT drop_resource_group('Batch');
+CALL regress_dt_purge();
+\echo :LAST_ERROR_SQLSTATE
+DROP PROCEDURE regress_dt_purge;
+DROP EXTENSION dirty_throttle;
+CREATE EXTENSION dirty_throttle;
 
 SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
 DROP ROLE regress_dt_user;
