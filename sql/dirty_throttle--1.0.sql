@@ -342,7 +342,7 @@ COMMENT ON COLUMN dirty_throttle_group_stats.observed_pauses IS 'Number of pause
 COMMENT ON COLUMN dirty_throttle_group_stats.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since stats_reset that a member went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
 COMMENT ON COLUMN dirty_throttle_group_stats.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what a lowered limit would need more than 30 s to pay, and what is owed when a limit by pressure ends';
+COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what it would take more than 30 s to pay at a limit that has been lower for 5 s, but for what the fixed limit asks for, and, where there is no fixed limit, what is owed when a limit by pressure ends';
 COMMENT ON COLUMN dirty_throttle_group_stats.stats_reset IS 'Time at which the counters were last reset';
 
 CREATE FUNCTION dirty_throttle_thresholds(

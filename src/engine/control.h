@@ -35,12 +35,6 @@
 /* The highest pressure that is told, in thousandths of the threshold. */
 #define DT_PRESSURE_MAX				INT64_C(1000000)
 
-/*
- * A debt that was made at a higher rate is bounded to this at the rate that
- * pressure has lowered; see dt_rate_bound_debts().
- */
-#define DT_PRESSURE_DEBT_US			INT64_C(30000000)
-
 /* See DT_STALE_US. */
 typedef enum DtSignalState
 {

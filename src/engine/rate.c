@@ -55,9 +55,17 @@
  * 1 / (n + k) of the income, and never pays for more than that of what others
  * have left.
  *
+ * Pressure may lower the rate below the fixed limit, and debts that were made
+ * before are out of proportion then: what takes longer than 30 s is forgiven,
+ * unless it took as long at the rate before.  Only a rate that has not been
+ * exceeded for some seconds counts there, and never is less owed afterwards
+ * than if the fixed limit had been the rate all the time: the claim, which each
+ * charge raises and the income at that limit lowers.  So whatever pressure does,
+ * the group uses no more than the fixed limit grants.
+ *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
- * by at most 200 ms x R.  Debtors that do not call any more may have been paid
+ * by at most 200 ms x R (of the limit, if that is more).  Debtors that do not call any more may have been paid
  * too much, until they are evicted: about as much as the pool would keep.  In
  * any time T the group hence uses at most R x T + 300 ms x R (more with a
  * longer burst), plus what each member owes when it runs on: less than its
@@ -120,13 +128,18 @@ unpaid(const DtRateGroup *g, const DtRateMember *m)
 	return (int64_t) (m->finish - g->vtime);
 }
 
-/*
- * How much the pool may keep of "us" of income.
- */
+/* How much may be saved up of "us" of income at that rate. */
 static int64_t
-keepable(const DtRateGroup *g, int64_t us)
+keepable(int64_t rate, int64_t us)
 {
-	return g->rate > 0 ? g->rate * min64(us, POOL_MAX / g->rate) : 0;
+	return rate > 0 ? rate * min64(us, POOL_MAX / rate) : 0;
+}
+
+/* As much may be saved up at that rate while the group is in use. */
+static int64_t
+keepable_in_use(const DtRateGroup *g, int64_t rate)
+{
+	return keepable(rate, max64(g->burst_us, CREDIT_US));
 }
 
 /*
@@ -144,9 +157,8 @@ distribute_pool(DtRateGroup *g)
 	{
 		bool		idle = g->t_last - g->busy_until > IDLE_US;
 
-		g->pool = min64(g->pool,
-						keepable(g, idle ? g->burst_us :
-								 max64(g->burst_us, CREDIT_US)));
+		g->pool = min64(g->pool, idle ? keepable(g->rate, g->burst_us) :
+						keepable_in_use(g, g->rate));
 	}
 	else if (g->pool > 0)
 	{
@@ -283,6 +295,13 @@ sweep_some(DtRateGroup *g, int64_t dt)
 	distribute_pool(g);
 }
 
+/* The fixed limit has earned that many tokens, of which it saves up a few. */
+static void
+lower_claim(DtRateGroup *g, int64_t tokens)
+{
+	g->claim = max64(g->claim - tokens, -keepable_in_use(g, g->limit));
+}
+
 /*
  * Credit the income up to now.
  *
@@ -301,11 +320,13 @@ advance(DtRateGroup *g, int64_t now)
 		return;
 	g->t_last = now;
 	if (dt < 0)
-		g->busy_until = now;
+		g->busy_until = g->lower_since = now;
 	if (dt < 0 || g->rate == 0)
 		return;
 
 	g->pool += g->rate * min64(dt, INCOME_MAX / g->rate);
+	if (g->limit > 0)
+		lower_claim(g, g->limit * min64(dt, INCOME_MAX / g->limit));
 	distribute_pool(g);
 
 	if (g->n_debtors == 0 && g->n_let_off == 0)
@@ -349,6 +370,8 @@ enter_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes)
 	int64_t		tokens = min64(bytes, DEBT_MAX / TOKENS_PER_BYTE) *
 		TOKENS_PER_BYTE;
 
+	if (g->limit > 0)
+		g->claim = min64(g->claim + tokens, DEBT_MAX);
 	if (!m->debtor)
 	{
 		int64_t		lag;
@@ -421,43 +444,75 @@ min_pause(int32_t n)
 }
 
 void
-dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule, int64_t now)
+dt_rate_init(DtRateGroup *g, int64_t limit, int64_t granule, int64_t now)
 {
 	memset(g, 0, sizeof(*g));
 	g->burst_us = DT_RATE_DEFAULT_BURST_US;
 	g->granule = clamp64(granule, 1, GRANULE_MAX);
 	g->t_last = g->busy_until = clamp64(now, 0, TIME_MAX);
-	dt_rate_set(g, rate, now);
+	dt_rate_set(g, limit, limit, now);
+}
+
+/* Forgive all members everything. */
+static void
+forgive_all(DtRateGroup *g)
+{
+	for_each_member(m, g)
+	{
+		end_let_off(g, m);
+		m->finish = g->vtime;
+		m->debtor = false;
+	}
+	g->n_debtors = 0;
+	g->pool = g->claim = 0;
+}
+
+/*
+ * Since when is the rate lower?  What pressure does not lower is not.  Called
+ * when the rate has changed.
+ */
+static void
+note_lower_rate(DtRateGroup *g, int64_t old_rate)
+{
+	if (old_rate == 0 || g->rate == g->limit || g->rate >= g->lasting)
+	{
+		g->lasting = g->rate;
+		g->lower = 0;
+	}
+	else if (g->lower == 0)
+	{
+		g->lower = g->rate;
+		g->lower_since = g->t_last;
+	}
+	else
+		g->lower = max64(g->lower, g->rate);
 }
 
 void
-dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now)
+dt_rate_set(DtRateGroup *g, int64_t limit, int64_t rate, int64_t now)
 {
-	rate = clamp64(rate, 0, DT_RATE_MAX);
-	advance(g, now);
+	int64_t		old_rate = g->rate;
 
+	advance(g, now);
+	g->limit = clamp64(limit, 0, DT_RATE_MAX);
+	g->rate = clamp64(rate, g->limit > 0,
+					  g->limit > 0 ? g->limit : DT_RATE_MAX);
+	note_lower_rate(g, old_rate);
 	for_each_member(m, g)
 	{
 		m->slack = 0;			/* belongs to a pause at the old rate */
-		if (rate == 0)
-		{
-			end_let_off(g, m);
-			m->finish = g->vtime;
-			m->debtor = false;
-		}
 	}
 
-	if (rate == 0)
-	{
-		g->n_debtors = 0;
-		g->pool = 0;
-	}
-	else if (g->rate == 0)
+	if (g->limit == 0)
+		g->claim = 0;
+	if (g->rate == 0)
+		forgive_all(g);
+	else if (old_rate == 0)
 		/* nothing was saved up while there was no limit */
-		g->pool = rate * min64(g->burst_us, DT_RATE_DEFAULT_BURST_US);
+		g->pool = g->rate * min64(g->burst_us, DT_RATE_DEFAULT_BURST_US);
 	else
-		g->pool = max64(g->pool, -rate * LAG_US);
-	g->rate = rate;
+		g->pool = max64(g->pool, -max64(g->rate, g->limit) * LAG_US);
+	lower_claim(g, 0);			/* for the cap at the new limit */
 	distribute_pool(g);			/* for the cap at the new rate */
 }
 
@@ -466,7 +521,8 @@ dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
 {
 	advance(g, now);
 	g->burst_us = clamp64(burst_us, 0, DT_RATE_MAX_BURST_US);
-	distribute_pool(g);			/* for the cap */
+	lower_claim(g, 0);			/* for the cap, as ... */
+	distribute_pool(g);			/* ... here */
 }
 
 void
@@ -636,36 +692,63 @@ debt_tokens(const DtRateGroup *g, const DtRateMember *m)
 	return m->debtor ? max64(unpaid(g, m), 0) : 0;
 }
 
-int64_t
-dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now)
+/* What all members owe, and what the pool is overdrawn by, in tokens. */
+static double
+total_debt(const DtRateGroup *g)
 {
-	double		owed = 0;
-	double		bound;
-	int64_t		forgiven = 0;
-	int64_t		bytes = 0;
+	double		owed = max64(-g->pool, 0);
 
-	if (g->rate == 0)
-		return 0;
-	advance(g, now);
-
-	/* an overdrawn pool is paid first, and is little */
-	bound = (double) g->rate * max64(us, 0) - max64(-g->pool, 0);
 	for_each_member(m, g)
 	{
 		owed += debt_tokens(g, m);
 	}
-	if (owed <= bound)
-		return 0;
+	return owed;
+}
 
-	bound = bound > 0 ? bound / owed : 0;
+/* Shrink all debts to that part of them; returns the bytes forgiven. */
+static int64_t
+shrink_all(DtRateGroup *g, double part)
+{
+	int64_t		forgiven = 0;
+	int64_t		bytes;
+
+	if (g->pool < 0)
+	{
+		forgiven = (int64_t) (-g->pool * (1 - part));
+		g->pool += forgiven;
+	}
+	bytes = forgiven / TOKENS_PER_BYTE;
 	for_each_member(m, g)
 	{
-		forgiven = forgiven % TOKENS_PER_BYTE + shrink_debt(g, m, bound);
+		forgiven = forgiven % TOKENS_PER_BYTE + shrink_debt(g, m, part);
 		bytes += forgiven / TOKENS_PER_BYTE;
 	}
 	evict_all(g);
 	distribute_pool(g);			/* the number of debtors may have changed */
 	return bytes;
+}
+
+int64_t
+dt_rate_bound_debts(DtRateGroup *g, int64_t now)
+{
+	double		before = g->lasting;
+	double		owed;
+	double		keep;
+
+	advance(g, now);
+	if (g->lower == 0 || g->t_last - g->lower_since < DT_RATE_LASTING_US)
+		return 0;
+	g->lasting = g->lower;
+	g->lower = 0;
+	note_lower_rate(g, g->rate);
+
+	owed = total_debt(g);
+	keep = (double) g->lasting * DT_RATE_DEBT_US;
+	if (keep < owed * g->lasting / before)
+		keep = owed * g->lasting / before;
+	if (keep < g->claim)
+		keep = g->claim;
+	return keep < owed ? shrink_all(g, keep / owed) : 0;
 }
 
 int64_t

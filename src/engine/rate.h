@@ -36,6 +36,13 @@
 #define DT_RATE_DEFAULT_BURST_US	INT64_C(20000)
 #define DT_RATE_MAX_BURST_US		INT64_C(3600000000)
 
+/*
+ * A rate that pressure has lowered for that long forgives what it would take
+ * longer than the second time to pay.
+ */
+#define DT_RATE_LASTING_US			INT64_C(5000000)
+#define DT_RATE_DEBT_US				INT64_C(30000000)
+
 /* One member's account.  All fields belong to the engine. */
 typedef struct DtRateMember
 {
@@ -59,6 +66,14 @@ typedef struct DtRateMember
 typedef struct DtRateGroup
 {
 	int64_t		rate;			/* R, bytes/s; 0 = no limit */
+	int64_t		limit;			/* the fixed one, bytes/s; 0 = none */
+	int64_t		claim;			/* what would be owed at that, tokens; < 0:
+								 * what would be saved up */
+	int64_t		lasting;		/* what debts were bounded for: the highest
+								 * rate of some seconds */
+	int64_t		lower;			/* the highest rate since it fell below that;
+								 * 0: it has not */
+	int64_t		lower_since;
 	int64_t		burst_us;		/* in time at the group's rate */
 	int64_t		granule;		/* a charge of less is not worthwhile, bytes */
 	int64_t		t_last;			/* income is credited up to this time */
@@ -76,16 +91,19 @@ typedef struct DtRateGroup
 } DtRateGroup;
 
 /*
- * Set up an empty group.  rate: 0..DT_RATE_MAX; granule: bytes, >= 1.
+ * Set up an empty group.  limit: 0..DT_RATE_MAX; granule: bytes, >= 1.
  */
-extern void dt_rate_init(DtRateGroup *g, int64_t rate, int64_t granule,
+extern void dt_rate_init(DtRateGroup *g, int64_t limit, int64_t granule,
 						 int64_t now);
 
 /*
- * Change the rate (0 = no limit).  What is owed is in bytes and stays; with
- * rate 0 it is forgiven.  The caller wakes the sleepers afterwards.
+ * Change the fixed limit (0 = none), and the rate, which pressure may lower
+ * below it (0 = no rate, only where there is no limit).  What is owed is in
+ * bytes and stays; with rate 0 it is forgiven.  The caller wakes the sleepers
+ * afterwards.
  */
-extern void dt_rate_set(DtRateGroup *g, int64_t rate, int64_t now);
+extern void dt_rate_set(DtRateGroup *g, int64_t limit, int64_t rate,
+						int64_t now);
 
 /*
  * Change the burst: 0..DT_RATE_MAX_BURST_US.  No more than 576 GB can be saved
@@ -138,12 +156,19 @@ extern void dt_rate_forget_lag(DtRateGroup *g, DtRateMember *m, int64_t now);
 extern int64_t dt_rate_forgive(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /*
- * Bound what all members owe together to what the group earns in
- * "us" (>= 0) at its rate: all debts shrink in proportion.  Returns the bytes
- * that were forgiven.  For a rate that has fallen: call dt_rate_set() before,
- * and wake the sleepers afterwards.
+ * To be called several times a second while pressure lowers the rate: when that
+ * has been so for DT_RATE_LASTING_US, forgive what pressure alone asks for and
+ * what would take too long to pay, so that all debts shrink in proportion.
+ * Returns the bytes that were forgiven; the caller wakes the sleepers.
  */
-extern int64_t dt_rate_bound_debts(DtRateGroup *g, int64_t us, int64_t now);
+extern int64_t dt_rate_bound_debts(DtRateGroup *g, int64_t now);
+
+/* The rate that has been in force lately, but for falls of a moment. */
+static inline int64_t
+dt_rate_lately(const DtRateGroup *g)
+{
+	return g->lower > 0 ? g->lower : g->lasting;
+}
 
 /* How many bytes m may use before it should be charged again. */
 extern int64_t dt_rate_batch(const DtRateGroup *g, const DtRateMember *m);

@@ -171,7 +171,7 @@ put_follower(Follower *f, DtGroup *g)
 	dt_group_lock(g);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
-		rate[r] = g->usage[r].lasting_rate;
+		rate[r] = dt_rate_lately(&g->usage[r].engine);
 		used[r] = g->usage[r].used;
 	}
 	dt_group_unlock(g);
@@ -511,7 +511,6 @@ apply(Follower *f, int64 now)
 	memcpy(result.decides, law->decides, sizeof(result.decides));
 	memcpy(result.share, law->share, sizeof(result.share));
 	result.out_of_reach = f->out_of_reach;
-	result.probed = law->probed;
 	result.expires = expiry(law, now);
 	for (r = 0; r < DT_RESOURCES; r++)
 	{

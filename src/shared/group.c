@@ -43,28 +43,23 @@ effective_rate(const DtGroup *g, DtResource resource)
 
 /*
  * Put a rate that pressure has changed in force; what it makes the group
- * forgive is counted.  Nothing is forgiven because the group rests for a moment.
+ * forgive is counted.
  */
 static void
 follow_pressure(DtGroup *g, DtResource resource, int64 now)
 {
-	DtGroupUsage *usage = &g->usage[resource];
+	DtRateGroup *engine = &g->usage[resource].engine;
+	int64		limit = g->definition.rate[resource];
 	int64		effective = effective_rate(g, resource);
 
-	if (effective != usage->engine.rate)
+	if (effective != engine->rate)
 	{
 		if (effective == 0)
-			g->forgiven += dt_rate_group_debt(&usage->engine, now);
-		dt_rate_set(&usage->engine, effective, now);
+			g->forgiven += dt_rate_group_debt(engine, now);
+		dt_rate_set(engine, limit, effective, now);
 		pg_atomic_fetch_add_u32(&g->generation, 1);
 	}
-	if (g->pressure.probed &&
-		g->pressure.decides[resource] == DT_COMMIT_LATENCY)
-		return;
-	if (effective > 0 && effective < usage->lasting_rate)
-		g->forgiven += dt_rate_bound_debts(&usage->engine, DT_PRESSURE_DEBT_US,
-										   now);
-	usage->lasting_rate = effective;
+	g->forgiven += dt_rate_bound_debts(engine, now);
 }
 
 /*
@@ -126,10 +121,9 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 			dt_rate_set_burst(engine, d->burst_us, now);
 		/* what is owed in mode observe, or until then, is forgiven */
 		if (mode_changes)
-			dt_rate_set(engine, 0, now);
-		if (engine->rate != effective)
-			dt_rate_set(engine, effective, now);
-		g->usage[r].lasting_rate = effective;
+			dt_rate_set(engine, 0, 0, now);
+		if (engine->limit != d->rate[r] || engine->rate != effective)
+			dt_rate_set(engine, d->rate[r], effective, now);
 	}
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 }

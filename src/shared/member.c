@@ -366,7 +366,7 @@ dt_member_take_out_all(DtGroup *g)
 	Assert(LWLockHeldByMeInMode(dt_shared->registry_lock, LW_EXCLUSIVE));
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_set(&g->usage[r].engine, 0, now);
+		dt_rate_set(&g->usage[r].engine, 0, 0, now);
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);

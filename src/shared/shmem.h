@@ -44,7 +44,6 @@
 typedef struct DtGroupUsage
 {
 	DtRateGroup engine;
-	int64		lasting_rate;	/* its rate, but for the rests of a moment */
 	DtMeter		meter;			/* the rate of the last seconds */
 	int64		used;			/* since stats_reset, bytes */
 } DtGroupUsage;
@@ -77,7 +76,6 @@ typedef struct DtGroupPressure
 	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
 									 * all */
 	bool		out_of_reach;	/* DT_CHECKPOINT: others alone force them */
-	bool		probed;			/* it is to rest for a moment only */
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 

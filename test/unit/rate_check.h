@@ -20,6 +20,13 @@
 #define DEBT_MAX	(DEBT_TOKENS / TOKENS)	/* bytes */
 #define POOL_MAX	(POOL_TOKENS / TOKENS)	/* 576 GB, the most saved up */
 
+/* A fixed limit, which no pressure lowers. */
+static inline void
+fix_rate(DtRateGroup *g, int64_t limit, int64_t now)
+{
+	dt_rate_set(g, limit, limit, now);
+}
+
 /* The invariants of one account; NULL or what is wrong with it. */
 static const char *
 find_member_violation(const DtRateGroup *g, const DtRateMember *m)
@@ -33,6 +40,15 @@ find_member_violation(const DtRateGroup *g, const DtRateMember *m)
 	if (m->slack < 0)
 		return "negative slack";
 	return NULL;
+}
+
+/* How many tokens may be saved up of "us" of income at this rate. */
+static inline int64_t
+most_saved_up(int64_t rate, int64_t us)
+{
+	if (rate > 0 && us > POOL_TOKENS / rate)
+		us = POOL_TOKENS / rate;
+	return rate * us;
 }
 
 /*
@@ -75,16 +91,25 @@ find_violation(const DtRateGroup *g)
 		return "the burst is out of range";
 	if (g->rate < 0 || g->rate > DT_RATE_MAX)
 		return "the rate is out of range";
+	if (g->limit < 0 || g->limit > DT_RATE_MAX ||
+		(g->limit > 0 && (g->rate > g->limit || g->rate == 0)))
+		return "the limit is out of range";
 	if (g->rate == 0 && (debtors != 0 || g->pool != 0))
 		return "debt or credit without a limit";
-	if (g->pool < -g->rate * LAG_US)
+	if (g->limit == 0 && g->claim != 0)
+		return "a claim without a limit";
+	if (g->claim > DEBT_TOKENS ||
+		g->claim < -most_saved_up(g->limit, kept_us))
+		return "the claim is out of range";
+	if (g->lower < 0 || (g->lower > 0 && g->lower >= g->lasting) ||
+		g->rate > dt_rate_lately(g))
+		return "the lasting rate is out of range";
+	if (g->pool < -(g->limit > 0 ? g->limit : g->rate) * LAG_US)
 		return "the pool is overdrawn";
 	if ((int64_t) (g->vtime - g->settled) < 0 ||
 		(int64_t) (g->vtime - g->settled) > g->rate * LAG_US)
 		return "the time when all was settled is out of range";
-	if (g->rate > 0 && kept_us > POOL_TOKENS / g->rate)
-		kept_us = POOL_TOKENS / g->rate;
-	if (debtors == 0 && g->pool > g->rate * kept_us)
+	if (debtors == 0 && g->pool > most_saved_up(g->rate, kept_us))
 		return "the pool keeps too much";
 	if (debtors > 0 && g->pool >= debtors)
 		return "the pool keeps what debtors need";
@@ -126,9 +151,7 @@ pool_cap(const DtRateGroup *g, int64_t rate)
 
 	if (us < CREDIT_US && g->t_last - g->busy_until <= INT64_C(1000000))
 		us = CREDIT_US;
-	if (rate > 0 && us > POOL_TOKENS / rate)
-		us = POOL_TOKENS / rate;
-	return rate * us;
+	return most_saved_up(rate, us);
 }
 
 /*

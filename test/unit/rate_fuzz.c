@@ -52,21 +52,22 @@ check_forgiven(DtRateGroup *g, DtRateMember *m, int64_t pause, int64_t now)
 }
 
 static void
-check_bound(DtRateGroup *g, int64_t us, int64_t now)
+check_bound(DtRateGroup *g, int64_t now)
 {
 	int64_t		owed = dt_rate_group_debt(g, now);
-	int64_t		forgiven = dt_rate_bound_debts(g, us, now);
-	double		bound = us > 0 ? (double) g->rate * us / TOKENS : 0;
+	int64_t		claim = g->claim / TOKENS;
+	int64_t		forgiven = dt_rate_bound_debts(g, now);
 	int64_t		left = dt_rate_group_debt(g, now);
 
 	/*
-	 * Each debt is rounded up, and the pool may be overdrawn by a fifth of R.
-	 * What others were paid too much may pay more than what is forgiven.
+	 * Each debt is rounded up.  What others were paid too much may pay more
+	 * than what is forgiven.
 	 */
 	if (forgiven < 0 || left > owed - forgiven + MEMBERS + 2)
 		fail("forgiven is not what was owed");
-	if (forgiven > 0 && left > bound + g->rate / 5 + MEMBERS + 2)
-		fail("more is owed than the bound");
+	/* what debtors were paid too much comes to a second at most */
+	if (forgiven > 0 && left + g->limit < claim)
+		fail("the fixed limit's claim was forgiven");
 }
 
 /* Each debt is rounded up to bytes. */
@@ -111,7 +112,7 @@ check(DtRateGroup *g, DtRateMember *m, int64_t now)
 	all = dt_rate_group_debt(g, now);
 	if (all < sum || (g->rate == 0 && all != 0))
 		fail("the group owes less than its members");
-	if (all > sum + DEBT_MAX + 1 + g->rate / 5 + 1)
+	if (all > sum + DEBT_MAX + 1 + DT_RATE_MAX / 5 + 1)
 		fail("the group owes too much");
 	problem = find_violation(g);
 	if (problem != NULL)
@@ -157,7 +158,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					dt_rate_join(&g, m, now);
 				break;
 			case 2:
-				dt_rate_set(&g, next_number(&in), now);
+				dt_rate_set(&g, next_number(&in), next_number(&in), now);
 				break;
 			case 3:
 			case 4:
@@ -172,7 +173,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					check_forgiven(&g, m, dt_rate_forgive(&g, m, now), now);
 				break;
 			case 8:
-				check_bound(&g, next_number(&in), now);
+				check_bound(&g, now);
 				break;
 			case 7:
 				if (m->next != NULL)

@@ -64,7 +64,7 @@ test_unlimited(void)
 	dt_rate_leave(&g, &b, NULL, 3 * SEC);
 	ok_intact(&g, "no limit, one left");
 
-	dt_rate_set(&g, MB, HOUR);
+	fix_rate(&g, MB, HOUR);
 	ok(dt_rate_charge(&g, &a, 20 * KB, HOUR, 0) == 0 &&
 	   dt_rate_group_debt(&g, HOUR) == 0,
 	   "a first limit starts with the idle burst");
@@ -73,12 +73,12 @@ test_unlimited(void)
 	   (long long) pause);
 	ok(dt_rate_debt(&g, &a, HOUR) == 500 * KB, "which is what is owed");
 
-	dt_rate_set(&g, 0, HOUR + 100 * MS);
+	fix_rate(&g, 0, HOUR + 100 * MS);
 	ok(dt_rate_wake(&g, &a, HOUR + 100 * MS) == 0 &&
 	   dt_rate_debt(&g, &a, HOUR + 100 * MS) == 0,
 	   "the limit taken away: debt forgiven, sleeper released");
 	ok_intact(&g, "limit taken away");
-	dt_rate_set(&g, MB, HOUR + 200 * MS);
+	fix_rate(&g, MB, HOUR + 200 * MS);
 	ok(dt_rate_group_debt(&g, HOUR + 200 * MS) == 0 &&
 	   dt_rate_charge(&g, &a, 100 * KB, HOUR + 200 * MS, 0) == 80 * MS,
 	   "and set again: a fresh start");
@@ -189,8 +189,8 @@ test_basics(void)
 	now += 321 * MS;
 	for (i = 0; i < 3; i++)
 		dt_rate_leave(&g, &crowd[i], NULL, now);
-	dt_rate_set(&g, 0, now);
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, 0, now);
+	fix_rate(&g, MB, now);
 	for (i = 0; i < 1023; i++)
 	{
 		dt_rate_join(&g, &crowd[i], now);
@@ -287,20 +287,20 @@ test_burst(void)
 	dt_rate_set_burst(&g, 10 * SEC, now);
 	ok_intact(&g, "a burst without a limit");
 	now += HOUR;
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_charge(&g, &a, 120 * KB, now, 0) == 100 * MS,
 	   "a first limit does not come with a full burst");
 	now += 20 * SEC;
-	dt_rate_set(&g, 100 * KB, now);
+	fix_rate(&g, 100 * KB, now);
 	ok(dt_rate_charge(&g, &a, 1001 * KB, now, 0) == 10 * MS,
 	   "a lower limit: what is saved up is worth as many seconds");
 	now += 20 * SEC;
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_charge(&g, &a, 1100 * KB, now, 0) == 100 * MS,
 	   "a higher one: as many bytes");
-	dt_rate_set(&g, 0, now);
+	fix_rate(&g, 0, now);
 	dt_rate_set_burst(&g, 5 * MS, now);
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_charge(&g, &a, 55 * KB, now, 0) == 50 * MS,
 	   "a first limit with a short burst");
 	ok_intact(&g, "bursts and limits");
@@ -346,7 +346,7 @@ test_forgive(void)
 	dt_rate_join(&g, &b, now);
 	dt_rate_charge(&g, &a, GB, now, 0);
 	ok(dt_rate_forgive(&g, &a, now) == 0, "no limit: nothing to forgive");
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_forgive(&g, &a, now) == 0, "nor without a debt");
 	dt_rate_charge(&g, &a, 520 * KB, now, 0);
 	us = dt_rate_forgive(&g, &a, now);
@@ -405,9 +405,9 @@ test_forgive(void)
 	dt_rate_join(&g, &b, now);
 	dt_rate_charge(&g, &a, HOUR, now, 0);
 	dt_rate_forgive(&g, &a, now);
-	dt_rate_set(&g, 0, now);
+	fix_rate(&g, 0, now);
 	ok(g.n_let_off == 0, "nor with the limit taken away");
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	dt_rate_charge(&g, &b, 120 * KB, now, 0);
 	us = dt_rate_forgive(&g, &b, now);
 	ok_range((double) us, 100 * MS, 100 * MS + 1, "so the next one is alone");
@@ -531,7 +531,7 @@ test_huge(void)
 	dt_rate_join(&g, &a, 0);
 	ok(g.rate == DT_RATE_MAX && dt_rate_batch(&g, &a) >= g.granule,
 	   "so do a rate and a granule");
-	dt_rate_set(&g, -1, 0);
+	fix_rate(&g, -1, 0);
 	ok(g.rate == 0, "a negative rate is none");
 }
 
@@ -828,8 +828,8 @@ test_lag(void)
 	/* but not who oversleeps alone: he has had all that V moved */
 	dt_rate_init(&g, 1 * MB, BLOCK, 0);
 	dt_rate_set_burst(&g, 0, 0);
-	dt_rate_set(&g, 0, 0);
-	dt_rate_set(&g, 1 * MB, 0);
+	fix_rate(&g, 0, 0);
+	fix_rate(&g, 1 * MB, 0);
 	dt_rate_join(&g, &a, 0);
 	dt_rate_charge(&g, &a, 20 * KB, 0, 0);
 	pause = dt_rate_charge(&g, &a, 40 * KB, 40 * MS, 0);
@@ -850,11 +850,11 @@ test_rate_changes(void)
 	dt_rate_join(&g, &a, now);
 	dt_rate_charge(&g, &a, 2 * KB + 16 * MB, now, 0);
 	now += 3 * SEC;
-	dt_rate_set(&g, 50 * MB, now);
+	fix_rate(&g, 50 * MB, now);
 	pause = dt_rate_wake(&g, &a, now);
 	ok(pause == 314 * MS, "raised limit: 15.7 MB are paid in %lld us",
 	   (long long) pause);
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_debt(&g, &a, now) == 157 * MB / 10 &&
 	   dt_rate_wake(&g, &a, now) == SEC, "lowered limit: the debt stays");
 
@@ -865,7 +865,7 @@ test_rate_changes(void)
 	dt_rate_join(&g, &b, now);
 	dt_rate_charge(&g, &a, 100 * MB, now, 0.99);
 	dt_rate_charge(&g, &b, 100 * MB, now, 0.99);
-	dt_rate_set(&g, MB, now);
+	fix_rate(&g, MB, now);
 	ok(dt_rate_wake(&g, &b, now + 110 * SEC) == SEC,
 	   "no jitter outlives its rate");
 
@@ -874,7 +874,7 @@ test_rate_changes(void)
 	dt_rate_join(&g, &a, now);
 	dt_rate_charge(&g, &a, 20 * MB, now, 0);
 	dt_rate_group_debt(&g, now + 900 * MS);
-	dt_rate_set(&g, MB, now + 900 * MS);
+	fix_rate(&g, MB, now + 900 * MS);
 	pause = dt_rate_charge(&g, &a, 200 * KB, now + 900 * MS, 0);
 	ok(pause == 100 * MS, "credit is cut to the new rate: %lld us",
 	   (long long) pause);
@@ -886,14 +886,14 @@ test_rate_changes(void)
 	dt_rate_charge(&g, &a, GB, now, 0);
 	dt_rate_wake(&g, &a, now + 500 * MS);
 	dt_rate_charge(&g, &b, 90 * MB, now + 500 * MS, 0);
-	dt_rate_set(&g, MB, now + 500 * MS);
+	fix_rate(&g, MB, now + 500 * MS);
 	ok(dt_rate_group_debt(&g, now + 500 * MS) -
 	   dt_rate_debt(&g, &a, now + 500 * MS) == 200 * KB,
 	   "an overdraft is cut to the new rate");
 	ok_intact(&g, "rate changes");
 }
 
-/* What is owed is bounded to a time at the rate; the rest is forgiven. */
+/* Pressure lowers a rate: what would take too long to pay is forgiven. */
 static void
 test_bound_debts(void)
 {
@@ -908,10 +908,10 @@ test_bound_debts(void)
 
 	dt_rate_init(&g, 0, BLOCK, now);
 	dt_rate_join(&g, &a, now);
-	ok(dt_rate_bound_debts(&g, 0, now) == 0, "no limit: no debt to bound");
+	ok(dt_rate_bound_debts(&g, now) == 0, "no limit: no debt to bound");
 
 	/* made at 100 MB/s: 250 MB of a, 150 MB of b, and 200 MB that c has left */
-	dt_rate_set(&g, 100 * MB, now);
+	dt_rate_set(&g, 0, 100 * MB, now);
 	dt_rate_join(&g, &b, now);
 	dt_rate_join(&g, &c, now);
 	dt_rate_join(&g, &d, now);
@@ -920,47 +920,58 @@ test_bound_debts(void)
 	dt_rate_charge(&g, &c, 200 * MB, now, 0);
 	dt_rate_leave(&g, &c, &d, now);
 	ok(dt_rate_group_debt(&g, now) == 600 * MB, "three owe 600 MB");
-	ok(dt_rate_bound_debts(&g, 6 * SEC, now) == 0 &&
-	   dt_rate_group_debt(&g, now) == 600 * MB,
-	   "6 s at the rate: nothing is forgiven");
-	dt_rate_set(&g, 2 * MB, now);
-	forgiven = dt_rate_bound_debts(&g, 30 * SEC, now);
-	ok(forgiven >= 540 * MB - 3 && forgiven <= 540 * MB,
-	   "2 MB/s: 540 MB are forgiven (%lld)", (long long) forgiven);
+	dt_rate_set(&g, 0, 2 * MB, now);
+	now += 5 * SEC - 1;
+	ok(dt_rate_bound_debts(&g, now) == 0 &&
+	   dt_rate_group_debt(&g, now) > 590 * MB,
+	   "2 MB/s for less than 5 s: nothing is forgiven");
+	now++;
+	forgiven = dt_rate_bound_debts(&g, now);
+	ok(forgiven >= 530 * MB - 3 && forgiven <= 530 * MB,
+	   "for 5 s: 530 MB are forgiven (%lld)", (long long) forgiven);
 	debt = dt_rate_group_debt(&g, now);
 	ok(debt >= 60 * MB && debt <= 60 * MB + 3,
 	   "what is owed is 30 s at the rate (%lld)", (long long) debt);
-	debt = dt_rate_debt(&g, &a, now);
-	ok(debt >= 25 * MB - 1 && debt <= 25 * MB + 1 &&
-	   dt_rate_debt(&g, &b, now) / 10 == 15 * MB / 10,
+	ok(dt_rate_debt(&g, &a, now) * 3 / debt ==
+	   dt_rate_debt(&g, &b, now) * 5 / debt,
 	   "each owes the same part of what it owed");
 	ok_intact(&g, "bounded debts");
-	ok(dt_rate_bound_debts(&g, 30 * SEC, now) <= 1, "again: nothing left");
+	ok(dt_rate_bound_debts(&g, now + 5 * SEC) == 0, "again: nothing more");
 	ok(dt_rate_wake(&g, &a, now + 29 * SEC) > 0 &&
 	   dt_rate_wake(&g, &a, now + 30 * SEC + 2) == 0,
 	   "and it has paid after 30 s");
 	ok(dt_rate_group_debt(&g, now + 30 * SEC + 2) == 0, "as have all");
 
-	/* an overdrawn pool, by a member that lagged behind, counts, too */
-	now = 100 * SEC;
-	dt_rate_init(&g, 100 * MB, BLOCK, now);
-	dt_rate_join(&g, &a, now);
-	dt_rate_join(&g, &b, now);
-	dt_rate_charge(&g, &a, 100 * MB, now, 0);
-	dt_rate_wake(&g, &a, now + 500 * MS);
-	dt_rate_charge(&g, &b, 9 * MB, now + 500 * MS, 0);
-	now += 500 * MS;
-	debt = dt_rate_group_debt(&g, now);
-	ok(debt == 57 * MB, "48 MB and an overdraft of 9 MB are owed");
-	forgiven = dt_rate_bound_debts(&g, 200 * MS, now);
-	ok(forgiven >= 37 * MB - 1 && forgiven <= 37 * MB &&
-	   dt_rate_debt(&g, &a, now) / 100 == 11 * MB / 100,
-	   "the overdraft stays, of the 48 MB 11 (%lld)", (long long) forgiven);
-	forgiven += dt_rate_bound_debts(&g, 0, now);
-	ok(forgiven == 48 * MB && dt_rate_debt(&g, &a, now) == 0 &&
-	   dt_rate_group_debt(&g, now) == 9 * MB, "bound 0: but for the overdraft");
-	ok(g.n_debtors == 0, "nobody is a debtor then");
-	ok_intact(&g, "all forgiven");
+	/* a debt of minutes does not take longer, but no less */
+	now += HOUR;
+	dt_rate_charge(&g, &a, 40 * KB + 400 * MB, now, 0);
+	dt_rate_set(&g, 0, MB, now);
+	now += 5 * SEC;
+	ok(dt_rate_bound_debts(&g, now) == 395 * MB / 2 &&
+	   dt_rate_group_debt(&g, now) == 395 * MB / 2,
+	   "half of the rate, half of the debt");
+
+	/* falls of a moment, of which the last begins a lasting one */
+	for (int i = 0; i < 10; i++)
+	{
+		dt_rate_set(&g, 0, KB, now);
+		debt = dt_rate_group_debt(&g, now += 4900 * MS);
+		ok(dt_rate_bound_debts(&g, now) == 0 && dt_rate_lately(&g) == KB,
+		   "a fall of a moment");
+		dt_rate_set(&g, 0, MB, now);
+		ok(dt_rate_lately(&g) == MB, "and as before");
+	}
+	dt_rate_set(&g, 0, KB, now);
+	dt_rate_set(&g, 0, 500 * KB, now += SEC);
+	dt_rate_set(&g, 0, KB, now += SEC);
+	debt -= 500 * KB + 4 * KB;
+	ok(dt_rate_bound_debts(&g, now += 3 * SEC) == (debt + 1) / 2,
+	   "the highest rate counts");
+	debt = dt_rate_group_debt(&g, now += 5 * SEC - 1);
+	ok(dt_rate_bound_debts(&g, now) == 0 &&
+	   dt_rate_bound_debts(&g, now + 1) / (debt / 1000) == 998,
+	   "and then the one that lasts");
+	ok_intact(&g, "falls");
 
 	/* what a debtor that does not call has been paid too much pays for that */
 	now = 200 * SEC;
@@ -975,22 +986,87 @@ test_bound_debts(void)
 	ok(dt_rate_group_debt(&g, now) == 4 * KB, "which is what is owed");
 
 	/* beyond all measure */
-	dt_rate_init(&g, DT_RATE_MAX, BLOCK, now);
+	dt_rate_init(&g, 0, BLOCK, now);
+	dt_rate_set(&g, 0, DT_RATE_MAX, now);
 	dt_rate_join(&g, &a, now);
 	dt_rate_join(&g, &b, now);
 	dt_rate_charge(&g, &a, INT64_MAX, now, 0);
 	dt_rate_charge(&g, &b, INT64_MAX, now, 0);
-	forgiven = dt_rate_bound_debts(&g, INT64_MAX, now);
-	ok(forgiven == 0, "bounded to for ever");
 	debt = dt_rate_group_debt(&g, now);
-	dt_rate_set(&g, 1, now);
-	forgiven = dt_rate_bound_debts(&g, 30 * SEC, now);
-	ok(forgiven >= debt - 32 && forgiven <= debt &&
-	   dt_rate_group_debt(&g, now) <= 32,
-	   "all that can be owed, bounded to 30 bytes");
+	dt_rate_set(&g, 0, 1, now);
+	forgiven = dt_rate_bound_debts(&g, now + 5 * SEC);
+	ok(forgiven >= debt - 320 && forgiven <= debt &&
+	   dt_rate_group_debt(&g, now + 5 * SEC) <= 320,
+	   "all that can be owed takes no longer than before");
 	ok_intact(&g, "boundless debts bounded");
-	ok(dt_rate_bound_debts(&g, -1, now) <= 32 &&
-	   dt_rate_group_debt(&g, now) == 0, "a negative bound counts as 0");
+}
+
+/* What the fixed limit asks for is not forgiven. */
+static void
+test_claim(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	int64_t		now = SEC;
+	int64_t		forgiven;
+
+	dt_rate_init(&g, 2 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_join(&g, &b, now);
+	dt_rate_charge(&g, &a, 40 * KB + 200 * MB, now, 0);
+	dt_rate_set(&g, 2 * MB, 100 * KB, now);
+	now += 5 * SEC;
+	ok(dt_rate_bound_debts(&g, now) == 9460 * KB &&
+	   dt_rate_group_debt(&g, now) == 190040 * KB,
+	   "forgiven is what the fixed limit would have paid for");
+	ok_intact(&g, "a claim");
+	now += 95020 * MS;
+	dt_rate_set(&g, 2 * MB, 50 * KB, now);
+	now += 5 * SEC;
+	ok(dt_rate_bound_debts(&g, now) > 0 &&
+	   dt_rate_group_debt(&g, now) / 10 == (180538 * KB - 250 * KB) / 20,
+	   "if that is nothing, what takes no longer than before is left");
+
+	/* a limit that is changed asks for what is owed to it, in bytes */
+	dt_rate_init(&g, 0, BLOCK, now);
+	dt_rate_set(&g, 0, 10 * MB, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_charge(&g, &a, 200 * KB + 100 * MB, now, 0);
+	dt_rate_set(&g, 10 * MB, 10 * MB, now);
+	ok(g.claim == 0, "a new one asks for nothing that was before");
+	dt_rate_charge(&g, &a, 100 * MB, now, 0);
+	dt_rate_set(&g, 2 * MB, MB, now);
+	ok(g.claim == 100 * MB * TOKENS && dt_rate_group_debt(&g, now) == 200 * MB,
+	   "what it asks for stays when it is changed");
+	now += 5 * SEC;
+	ok(dt_rate_bound_debts(&g, now) == 105 * MB,
+	   "all else may be forgiven");
+	fix_rate(&g, 100 * KB, now);
+	ok(dt_rate_bound_debts(&g, now + 10 * SEC) == 0,
+	   "but nothing because the limit itself falls");
+	now += 10 * SEC;
+	dt_rate_set(&g, 0, 100 * KB, now);
+	ok(g.claim == 0 && dt_rate_group_debt(&g, now) == 89 * MB,
+	   "no limit asks for nothing, but the rate still does");
+	ok_intact(&g, "claims");
+
+	/* pressure does not forgive an overdraft, either */
+	now = 100 * SEC;
+	dt_rate_init(&g, 100 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_join(&g, &b, now);
+	dt_rate_charge(&g, &a, 100 * MB, now, 0);
+	dt_rate_wake(&g, &a, now + 500 * MS);
+	dt_rate_charge(&g, &b, 9 * MB, now + 500 * MS, 0);
+	now += 500 * MS;
+	dt_rate_set(&g, 100 * MB, 1, now);
+	ok(dt_rate_group_debt(&g, now) == 57 * MB,
+	   "an overdraft outlives a lower rate");
+	forgiven = dt_rate_bound_debts(&g, now + 5 * SEC);
+	ok(forgiven >= 57 * MB - 40 && g.pool > -40 * TOKENS,
+	   "and counts when debts are bounded (%lld)", (long long) forgiven);
+	ok_intact(&g, "an overdraft and a claim");
 }
 
 /* Those who leave hand their debts over to one member that stands for them. */
@@ -1037,7 +1113,7 @@ test_heir(void)
 	now += SEC;
 	ok(dt_rate_wake(&g, &b, now) == 0, "and has paid when it should");
 	ok(dt_rate_wake(&g, &heir, now) == SEC, "the heir goes on owing");
-	dt_rate_set(&g, 70 * MB, now);
+	fix_rate(&g, 70 * MB, now);
 	ok(dt_rate_wake(&g, &heir, now + SEC) == 0, "a changed rate repays it, too");
 
 	/* with nobody to inherit it, a debt is forgiven */
@@ -1049,7 +1125,7 @@ test_heir(void)
 	ok(dt_rate_group_debt(&g, now) == 7 * MB, "no heir: forgiven");
 	ok_intact(&g, "no heir");
 	dt_rate_leave(&g, &b, &heir, now);
-	dt_rate_set(&g, 0, now);
+	fix_rate(&g, 0, now);
 	ok(dt_rate_wake(&g, &heir, now) == 0, "no limit: all is");
 	ok_intact(&g, "heir");
 
@@ -1113,7 +1189,7 @@ test_clock(void)
 	   dt_rate_debt(&g, &a, now + 100 * MS) == debt - MB,
 	   "a clock set back goes on from there");
 	now += 100 * MS;
-	dt_rate_set(&g, DT_RATE_MAX, now);
+	fix_rate(&g, DT_RATE_MAX, now);
 	dt_rate_charge(&g, &a, INT64_MAX, now, 0);
 	dt_rate_join(&g, &b, now);
 	now += 10 * YEAR;
@@ -1257,10 +1333,14 @@ test_random(uint64_t seed, int steps)
 			static const int64_t rates[] = {0, 1, KB, 100 * KB, 3 * MB,
 			10 * MB, 10 * MB, 50 * MB, GB, DT_RATE_MAX};
 			int64_t		rate = rates[rng() % 10];
+			int64_t		limit = rng() % 2 ? rate : rates[rng() % 10];
 			int64_t		old_rate = g.rate;
 			int64_t		old_pool = g.pool;
 
-			dt_rate_set(&g, rate, now);
+			dt_rate_set(&g, limit, rate, now);
+			rate = g.rate;
+			if (limit < rate)
+				limit = rate;
 			after = books(&g);
 			if (rate == 0)
 				before = 0;
@@ -1269,8 +1349,8 @@ test_random(uint64_t seed, int steps)
 								 g.burst_us : DT_RATE_DEFAULT_BURST_US);
 			else if (g.n_debtors == 0 && old_pool > pool_cap(&g, rate))
 				before = pool_cap(&g, rate);
-			else if (old_pool < -rate * LAG_US)
-				before += -rate * LAG_US - old_pool;
+			else if (old_pool < -limit * LAG_US)
+				before += -limit * LAG_US - old_pool;
 			if (after != before)
 				failed = "a changed rate changes the books";
 		}
@@ -1285,18 +1365,15 @@ test_random(uint64_t seed, int steps)
 		}
 		else if (rng() % 400 == 0)
 		{
-			int64_t		us = rng_log(30);
-			int64_t		forgiven = dt_rate_bound_debts(&g, us, now);
-			int128		bound = (int128) g.rate * us;
+			int64_t		forgiven = dt_rate_bound_debts(&g, now);
 
-			if (bound < -g.pool)
-				bound = -g.pool;	/* the overdraft stays */
 			after = books(&g);
 			if (after < before + (int128) forgiven * TOKENS ||
 				after >= before + (int128) (forgiven + 1) * TOKENS)
 				failed = "what was forgiven is not in the books";
-			if (dt_rate_group_debt(&g, now) > bound / TOKENS + 14)
-				failed = "more is owed than the bound";
+			if (forgiven > 0 && dt_rate_group_debt(&g, now) <
+				g.claim / TOKENS)
+				failed = "what the fixed limit asks for was forgiven";
 		}
 		else if (who->next == NULL)
 		{
@@ -1367,6 +1444,78 @@ test_random(uint64_t seed, int steps)
 	}
 	ok(failed == NULL, "%d random operations, seed %llu%s%s", step,
 	   (unsigned long long) seed, failed ? ": " : "", failed ? failed : "");
+}
+
+
+/*
+ * Whatever pressure makes of the rate, and however often what is owed is
+ * bounded: members that use something, as much as they like, whenever they need
+ * not pause take no more than the fixed limit grants, and what they owe.
+ */
+static void
+test_fixed_limit(uint64_t seed)
+{
+	DtRateGroup g;
+	DtRateMember m[6];			/* the last stands for those who have left */
+	int64_t		begin = YEAR;
+	int64_t		now = begin;
+	int64_t		until[5] = {0};
+	int64_t		limit;
+	int64_t		saved_up;
+	double		used = 0;
+	double		most = -1e30;
+	int64_t		forgiven = 0;
+	int64_t		bounded_at = now;
+	int			k;
+
+	seed_rng(seed);
+	limit = 1000 + rng_log(28);
+	dt_rate_init(&g, limit, BLOCK, now);
+	if (rng() % 2)
+		dt_rate_set_burst(&g, rng_log(24), now);
+	saved_up = g.burst_us < CREDIT_US ? CREDIT_US : g.burst_us;
+	for (k = 0; k < 6; k++)
+		dt_rate_join(&g, &m[k], now);
+	while (now < begin + 2 * HOUR)
+	{
+		double		excess;
+
+		now += rng_log(20);
+		if (rng() % 8 == 0)
+			dt_rate_set(&g, limit, 1 + rng_log(28), now);
+		/* often, but now and then not for long */
+		if (now - bounded_at > 200 * MS && rng() % 64)
+		{
+			forgiven += dt_rate_bound_debts(&g, now);
+			bounded_at = now;
+		}
+		k = (int) (rng() % 5);
+		if (until[k] <= now)
+		{
+			int64_t		bytes = rng_log(rng() % 4 ? 20 : 31);
+			int64_t		pause = dt_rate_wake(&g, &m[k], now);
+
+			if (pause == 0)
+			{
+				pause = dt_rate_charge(&g, &m[k], bytes, now, rng_double());
+				used += bytes;
+			}
+			until[k] = now + pause;
+		}
+		else if (rng() % 16 == 0)
+		{
+			dt_rate_leave(&g, &m[k], &m[5], now);
+			dt_rate_join(&g, &m[k], now);
+			until[k] = 0;
+		}
+		excess = used - dt_rate_group_debt(&g, now) -
+			(double) limit * (now - begin) / SEC;
+		if (excess > most)
+			most = excess;
+	}
+	ok(most <= limit * (saved_up + CREDIT_US) / 1e6 + 100,
+	   "limit %lld, pressure: %.0f bytes too much, %lld forgiven",
+	   (long long) limit, most, (long long) forgiven);
 }
 
 
@@ -1589,7 +1738,7 @@ sim_set_rate(Sim *sim, int64_t rate)
 {
 	int			i;
 
-	dt_rate_set(&sim->g, rate, sim->now);
+	fix_rate(&sim->g, rate, sim->now);
 	for (i = 0; i < sim->n; i++)
 	{
 		sim->s[i].charge_at = dt_rate_batch(&sim->g, &sim->s[i].m);
@@ -2134,11 +2283,14 @@ main(void)
 	test_lag();
 	test_rate_changes();
 	test_bound_debts();
+	test_claim();
 	test_heir();
 	test_clock();
 	test_wrap();
 	for (seed = 1; seed <= 8; seed++)
 		test_random(seed, 100000);
+	for (seed = 1; seed <= 40; seed++)
+		test_fixed_limit(seed);
 	test_greedy();
 	test_idle_members();
 	test_fairness();
