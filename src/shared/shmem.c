@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 
+#include "miscadmin.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -38,6 +39,8 @@ members_size(void)
 	return mul_size(MaxBackends, sizeof(DtMember));
 }
 
+static bool was_requested = false;
+
 /* Request shared memory. */
 void
 dt_shmem_request(void)
@@ -48,6 +51,22 @@ dt_shmem_request(void)
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche(TRANCHE, 1);
+	was_requested = true;
+}
+
+/*
+ * A library that does not call the hooks before its own, as plprofiler 4.2 does
+ * not, keeps the server from starting.  Say what to do.
+ */
+static void
+check_requested(void)
+{
+	if (!was_requested)
+		ereport(FATAL,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("another library keeps dirty_throttle from requesting shared memory"),
+				 errdetail("A library that \"shared_preload_libraries\" names after dirty_throttle does not call the shmem_request_hook of others."),
+				 errhint("Name dirty_throttle last in \"shared_preload_libraries\".")));
 }
 
 /* Attach to an area, or allocate it, zeroed. */
@@ -66,6 +85,8 @@ attach_area(const char *name, Size size)
 void
 dt_shmem_startup(void)
 {
+	if (!IsUnderPostmaster)
+		check_requested();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	dt_shared = attach_area("dirty_throttle", sizeof(DtShared));
 	dt_groups = attach_area("dirty_throttle groups", groups_size());

@@ -12,6 +12,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $dt = DirtyThrottle::Life->new(
@@ -160,4 +161,29 @@ is( $dt->sql(
 	'500|' . (801 + 497 * 498 / 2),
 	'500 groups last');
 $dt->stop;
+
+#
+# Another library keeps ours from requesting shared memory.
+#
+SKIP:
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $include = `pg_config --includedir-server`;
+	chomp $include;
+	my $library = compile_library("$FindBin::RealBin/../fault/swallows_request.c",
+		"$dir/swallows_request.so", "-I'$include'")
+	  or skip 'the other library cannot be compiled here', 3;
+	my $mark = $dt->log_mark;
+
+	$node->append_conf('postgresql.conf',
+		"shared_preload_libraries = 'dirty_throttle, $library'");
+	is($node->start(fail_ok => 1), 0, 'the server does not start');
+	like($dt->log_since($mark),
+		qr/FATAL:  another library keeps dirty_throttle from requesting shared memory.*HINT:  Name dirty_throttle last/s,
+		'and says what to do');
+	$node->append_conf('postgresql.conf',
+		"shared_preload_libraries = '$library, dirty_throttle'");
+	ok($node->start, 'named last it starts');
+	$dt->stop;
+}
 done_testing();
