@@ -519,11 +519,11 @@ foreach my $who (sort keys %user)
 		{ guests => [ 'checkpoint', 64 ], trial => [ 'dirty_buffers', 64 ] },
 		"$who: by what groups are slowed down");
 	is_deeply(
-		[ map { [ @$_{qw(group_name signal threshold_value unit state)} ] }
+		[ map { [ @$_{qw(group_name signal threshold unit state)} ] }
 			  @{ doc_rows($session, $heading, 1) } ],
 		[
 			[ 'guests', 'checkpoint', undef, 'bytes', 'fresh' ],
-			[ 'trial', 'dirty_buffers', 90, 'percent', 'fresh' ]
+			[ 'trial', 'dirty_buffers', '90%', 'percent', 'fresh' ]
 		],
 		"$who: the signals that they follow");
 	my %signals = map { $_->{signal} => $_ }
