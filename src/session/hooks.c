@@ -53,6 +53,7 @@
 #include "session/pay.h"
 #include "session/rows.h"
 #include "session/session.h"
+#include "session/sigterm.h"
 #include "session/sleep.h"
 #include "session/tick.h"
 #include "session/workers.h"
@@ -111,6 +112,7 @@ note_statement(void)
 	is_member = dt_session_begin_statement();
 	if (is_member)
 	{
+		dt_sigterm_watch();
 		dt_check_test();
 		if (!dt_process_is_servers_own())
 			dt_tick_start();

@@ -48,6 +48,7 @@
 #include "session/pause_log.h"
 #include "session/pay.h"
 #include "session/session.h"
+#include "session/sigterm.h"
 #include "session/sleep.h"
 #include "session/tick.h"
 #include "session/workers.h"
@@ -175,13 +176,14 @@ pause_at(Place place, int64 first_slice_us, bool is_new)
 }
 
 /*
- * Is this a place where a process may sleep?
+ * Is this a place where a process may sleep, and a time?
  */
 static bool
 may_pause_here(void)
 {
 	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
-		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress;
+		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress &&
+		!dt_sigterm_came();
 }
 
 /*

@@ -31,6 +31,7 @@
 #include "session/blockers.h"
 #include "session/check.h"
 #include "session/session.h"
+#include "session/sigterm.h"
 #include "session/tick.h"
 #include "session/workers.h"
 #include "shared/definitions.h"
@@ -140,6 +141,7 @@ dt_session_attach(void)
 	if (!IsParallelWorker())
 	{
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+		dt_account.slot->told_to_end = false;
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
 	on_shmem_exit(leave_at_exit, (Datum) 0);
@@ -167,7 +169,10 @@ dt_session_follow(void)
 	bool		is_member = dt_account_follow();
 
 	if (is_member && !was_member)
+	{
 		dt_account.joined_midway = FirstSnapshotSet && dt_blockers_has_locks();
+		dt_sigterm_watch();
+	}
 	return is_member;
 }
 

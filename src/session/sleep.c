@@ -21,6 +21,7 @@
 #include "session/apply.h"
 #include "session/blockers.h"
 #include "session/check.h"
+#include "session/sigterm.h"
 #include "session/sleep.h"
 #include "storage/ipc.h"
 #include "storage/procsignal.h"
@@ -140,7 +141,8 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 	bool		interrupted = false;
 	int64		pause;
 
-	while (!interrupted &&
+	dt_sigterm_watch();
+	while (!interrupted && !dt_sigterm_came() &&
 		   (pause = next_slice(&first_slice_us, is_new, in_flight,
 							   until - dt_now_us())) > 0)
 	{
@@ -283,9 +285,10 @@ dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 	 * configuration, or to notice that its subscription is disabled.
 	 */
 	ResetLatch(MyLatch);
+	dt_sigterm_watch();
 
 	/* the exit of a process ends its transaction, and must not wait */
-	while (!proc_exit_inprogress)
+	while (!proc_exit_inprogress && !dt_sigterm_came())
 	{
 		int64		left = until - dt_now_us();
 		int64		pause;

@@ -43,6 +43,7 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/check.h"
+#include "session/sigterm.h"
 #include "session/tick.h"
 #include "storage/proc.h"
 #include "utils/timeout.h"
@@ -179,6 +180,7 @@ is_due(void)
 {
 	return (my.goes_on || dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
+		!dt_sigterm_came() &&
 		!dt_activity_is_urgent() &&
 		!InitializingParallelWorker &&
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;

@@ -240,6 +240,12 @@ typedef struct DtMember
 	 */
 	volatile int64 released_until;
 
+	/*
+	 * The session is a background worker that has got a SIGTERM: it pauses no
+	 * more.  Written in its handler; see sigterm.c.
+	 */
+	volatile bool told_to_end;
+
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
 	bool		pauses_at_checks;	/* if it can; the parameter */
