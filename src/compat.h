@@ -18,6 +18,8 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/aio.h"
@@ -178,6 +180,11 @@ dt_is_decoding(pid_t pid)
 #define GetNumberFromPGProc(proc)	((proc)->pgprocno)
 #endif
 
+/* 17: random() has arguments, too */
+#if PG_VERSION_NUM < 170000
+#define F_RANDOM_	F_RANDOM
+#endif
+
 /* 18: ExecutorRun lost its execute_once argument */
 #if PG_VERSION_NUM >= 180000
 #define EXECUTOR_RUN_PARAMS \
@@ -230,6 +237,34 @@ dt_io_is_staged(void)
 #define DT_APPLY_ORIGIN		replorigin_session_origin
 #define InvalidReplOriginId	InvalidRepOriginId
 #endif
+
+/*
+ * 17: transaction_timeout.  Stop its clock, and let it go on.  The first returns
+ * how much is left, us; 0: it does not run.
+ */
+static inline int64
+dt_stop_transaction_timeout(void)
+{
+#if PG_VERSION_NUM >= 170000
+	if (get_timeout_active(TRANSACTION_TIMEOUT))
+	{
+		TimestampTz finish = get_timeout_finish_time(TRANSACTION_TIMEOUT);
+
+		disable_timeout(TRANSACTION_TIMEOUT, true);
+		return Max(finish - GetCurrentTimestamp(), 1);
+	}
+#endif
+	return 0;
+}
+
+static inline void
+dt_start_transaction_timeout(int64 left_us)
+{
+#if PG_VERSION_NUM >= 170000
+	if (left_us > 0)
+		enable_timeout_at(TRANSACTION_TIMEOUT, GetCurrentTimestamp() + left_us);
+#endif
+}
 
 /*
  * 19: there is a flag for each reason why recovery can have a conflict with a

@@ -87,12 +87,19 @@ dt_account_counter(DtResource resource)
 		(int64) pgWalUsage.wal_bytes;
 }
 
+/* What this process has used since its last charge, in bytes. */
+static inline int64
+dt_account_uncharged(DtResource resource)
+{
+	return dt_account_counter(resource) -
+		dt_account.usage[resource].charged_up_to;
+}
+
 /* Has this process used something since its last charge? */
 static inline bool
 dt_account_has_uncharged(void)
 {
-	return dt_account_counter(DT_DIRTY) != dt_account.usage[DT_DIRTY].charged_up_to ||
-		dt_account_counter(DT_WAL) != dt_account.usage[DT_WAL].charged_up_to;
+	return (dt_account_uncharged(DT_DIRTY) | dt_account_uncharged(DT_WAL)) != 0;
 }
 
 /*

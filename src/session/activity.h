@@ -55,6 +55,17 @@ dt_activity_client_waits(void)
 }
 
 /*
+ * Is this a session between two statements, or before the first part of one
+ * that a hook sees?
+ */
+static inline bool
+dt_activity_is_to_begin(void)
+{
+	return ActivePortal == NULL && error_context_stack == NULL &&
+		dt_process() == DT_SESSION;
+}
+
+/*
  * When a transaction ends while a command runs: is it one of several of this
  * command, which may hold session locks in between?  CALL and DO keep none.
  * When the process exits the portal is still there.

@@ -69,13 +69,6 @@ background_transaction_ends(void)
 	begin_background_command();
 }
 
-static inline void
-statement_ends(void)
-{
-	if (dt_activity_client_waits())
-		dt_tick_stop();
-}
-
 /*
  * In a parallel worker a transaction ends before its work begins.  That may be
  * to build an index, of which no hook tells.
@@ -106,7 +99,6 @@ unusual_end(void)
 	if (dt_session_state & DT_CHANGES_HELD)
 		return false;
 	dt_session_attach();
-	statement_ends();
 	if (dt_process_is_servers_own())
 		background_transaction_ends();
 	return true;
@@ -115,10 +107,8 @@ unusual_end(void)
 static void
 locks_released(bool isCommit)
 {
-	if (likely((dt_session_state & ~DT_WANTS_GROUP) == 0 &&
-			   dt_process() == DT_SESSION))
-		statement_ends();
-	else if (!unusual_end())
+	if (unlikely((dt_session_state & ~DT_WANTS_GROUP) != 0 ||
+				 dt_process() != DT_SESSION) && !unusual_end())
 		return;
 	if (dt_pay_end_transaction(isCommit))
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
@@ -134,7 +124,7 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 {
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel &&
 		CurrentResourceOwner == TopTransactionResourceOwner &&
-		(dt_session_active() || dt_pay_begun ||
+		(dt_session_active() || dt_pay_state != DT_PAY_NOTHING ||
 		 dt_process() != DT_SESSION))
 		locks_released(isCommit);
 }
@@ -143,7 +133,7 @@ void
 dt_commit_toggle(void)
 {
 	/* the end of a transaction that has begun is needed in any case */
-	if (dt_process() != DT_SESSION || dt_pay_begun)
+	if (dt_process() != DT_SESSION || dt_pay_state != DT_PAY_NOTHING)
 		return;
 	dt_commit_needed = !dt_commit_needed;
 	if (dt_commit_needed)

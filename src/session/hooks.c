@@ -20,15 +20,16 @@
  * a few variables and calls the next one; what members need is in functions
  * of its own.
  *
- * What has to be paid before a transaction is paid in the first of these hooks
- * that is called, so that the session holds as little as possible meanwhile:
+ * What has to be paid before a transaction that may write is paid in the first
+ * of these hooks that finds that it may (reads.c), so that the session holds as
+ * little as possible meanwhile.  If the transaction has not read before:
  *
  *	post_parse_analyze (a query)			locks on the tables that it names
  *	the same (a command)					nothing; EXPLAIN is a query here
  *	ProcessUtility (one parsed earlier)		nothing; a snapshot if it has rows
- *	object_access (function-call protocol)	a snapshot
- *	ExecutorRun (a query parsed earlier)	a snapshot, and what planning it
- *											and starting its execution take
+ *	object_access (function-call protocol,	a snapshot, and what planning and
+ *	  or a function not named in the query)	starting to execute takes
+ *	ExecutorRun (a query parsed earlier)	the same
  *
  * A library that was loaded later may run a command itself, without calling
  * dt_ProcessUtility: TimescaleDB does that with every VACUUM, and with COPY,
@@ -51,6 +52,7 @@
 #include "session/commit.h"
 #include "session/hooks.h"
 #include "session/pay.h"
+#include "session/reads.h"
 #include "session/rows.h"
 #include "session/session.h"
 #include "session/sigterm.h"
@@ -137,21 +139,12 @@ begin_statement(bool snapshot_is_new, bool is_command)
 		dt_tick_start_command();
 }
 
-/*
- * May this command wait until what was used before it is paid for?  Not one by
- * which a session can leave a suspended group, nor one that ends a
- * transaction, also a prepared one: that releases locks, and pays afterwards.
- */
-static bool
-may_pause_before(Node *command)
+/* A statement begins that only reads, as far as known. */
+static void
+begin_reading(void)
 {
-	if (IsA(command, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
-
-		return kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START;
-	}
-	return !IsA(command, VariableSetStmt) && !IsA(command, DiscardStmt);
+	if (note_statement() || dt_account.slot->creditor != NULL)
+		dt_pay_note_reading();
 }
 
 static inline bool
@@ -161,11 +154,22 @@ is_prepare(Node *command)
 		((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE;
 }
 
+/*
+ * Does this command only read?  The walk over its queries is made only where it
+ * decides something; otherwise the executor tells whether they write.
+ */
+static bool
+command_reads(Node *command)
+{
+	return dt_reads_command(command) &&
+		(!dt_pay_is_due_before() || dt_reads_queries_of(command));
+}
+
 /* A command begins, or is going to. */
 static void
-begin_command(Node *command, bool snapshot_is_new)
+begin_command(bool snapshot_is_new)
 {
-	begin_statement(snapshot_is_new, !IsA(command, TransactionStmt));
+	begin_statement(snapshot_is_new, true);
 	dt_pay_if_due();
 }
 
@@ -180,12 +184,22 @@ member_analyzes(ParseState *pstate, Query *query)
 		return;
 	if (query->commandType == CMD_UTILITY)
 	{
-		if (!may_pause_before(query->utilityStmt))
+		if (command_reads(query->utilityStmt))
+		{
+			begin_reading();
 			return;
-		begin_command(query->utilityStmt, true);
+		}
+		begin_command(true);
 	}
-	else
+	else if (query->commandType != CMD_SELECT)
 		begin_statement(true, false);
+	else
+	{
+		begin_reading();
+		/* the walk over the query is made only where it decides something */
+		if (dt_pay_is_due_before() && !dt_reads_query(query))
+			begin_statement(true, false);
+	}
 	analyzed_at = GetCurrentStatementStartTimestamp();
 }
 
@@ -209,32 +223,35 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 }
 
 /*
- * Does something begin here that is not a statement?
+ * A function is going to be called.
  *
- * The function-call protocol calls the hook before it calls a function, and so
- * does everything that evaluates an expression.  Bind does that without a
- * statement, to check its parameters and to plan.  The function-call protocol
- * is recognized by having no query string.
+ * That is how a transaction begins to write of which nothing else tells: by a
+ * function that a SELECT calls, perhaps in a view, a policy or a prepared
+ * statement; by one that the planner evaluates, at Bind for example; by the
+ * function-call protocol, which is recognized by having no query string; and in
+ * a background worker that does all of its work in a C function, which it
+ * evaluates in an expression, as the jobs of TimescaleDB do.
  *
  * A function with a SET clause may bring the session into a group when its
  * statement has begun, and then evaluate nothing but expressions that are too
  * simple for the executor.
- *
- * A background worker may do all of its work in a C function, which it
- * evaluates in an expression, perhaps with a portal of its own, as the jobs of
- * TimescaleDB do.
  */
-static bool
-function_begins(void)
+static void
+function_begins(Oid function)
 {
-	if (!IsTransactionState())
-		return false;
-	if (dt_process() == DT_SESSION && dt_activity_note_call())
-		return true;
-	return !dt_pay_begun &&
-		(dt_process() == DT_JOB ||
-		 (dt_process() == DT_SESSION &&
-		  (dt_activity_client_waits() || dt_account_is_member())));
+	bool		is_call;
+
+	if (!IsTransactionState() ||
+		(dt_process() != DT_SESSION && dt_process() != DT_JOB))
+		return;
+	is_call = dt_process() == DT_SESSION && dt_activity_note_call();
+	if (dt_reads_function(function))
+		begin_reading();
+	else if (is_call || dt_pay_state != DT_PAY_BEGUN)
+	{
+		begin_statement(false, true);
+		dt_pay_if_due();
+	}
 }
 
 static pg_noinline void
@@ -243,19 +260,13 @@ handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_load_object_accessed(access, classId, objectId, arg);
-	else if (function_begins())
-	{
-		begin_statement(false, true);
-		dt_pay_if_due();
-	}
-	else if (dt_process() == DT_SESSION && IsTransactionState())
-		(void) note_statement();	/* Bind plans a query */
+	else
+		function_begins(objectId);
 }
 
 /*
- * Of a client's statement that was analyzed and does not run yet, the planner
- * may evaluate expressions.  That it has begun is known already, unless the
- * session has come into the group since then.
+ * What the functions of a client's statement that was analyzed do, and that they
+ * begin, is of interest only until the transaction has begun to write.
  */
 static inline void
 note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg)
@@ -263,7 +274,7 @@ note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg
 	if (access != OAT_FUNCTION_EXECUTE ||
 		(dt_session_active() &&
 		 (dt_process() == DT_JOB ||
-		  (!dt_pay_begun && dt_account_is_member()) ||
+		  (dt_pay_state != DT_PAY_BEGUN && !dt_reads_function(objectId)) ||
 		  (dt_activity_client_waits() &&
 		   analyzed_at != GetCurrentStatementStartTimestamp()))))
 		handle_object_access(access, classId, objectId, arg);
@@ -294,10 +305,16 @@ member_runs(EXECUTOR_RUN_PARAMS)
 	DtCallbackCut cut;
 
 	/* the time is that of a client's message, not of a transaction */
-	if (!dt_pay_begun ||
-		analyzed_at != GetCurrentStatementStartTimestamp())
+	bool		is_new = analyzed_at != GetCurrentStatementStartTimestamp();
+
+	if (!dt_reads_plan(queryDesc->plannedstmt) &&
+		(is_new || dt_pay_state != DT_PAY_BEGUN))
 		begin_statement(false, false);
+	else if (is_new)
+		begin_reading();
 	analyzed_at = 0;
+	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
+		dt_pay_tell_workers();
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
 	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
@@ -312,14 +329,17 @@ worker_runs(EXECUTOR_RUN_PARAMS)
 	bool		is_its_part = dt_activity_is_clients_query(queryDesc->sourceText);
 
 	if (is_its_part)
+	{
 		dt_worker_begins_part();
+		dt_pay_ask_leader();
+	}
 	if (dt_session_active())
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
-		dt_tick_stop();
+		dt_tick_end_transaction(false);
 		dt_worker_ends_part();
 	}
 }
@@ -349,12 +369,11 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 
 	if (is_active)
 	{
-		if (!may_pause_before(pstmt->utilityStmt))
-			(void) note_statement();
+		if (command_reads(pstmt->utilityStmt))
+			begin_reading();
 		else if (context != PROCESS_UTILITY_TOPLEVEL ||
 				 analyzed_at != GetCurrentStatementStartTimestamp())
-			begin_command(pstmt->utilityStmt,
-						  context == PROCESS_UTILITY_TOPLEVEL &&
+			begin_command(context == PROCESS_UTILITY_TOPLEVEL &&
 						  GetCurrentTransactionNestLevel() == 1 &&
 						  ActivePortal != NULL && ActiveSnapshotSet() &&
 						  ActivePortal->portalSnapshot == GetActiveSnapshot());

@@ -93,7 +93,15 @@ typedef enum Place
 	BEFORE_TRANSACTION
 } Place;
 
-bool		dt_pay_begun = false;
+/*
+ * What only reads may use so much within a minute before it pauses in flight, in
+ * bytes of one resource.  To set hint bits in the pages that a health check
+ * reads takes less.
+ */
+#define READING_FREE		(64 * (int64) BLCKSZ)
+#define READING_FREE_US		INT64CONST(60000000)
+
+DtPayState	dt_pay_state = DT_PAY_NOTHING;
 
 /* The rest of the transaction's state. */
 static struct
@@ -123,6 +131,13 @@ static struct
 	int			log_min_pause;
 }			after;
 
+/* What reading has used since nothing was owed, but within a minute at most. */
+static struct
+{
+	int64		bytes;
+	int64		since;			/* us */
+}			reading;
+
 /*
  * Pause until all is paid, if nothing intervenes.  If dt_account_charge() has
  * begun the pause, and thereby counted it, first_slice_us is how long its
@@ -131,9 +146,8 @@ static struct
  * still owed.
  */
 static void
-pause_at(Place place, int64 first_slice_us, bool is_new)
+pause_at(Place place, bool in_flight, int64 first_slice_us, bool is_new)
 {
-	bool		in_flight = place != BEFORE_TRANSACTION;
 	int64		start = dt_now_us();
 	int64		until = place == AT_CHECK ?
 		start + xact.longest_us : PG_INT64_MAX;
@@ -222,6 +236,39 @@ set_longest_at_check(bool is_new, int64 owed_us)
 }
 
 /*
+ * Is nothing known of this transaction that may write?  With no portal and
+ * outside of any function, a session is about to begin what it was sent.
+ */
+static inline bool
+only_reads(void)
+{
+	return dt_pay_state == DT_PAY_READS ||
+		(dt_pay_state == DT_PAY_NOTHING && dt_activity_is_to_begin());
+}
+
+/*
+ * To be called before each charge: may the transaction be made to pause by it?
+ * One that only reads has to have used so much, with those before it.
+ */
+static bool
+may_be_paused(void)
+{
+	int64		now;
+
+	if (!only_reads())
+		return true;
+	now = dt_now_us();
+	if (now - reading.since > READING_FREE_US)
+	{
+		reading.since = now;
+		reading.bytes = 0;
+	}
+	reading.bytes += Max(dt_account_uncharged(DT_DIRTY),
+						 dt_account_uncharged(DT_WAL));
+	return reading.bytes >= READING_FREE;
+}
+
+/*
  * Charge, and pause if the transaction has to pay while it runs: once it has
  * owed more than the grace, it pays in flight to its end, for a smooth rate.
  * Returns whether there was a pause, which mode observe only counts.  What is
@@ -230,27 +277,32 @@ set_longest_at_check(bool is_new, int64 owed_us)
  * Normally the charge begins the pause, and whether others wait for this
  * session is looked at after that.  While the session is released, that look
  * comes first.
+ *
+ * in_flight: false for who pays here what is to be paid before a transaction.
  */
 static bool
-charge_and_pause_at(Place place)
+charge_and_pause_at(Place place, bool in_flight)
 {
 	bool		is_new = place != AT_CHECK || !xact.continues ||
 		!dt_account.pause_is_due;
-	bool		may_pause = may_pause_here();
+	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
-	int64		from_us = xact.paces ? 0 : grace_us;
+	int64		from_us = xact.paces || !in_flight ? 0 : grace_us;
 	int64		owed_us;
 	int64		pause;
 
-	pause = dt_account_charge(true,
+	pause = dt_account_charge(in_flight,
 							  may_pause && dt_account.slot->released_until == 0 ?
 							  from_us : DT_NO_PAUSE,
 							  is_new, &owed_us);
 	if (pause == 0)
+	{
+		reading.bytes = 0;
 		return false;
+	}
 	if (!may_pause ||
 		(owed_us < from_us && !dt_account_is_suspended_hard()) ||
-		dt_blockers_check_release(true))
+		dt_blockers_check_release(in_flight))
 	{
 		dt_account_end_pause();
 		return false;
@@ -259,15 +311,33 @@ charge_and_pause_at(Place place)
 		xact.paces = true;
 	if (place == AT_CHECK)
 		set_longest_at_check(is_new, owed_us);
-	pause_at(place, dt_account.asleep ? pause : 0, is_new);
+	pause_at(place, in_flight, dt_account.asleep ? pause : 0, is_new);
 	return true;
+}
+
+/*
+ * A background worker may write without any statement.  Then it pays at its
+ * checks what is to be paid before a transaction, and the transaction has begun
+ * when that is done.
+ */
+static bool
+pay_before_at_check(void)
+{
+	bool		paused = charge_and_pause_at(AT_CHECK, false);
+
+	if (!dt_account.pause_is_due)
+	{
+		after.pay_first = false;
+		dt_pay_state = DT_PAY_BEGUN;
+	}
+	return paused;
 }
 
 void
 dt_pay_between_rows(void)
 {
 	if (DT_ROW_PAUSES && !dt_process_is_servers_own())
-		(void) charge_and_pause_at(BETWEEN_ROWS);
+		(void) charge_and_pause_at(BETWEEN_ROWS, true);
 }
 
 void
@@ -276,7 +346,9 @@ dt_pay_at_check(void)
 	int64		start = dt_now_us();
 
 	note_cost_of_check();
-	xact.paused_there = charge_and_pause_at(AT_CHECK);
+	xact.paused_there =
+		dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING ?
+		pay_before_at_check() : charge_and_pause_at(AT_CHECK, true);
 	xact.unpaused_us = Max(xact.unpaused_us - (dt_now_us() - start), 0);
 }
 
@@ -312,10 +384,11 @@ may_have_to_pause_before(void)
 		(dt_account.group != NULL && dt_account.group->suspended_since != 0);
 }
 
-static bool
-must_pause_before(void)
+bool
+dt_pay_is_due_before(void)
 {
-	return !dt_account.joined_midway && may_pause_here() &&
+	return dt_pay_state != DT_PAY_BEGUN && may_have_to_pause_before() &&
+		!dt_account.joined_midway && may_pause_here() &&
 		!dt_process_is_servers_own() &&
 		(after.pay_first || dt_account_is_suspended_hard() ||
 		 dt_account_waits_for_role());
@@ -329,12 +402,12 @@ must_pause_before(void)
 static pg_noinline void
 pause_before(bool snapshot_is_new)
 {
-	if (!must_pause_before())
+	if (!dt_pay_is_due_before())
 		return;
 	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
 	if (snapshot_is_new)
 		release_snapshot();
-	pause_at(BEFORE_TRANSACTION, 0, true);
+	pause_at(BEFORE_TRANSACTION, false, 0, true);
 	after.pay_first = false;
 	if (snapshot_is_new)
 		take_snapshot();
@@ -351,7 +424,7 @@ dt_pay_before_slow(bool snapshot_is_new)
 	if (unlikely(may_have_to_pause_before()))
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
-	dt_pay_begun = true;
+	dt_pay_state = DT_PAY_BEGUN;
 }
 
 /*
@@ -362,8 +435,21 @@ dt_pay_before_slow(bool snapshot_is_new)
 void
 dt_pay_mark_begun(void)
 {
-	if (!after.pay_first)
-		dt_pay_begun = true;
+	if (dt_pay_state == DT_PAY_NOTHING && !after.pay_first &&
+		dt_process() != DT_JOB && !dt_activity_is_to_begin())
+		dt_pay_state = DT_PAY_BEGUN;
+}
+
+void
+dt_pay_tell_workers(void)
+{
+	dt_account.slot->only_reads = dt_pay_state == DT_PAY_READS;
+}
+
+void
+dt_pay_ask_leader(void)
+{
+	dt_pay_state = dt_account.slot->only_reads ? DT_PAY_READS : DT_PAY_BEGUN;
 }
 
 void
@@ -373,26 +459,28 @@ dt_pay_note_prepare(void)
 }
 
 /*
- * Has this transaction done more than to set parameters?  A login, or a command
- * that does that, is not suspended.  While a command runs, all of its
+ * Has this transaction done more than to read, or to set parameters?  A login,
+ * or a command that does that, is not suspended.  While a command runs, all of its
  * transactions have begun: one in a procedure may evaluate expressions only, of
  * which no hook tells.
  */
 static inline bool
 has_begun(void)
 {
-	return dt_pay_begun || !dt_activity_client_waits() ||
+	return dt_pay_state == DT_PAY_BEGUN || !dt_activity_client_waits() ||
 		dt_process_is_servers_own();
 }
 
 static pg_attribute_always_inline void
 forget_transaction(void)
 {
-	/* a transaction of SET commands only does not change it */
+	/* a transaction that has only read does not change it */
 	after.pay_first = dt_account.pause_is_due ||
 		(after.pay_first && !has_begun());
+	if (dt_activity_client_waits())
+		dt_tick_end_transaction(after.pay_first && dt_process() == DT_JOB);
 	if (!dt_activity_command_goes_on())
-		dt_pay_begun = false;
+		dt_pay_state = DT_PAY_NOTHING;
 	dt_account.joined_midway = false;
 	memset(&xact, 0, sizeof(xact));
 }
@@ -470,8 +558,9 @@ pay_after(bool client_waits, int64 pause)
 
 /*
  * Charge the rest, pause, and log what the transaction has paused.  When the
- * client waits, the pause takes max_commit_pause at most, unless the group is
- * suspended.  Cannot fail.
+ * client waits, the pause takes max_commit_pause at most, also in a suspended
+ * group: the transaction is committed, and its client has to hear of that.
+ * Cannot fail.
  */
 void
 dt_pay_after_transaction(void)
@@ -492,11 +581,14 @@ dt_pay_after_transaction(void)
 		dt_process() != DT_JOB && !proc_exit_inprogress &&
 		!(client_waits && after.commit_pause_ms == 0);
 
+	(void) may_be_paused();
 	pause = dt_account_charge(!has_begun(),
 							  may_pause && !dt_process_is_servers_own() ?
 							  0 : DT_NO_PAUSE,
 							  true, &owed_us);
 	dt_account_renew_allowance();
+	if (pause == 0)
+		reading.bytes = 0;
 	if (pause > 0 && may_pause)
 		pay_after(client_waits, pause);
 	forget_transaction();

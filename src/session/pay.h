@@ -11,16 +11,39 @@
 #include "session/account.h"
 
 /*
- * Has a statement begun in this transaction, or in an earlier one of the same
- * command, of a session that is a member or has a creditor?  Only to be read.
+ * What a member, or a session with a creditor, has begun in this transaction,
+ * or in an earlier one of the same command.  Only to be read.
  */
-extern bool dt_pay_begun;
+typedef enum DtPayState
+{
+	DT_PAY_NOTHING,				/* or nothing that was noticed */
+	DT_PAY_READS,				/* only what surely only reads; see reads.c */
+	DT_PAY_BEGUN				/* what may write */
+} DtPayState;
+
+extern DtPayState dt_pay_state;
+
+/* A statement begins that only reads, as far as known. */
+static inline void
+dt_pay_note_reading(void)
+{
+	if (dt_pay_state == DT_PAY_NOTHING)
+		dt_pay_state = DT_PAY_READS;
+}
+
 extern void dt_pay_mark_begun(void);
 
+/* A parallel worker has begun what its leader had begun when it started it. */
+extern void dt_pay_tell_workers(void);
+extern void dt_pay_ask_leader(void);
+
+/* Is something to be paid before what may write begins? */
+extern bool dt_pay_is_due_before(void);
+
 /*
- * Pay before the first statement of a transaction, when no rows are locked
- * yet, what could not be paid after earlier ones, however long that takes.
- * Marks the transaction as begun.  May fail, by a cancel for instance.
+ * Pay before the first statement of a transaction that may write, when no rows
+ * are locked yet, what could not be paid after earlier ones, however long that
+ * takes.  Marks the transaction as begun.  May fail, by a cancel for instance.
  *
  * Not to be called for a command that only sets parameters: in a suspended
  * group that is the way to leave it.
@@ -34,7 +57,7 @@ extern void dt_pay_before_slow(bool snapshot_is_new);
 static inline void
 dt_pay_before(bool snapshot_is_new)
 {
-	if (!dt_pay_begun)
+	if (dt_pay_state != DT_PAY_BEGUN)
 		dt_pay_before_slow(snapshot_is_new);
 }
 

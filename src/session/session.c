@@ -37,6 +37,7 @@
 #include "shared/definitions.h"
 #include "shared/member.h"
 #include "storage/ipc.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 
@@ -52,6 +53,8 @@ typedef struct WantedGroup
 	uint64		id;				/* 0: to be looked up by name when needed */
 	bool		warned;			/* the user knows that it is missing */
 	bool		by_join_group;	/* set by join_group() */
+	bool		by_default;		/* of the database, of all roles or of the
+								 * server, not of this role or session */
 } WantedGroup;
 
 int			dt_session_state = DT_UNATTACHED;
@@ -69,6 +72,10 @@ static struct
 	WantedGroup *wanted;		/* the extra of the present value */
 	uint64		changes_seen;	/* dt_registry_changes() at the last try; 0:
 								 * there was none for this value */
+
+	/* does its role operate the server?  As of when that was asked first. */
+	bool		is_operator;
+	bool		is_operator_known;
 }			my = {.wanted = &no_extra};
 
 static inline bool
@@ -94,6 +101,32 @@ authenticated_role(void)
 	return OidIsValid(MyProc->roleId) ? MyProc->roleId : BOOTSTRAP_SUPERUSERID;
 }
 
+/*
+ * Who operates the server is in a group by name only: by a setting of the role,
+ * a SET, join_group() or a move.  A failover tool or a monitoring agent must not
+ * become a member because somebody has put a whole database into a group.  That
+ * is found out where catalogs can be read.
+ */
+static void
+find_out_whether_operator(void)
+{
+	Oid			role = MyProc->roleId;	/* a worker may have named nobody */
+
+	if (my.is_operator_known || !IsTransactionState())
+		return;
+	my.is_operator = OidIsValid(role) &&
+		(has_rolreplication(role) || is_member_of_role(role, ROLE_PG_MONITOR));
+	my.is_operator_known = true;
+}
+
+/* May the session be in the group that its parameter names? */
+static bool
+may_be_in_wanted_group(void)
+{
+	return !my.wanted->by_default ||
+		(my.is_operator_known && !my.is_operator);
+}
+
 static void
 warn_unknown_group(const char *name)
 {
@@ -112,7 +145,6 @@ warn_unknown_group(const char *name)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	dt_tick_stop();
 	dt_member_mine()->can_be_asked = false;
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	if (IsParallelWorker())
@@ -172,6 +204,8 @@ dt_session_follow(void)
 	{
 		dt_account.joined_midway = FirstSnapshotSet && dt_blockers_has_locks();
 		dt_sigterm_watch();
+		if (!dt_process_is_servers_own())
+			dt_tick_start();
 	}
 	return is_member;
 }
@@ -195,7 +229,7 @@ apply_wanted_group(void)
 	my.changes_seen = dt_registry_changes();
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	if (my.wanted_name[0] != '\0' &&
+	if (my.wanted_name[0] != '\0' && may_be_in_wanted_group() &&
 		(g = dt_group_find_id(my.wanted->id)) == NULL)
 		g = dt_group_find(my.wanted_name);
 	if (!dt_account.slot->moved &&
@@ -255,6 +289,7 @@ bool
 dt_check_group(char **newval, void **extra, GucSource source)
 {
 	bool		fail = (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST);
+	bool		by_default = source < PGC_S_USER;
 	bool		warned = false;
 	uint64		id = 0;
 	WantedGroup *new;
@@ -265,6 +300,8 @@ dt_check_group(char **newval, void **extra, GucSource source)
 
 	if (**newval != '\0' && can_look_up())
 	{
+		if (by_default)
+			find_out_whether_operator();
 		/* at a login nothing has done so yet */
 		if (source != PGC_S_FILE)
 			dt_load();
@@ -288,7 +325,7 @@ dt_check_group(char **newval, void **extra, GucSource source)
 								*newval),
 						 errdetail("Nothing is throttled by this setting."),
 						 errhint("%s", dt_group_advice(*newval, _("Create the group with set_group_dirty_limit(), or correct the name.")))));
-			else if (may_join())
+			else if (may_join() && !(by_default && my.is_operator))
 			{
 				warn_unknown_group(*newval);
 				warned = true;
@@ -302,6 +339,7 @@ dt_check_group(char **newval, void **extra, GucSource source)
 	new->id = id;
 	new->warned = warned;
 	new->by_join_group = false;
+	new->by_default = by_default;
 	*extra = new;
 	return true;
 }
@@ -324,7 +362,7 @@ dt_assign_group(const char *name, void *newextra)
 	strlcpy(my.wanted_name, usable ? name : "", NAMEDATALEN);
 	my.wanted = extra ? extra : &no_extra;
 	my.changes_seen = 0;
-	if (my.wanted_name[0] != '\0')
+	if (my.wanted_name[0] != '\0' && !(my.wanted->by_default && my.is_operator))
 		dt_session_state |= DT_WANTS_GROUP;
 	else
 		dt_session_state &= ~DT_WANTS_GROUP;
@@ -389,10 +427,17 @@ dt_session_begin_statement_slow(void)
 	is_member = dt_session_follow();
 
 	/*
-	 * The group did not exist, or the value was set before shared memory did.
+	 * The group did not exist, or the value was set before shared memory did,
+	 * or where it was not known who the session is.
 	 */
+	if (my.wanted->by_default && may_join())
+	{
+		find_out_whether_operator();
+		if (my.is_operator)
+			dt_session_state &= ~DT_WANTS_GROUP;
+	}
 	if (!is_member && my.wanted_name[0] != '\0' && may_join() &&
-		!dt_account.slot->moved &&
+		may_be_in_wanted_group() && !dt_account.slot->moved &&
 		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
 	{
 		is_member = apply_wanted_group();

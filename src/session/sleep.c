@@ -137,10 +137,13 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 					   int64 until)
 {
 	bool		had_timer = stop_client_timer();
+	int64		transaction_left_us;
 	bool		latch_set = false;
 	bool		interrupted = false;
 	int64		pause;
 
+	/* a pause before a transaction is no part of it */
+	transaction_left_us = in_flight ? 0 : dt_stop_transaction_timeout();
 	dt_sigterm_watch();
 	while (!interrupted && !dt_sigterm_came() &&
 		   (pause = next_slice(&first_slice_us, is_new, in_flight,
@@ -158,6 +161,7 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 	}
 	dt_account_end_pause();
 	start_client_timer(had_timer);
+	dt_start_transaction_timeout(transaction_left_us);
 	if (latch_set || InterruptPending)
 		SetLatch(MyLatch);
 	return interrupted;
@@ -272,7 +276,6 @@ void
 dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 						   bool feedback)
 {
-	bool		servers_own = dt_process_is_servers_own();
 	int64		until = dt_now_us() + longest_us;
 	bool		had_timer = stop_client_timer();
 	bool		first = true;
@@ -297,14 +300,13 @@ dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 		/* done first, since it resets the latch */
 		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
 			break;
-		/* the server's own workers do not wait for resume_group() */
-		if (left <= 0 && servers_own)
+		/* in a suspended group, the pause goes on before the next transaction */
+		if (left <= 0)
 			break;
 		pause = next_slice(&first_slice_us, first, false, left);
 		if (pause <= 0)
 			break;
-		if (servers_own)
-			pause = Min(pause, left);
+		pause = Min(pause, left);
 		if (feedback && !dt_sleep_call_safely(dt_apply_feedback_send))
 			break;
 		events = sleep_slice(pause, WL_POSTMASTER_DEATH);

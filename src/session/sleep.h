@@ -30,9 +30,8 @@ extern bool dt_sleep_interruptible(int64 first_slice_us, bool is_new,
  * wants at once is done here (procsignal barriers, memory contexts for the log),
  * and what can wait does (statistics).  Any other interrupt, such as a cancel,
  * ends the pause and is served by the core.
- * The pause of an autovacuum or logical replication worker ends after longest_us
- * even in a suspended group.  "feedback": send feedback to the publisher
- * meanwhile.
+ * The pause ends after longest_us, also in a suspended group.  "feedback": send
+ * feedback to the publisher meanwhile.
  */
 extern void dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
 									   bool feedback);

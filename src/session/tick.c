@@ -9,10 +9,13 @@
  * cost, so one is requested only when a charge is worth that.  A statement
  * with rows is charged for less between two of them, and so needs no checks.
  *
- * A timer of the process's CPU time tells that it works.  It is set when a
- * member's statement begins or is found running, stays set, and expires every
- * 1 ms to 5 ms of its work, as the kernel looks at such timers only at its own
- * ticks.  While the process waits, it does not expire.
+ * A timer of the process's CPU time tells that it works.  It is set when the
+ * process becomes a member, stays set for as long as it is one, and expires
+ * every 1 ms to 5 ms of its work, as the kernel looks at such timers only at its
+ * own ticks.  While the process waits, it does not expire.  A tick requests
+ * checks within transactions only; it does not matter by what these use
+ * something: a statement, or a background worker that calls the table access
+ * methods itself.
  *
  * For a command that uses much under a low limit that is too late.  So there
  * is a timer of wall-clock time, too.  It is set when a command begins, or a
@@ -25,8 +28,8 @@
  * nap of VACUUM, which a signal would cut short.
  *
  * Only on Linux there are timers of CPU time.  Elsewhere, and where none can be
- * created, the core's timer of wall-clock time expires every 4 ms while a
- * statement runs, also while it waits.
+ * created, the core's timer of wall-clock time expires every 4 ms from the
+ * beginning of a statement to the end of its transaction, also while it waits.
  *
  * The handlers charge nothing, and take no lock.  They read variables of this
  * process and a few in shared memory, and may set when the next charge is due.
@@ -39,12 +42,14 @@
 #include <time.h>
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/check.h"
 #include "session/sigterm.h"
 #include "session/tick.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -68,8 +73,7 @@
 static struct
 {
 	volatile bool cpu_timer_runs;
-	volatile bool running;		/* a statement */
-	volatile bool pausing;		/* it pauses */
+	volatile bool pausing;		/* the process pauses */
 	bool		goes_on;		/* the last pause has to go on */
 	int64		worth_us;		/* see dt_tick_after_check() */
 	int64		since_us;		/* when the command began, or the last check
@@ -167,6 +171,8 @@ set_wall_timer(int64 us)
 		return;
 	}
 #endif
+	if (my.timeout == 0)
+		return;					/* start_timers() was never called */
 	if (us == 0)
 		disable_timeout(my.timeout, false);
 	else
@@ -186,12 +192,20 @@ is_due(void)
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
 }
 
-/* Does a statement of a member run?  To be called at each tick. */
+/* Is this process a member that may be at work? */
+static bool
+may_work(void)
+{
+	return dt_account_is_member() && !my.pausing && !dt_activity_is_idle() &&
+		!proc_exit_inprogress;
+}
+
+/* Is it so in the middle of a transaction?  To be called at each tick. */
 static bool
 is_at_work(void)
 {
 	dt_check_serve_others();
-	return my.running && !my.pausing && !dt_activity_is_idle();
+	return IsTransactionState() && may_work();
 }
 
 static bool
@@ -296,7 +310,6 @@ start_timers(void)
 void
 dt_tick_start(void)
 {
-	my.running = true;
 	my.pausing = false;
 	if (unlikely(!my.cpu_timer_runs))
 		start_timers();
@@ -313,21 +326,19 @@ dt_tick_start_command(void)
 }
 
 void
-dt_tick_stop(void)
+dt_tick_end_transaction(bool owes)
 {
-	my.running = my.goes_on = false;
+	my.pausing = false;			/* an error may have ended a pause */
+	my.goes_on = owes;
 	my.worth_us = 0;
 }
 
 void
 dt_tick_before_pause(void)
 {
-	if (my.running)
-	{
-		my.pausing = my.goes_on = true;
-		if (my.wall_us > 0)
-			set_wall_timer(0);
-	}
+	my.pausing = my.goes_on = true;
+	if (my.wall_us > 0)
+		set_wall_timer(0);
 	dt_check_withdraw();
 }
 
@@ -336,7 +347,7 @@ dt_tick_after_pause(bool goes_on)
 {
 	my.pausing = false;
 	my.goes_on = goes_on;
-	if (my.running && !my.cpu_timer_runs)
+	if (!my.cpu_timer_runs && may_work())
 		set_wall_timer(CPU_TICK_MOST_US);
 }
 
@@ -344,7 +355,7 @@ void
 dt_tick_renew(void)
 {
 	dt_tick_after_pause(my.goes_on);
-	if (is_at_work())
+	if (may_work())				/* the subtransaction has ended */
 		(void) request_if_due();
 }
 
@@ -357,6 +368,6 @@ dt_tick_after_check(bool paused, int64 worth_us)
 	my.worth_us = worth_us;
 	my.goes_on &= paused;
 	my.since_us = now;
-	if (my.running && (paused || soon))
+	if ((paused || soon) && is_at_work())
 		start_wall_timer(my.goes_on ? AT_ONCE_US : wall_interval());
 }

@@ -9,13 +9,14 @@
 #define DT_TICK_H
 
 /*
- * dt_tick_start() is called when a member's statement begins or is found running,
- * dt_tick_start_command() when it can use much at once, dt_tick_stop() when all
- * that the client has sent is done.
+ * dt_tick_start() is called when this process becomes a member, and when a
+ * member's statement begins; dt_tick_start_command() when it can use much at
+ * once; dt_tick_end_transaction() when a transaction ends.  "owes": something is
+ * to be paid at the first check of the next one.
  */
 extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
-extern void dt_tick_stop(void);
+extern void dt_tick_end_transaction(bool owes);
 
 /* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);

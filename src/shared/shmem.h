@@ -246,6 +246,9 @@ typedef struct DtMember
 	 */
 	volatile bool told_to_end;
 
+	/* to its parallel workers: its transaction only reads, so far; see pay.c */
+	bool		only_reads;
+
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
 	bool		pauses_at_checks;	/* if it can; the parameter */

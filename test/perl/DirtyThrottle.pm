@@ -28,7 +28,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(between elapsed_ms poll_until);
+our @EXPORT = qw(between elapsed_ms poll_until $MAY_WRITE);
 
 # A new server is a copy of INITDB_TEMPLATE, if that is set: PostgreSQL's module
 # does that from 16 on, and calls initdb like this before.
@@ -98,6 +98,11 @@ sub _postmaster_pid
 # Seconds, for all that must happen at all.  How soon it happens on a machine that
 # is busy with something else nobody knows, so nothing has a bound of its own.
 our $TIMEOUT = 180;
+
+# A statement that may write, for all that the library knows, and does nothing.
+# What is owed is paid before it; what surely only reads, SELECT 1 for example,
+# begins at once.
+our $MAY_WRITE = 'DO $$BEGIN END$$';
 
 # Milliseconds that the code takes.
 sub elapsed_ms

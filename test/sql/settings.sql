@@ -113,19 +113,26 @@ WHERE name = 'dirty_throttle.group';
 \c - :superuser
 
 --
--- Which default counts: server, database, role, role in database, session
+-- Which default counts: server, database, role, role in database, session.  Who
+-- operates the server is in no group by the first two.
 --
+CREATE ROLE regress_dt_plain LOGIN;
+GRANT SET ON PARAMETER dirty_throttle."group" TO regress_dt_plain;
 SELECT create_resource_group(g) FROM unnest('{grp_b,grp_c,grp_d}'::text[]) AS g;
 ALTER SYSTEM SET dirty_throttle."group" = 'grp_b';
 SELECT pg_reload_conf();
-\c -
+\c - regress_dt_plain
+TABLE me;
+\c - :superuser
 TABLE me;
 -- it is for sessions, not for the server's own workers, which have read it by now
 SELECT pg_sleep(0.2);
 SELECT backend_type FROM dirty_throttle_sessions JOIN pg_stat_activity USING (pid)
 WHERE backend_type <> 'client backend';
 ALTER DATABASE :"database" SET dirty_throttle."group" = 'grp_c';
-\c -
+\c - regress_dt_plain
+TABLE me;
+\c - :superuser
 TABLE me;
 \c - regress_dt_batch
 TABLE me;
@@ -133,7 +140,7 @@ TABLE me;
 ALTER ROLE regress_dt_batch IN DATABASE :"database" SET dirty_throttle."group" = 'grp_d';
 \c - regress_dt_batch
 TABLE me;
-\c - :superuser
+\c - regress_dt_plain
 -- RESET goes back to the default, '' to no group
 SET dirty_throttle."group" = '';
 TABLE me;
@@ -143,6 +150,7 @@ SET dirty_throttle."group" = 'grp_d';
 TABLE me;
 DISCARD ALL;
 TABLE me;
+\c - :superuser
 -- '' is a default as well
 ALTER ROLE regress_dt_batch IN DATABASE :"database" SET dirty_throttle."group" = '';
 \c - regress_dt_batch
@@ -170,21 +178,26 @@ TABLE me;
 \c - :superuser
 -- In a session that had joined before, RESET finds the group again.
 ALTER DATABASE :"database" SET dirty_throttle."group" = 'grp_renamed';
-\c -
+GRANT EXECUTE ON FUNCTION rename_resource_group TO regress_dt_plain;
+\c - regress_dt_plain
 TABLE me;
 SELECT rename_resource_group('grp_renamed', 'grp_a');
 SET dirty_throttle."group" = 'grp_d';
 TABLE me;
 RESET dirty_throttle."group";
 TABLE me;
+\c - :superuser
 
 -- The server's default is missing: no login fails.
 ALTER DATABASE :"database" RESET dirty_throttle."group";
 SELECT drop_resource_group('grp_b', force => true);
-\c -
+GRANT EXECUTE ON FUNCTION create_resource_group(text, float8) TO regress_dt_plain;
+TABLE me;
+\c - regress_dt_plain
 TABLE me;
 SELECT create_resource_group('grp_b');
 TABLE me;
+\c - :superuser
 ALTER SYSTEM RESET ALL;
 SELECT pg_reload_conf();
 \c -
@@ -211,7 +224,8 @@ RESET dirty_throttle."group";
 SELECT inside();
 
 -- Clean up
-DROP ROLE regress_dt_batch;
+DROP OWNED BY regress_dt_plain;
+DROP ROLE regress_dt_batch, regress_dt_plain;
 DROP FUNCTION inside, inside2, try;
 DROP VIEW me;
 SELECT drop_resource_group(group_name, false, true) FROM dirty_throttle_groups;

@@ -70,7 +70,7 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 		0, "cancelled $kind: then the statement is not run");
 	check_books("cancelled $kind, and again", 1);
 
-	$s->send('SELECT 1');
+	$s->send("$MAY_WRITE; SELECT 1");
 	ok($dt->wait_paused($s), "cancelled $kind: pays in the end");
 	$dt->limit(grp_a => 0);
 	is($s->wait->{out}, '1', "cancelled $kind: the session is usable");

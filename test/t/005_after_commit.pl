@@ -111,7 +111,7 @@ foreach my $sql ("BEGIN; $insert; ROLLBACK", "$insert; SELECT 1 / 0")
 	$s->run($sql =~ s/; (?=SELECT 1)/\\; /r);
 	is($dt->session_row($s)->{pauses}, 0, "$sql: no pause");
 	ok($dt->session_row($s)->{dirty_debt} > 500, "$sql: but a debt");
-	$s->send('SELECT 1');
+	$s->send($MAY_WRITE);
 	ok($dt->wait_paused($s, 'in flight'), "$sql: the next statement pays first");
 	release($s, $sql);
 }
@@ -165,7 +165,7 @@ my $pauses = $dt->session_row($s)->{pauses};
 $s->query($insert);
 is($dt->session_row($s)->{pauses}, $pauses, 'max_commit_pause = 0: no pause');
 ok($dt->session_row($s)->{dirty_debt} > 500, 'but a debt');
-$s->send('SELECT 1');
+$s->send("$MAY_WRITE; SELECT 1");
 ok($dt->wait_paused($s, 'in flight'), 'which the next statement pays first');
 is( $dt->sql('SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = '
 		  . $s->pid),

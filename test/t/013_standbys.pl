@@ -121,7 +121,7 @@ $one->limit(batch => 7);
 # A member that sleeps there, until any session begins a statement.
 my $asleep = $two->session(options => '-c dirty_throttle.group=gone');
 $two->sql(q{SELECT suspend_group('gone', hard => true)});
-$asleep->send('SELECT 1');
+$asleep->send($MAY_WRITE);
 ok($two->wait_paused($asleep, undef, 180), 'a member sleeps on a standby');
 $two->disconnect;
 $one->sql(q{SELECT drop_resource_group('gone')});

@@ -373,7 +373,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		"$end PREPARED", 'grp_a',
 		sub {
 			$s->query("BEGIN;\nINSERT INTO t $rows;\nPREPARE TRANSACTION 'p';\n"
-				  . "$end PREPARED 'p';\nSELECT 1");
+				  . "$end PREPARED 'p';\n$MAY_WRITE");
 		},
 		limit => $limit);
 	between($r->{blocks}, $n, 1.2 * $n, "$end PREPARED: blocks");
@@ -388,10 +388,9 @@ is($dt->session_row($s)->{pauses},
 	$before, 'PREPARE TRANSACTION does not pause');
 ok($dt->session_row($s)->{dirty_debt} > 500, 'but owes');
 $outsider->query("COMMIT PREPARED 'p'");
-$s->send('BEGIN');
+$s->send($MAY_WRITE);
 ok($dt->wait_paused($s, 'in flight'), 'the next transaction pays first');
 $dt->limit(grp_a => 0);
 $s->wait;
-$s->query('ROLLBACK');
 
 $dt->finish;

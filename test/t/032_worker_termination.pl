@@ -42,15 +42,16 @@ $dt->limit(fast => 16000000);
 $dt->limit(slow => 1);
 $dt->limit(watched => 1);
 $dt->sql(q{SELECT set_group_mode('watched', 'observe')});
-$dt->sql('CREATE DATABASE work');
+$dt->sql('CREATE ROLE app LOGIN; CREATE DATABASE work OWNER app');
 $dt->sql(q{ALTER DATABASE work SET dirty_throttle."group" = 'fast'});
-my $member = $dt->session(dbname => 'work');
-$member->query(
+$dt->session(dbname => 'work')->query(
 	qq{CREATE FUNCTION launch(text) RETURNS int AS '$worker' LANGUAGE c;
 	CREATE FUNCTION use_block() RETURNS void AS '$worker' LANGUAGE c;
 	CREATE FUNCTION trap_lock() RETURNS void AS '$worker' LANGUAGE c;
 	CREATE EXTENSION dirty_throttle;
-	CREATE TABLE t (pad text DEFAULT repeat('x', 900)) WITH (fillfactor = 10)});
+	CREATE TABLE t (pad text DEFAULT repeat('x', 900)) WITH (fillfactor = 10);
+	GRANT ALL ON t TO app});
+my $member = $dt->session(dbname => 'work', user => 'app');
 my $INSERT = 'INSERT INTO t DEFAULT VALUES';
 
 sub launch

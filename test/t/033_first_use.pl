@@ -73,7 +73,9 @@ my $s = $dt->session(options => '-c dirty_throttle.group=batch');
 is($s->query('SHOW dirty_throttle."group"'), 'batch', 'PGOPTIONS');
 $s->quit;
 restart("dirty_throttle.group = 'group 4'");
-$s = $dt->session;
+$dt->sql('CREATE ROLE app LOGIN');
+restart();
+$s = $dt->session(user => 'app');
 is($s->query('SHOW dirty_throttle."group"'), 'group 4', 'postgresql.conf');
 $s->quit;
 

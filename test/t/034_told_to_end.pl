@@ -255,7 +255,7 @@ sub leaders_pause
 		my $query = "SELECT count(n) FROM $name";
 
 		# of these rows nobody knows yet that they are committed
-		$dt->sql("TRUNCATE $name; INSERT INTO $name SELECT generate_series(1, 3000);
+		$dt->sql("TRUNCATE $name; INSERT INTO $name SELECT generate_series(1, 100000);
 			CHECKPOINT");
 		$dt->limit($name => 0);
 		$dt->limit($name => 1);

@@ -373,7 +373,7 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 	my $sleeper = sleeper('after commit');
 
 	$dt->cancel_ms($sleeper);
-	$sleeper->send('SELECT 1');
+	$sleeper->send($MAY_WRITE);
 	ok($dt->wait_paused($sleeper, 'in flight'), 'asleep before a transaction');
 	check_wake('asleep before a transaction', $sleeper, 'free');
 	$sleeper->quit;
@@ -500,10 +500,11 @@ move($s, undef);
 is($s->wait->{sqlstate}, undef, 'until it is released');
 
 # A reload of the configuration does not end a move either.
+$dt->sql('CREATE ROLE app LOGIN');
 $dt->sql(q{ALTER SYSTEM SET dirty_throttle."group" = 'free'});
 $dt->sql('SELECT pg_reload_conf()');
 {
-	my $member = $dt->session;
+	my $member = $dt->session(user => 'app');
 
 	# which sees the reload when it does something, if it is older
 	poll_until(sub { $member->query('SELECT 1'); place($member) eq 'free' });
@@ -554,7 +555,7 @@ check_place('dropped by force', $s, 'slow');
 
 # ------------------------------------------------ who cannot end it
 
-$dt->sql(q{CREATE ROLE app LOGIN; CREATE ROLE free_app LOGIN;
+$dt->sql(q{CREATE ROLE free_app LOGIN;
 	ALTER ROLE free_app SET dirty_throttle."group" = 'free';
 	SELECT grant_group_use('free', 'app'), grant_group_use('free', 'free_app')});
 foreach my $user ('app', 'free_app')

@@ -488,7 +488,7 @@ is($outsider->run('BEGIN; LOCK hot; COMMIT')->{sqlstate}, undef,
 	'a table, before the transaction: the outsider gets it');
 is($holder->wait->{sqlstate}, undef, 'released before its transaction: no error');
 ok(releases() ne $released_before, 'and it is counted');
-$holder->send('SELECT 1');
+$holder->send($MAY_WRITE);
 ok($dt->wait_paused($holder, 'in flight'), 'then it pauses again');
 between($dt->session_row($holder)->{dirty_debt},
 	0.5 * $debt, $debt + 2 * $dt->block_kb, 'for what it owes, KB');

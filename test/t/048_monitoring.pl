@@ -395,7 +395,7 @@ $archive->send(
 ok($dt->wait_paused($archive, 'in flight'), 'a member pauses for its WAL');
 my $suspended = $dt->session(group => 'suspended');
 $dt->sql("SELECT suspend_group('suspended')");
-$suspended->send('SELECT 1');
+$suspended->send($MAY_WRITE);
 ok($dt->wait_paused($suspended, 'after transaction'), 'a member is suspended');
 my $trial = $dt->session(group => 'trial');
 $trial->query("INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 100) i");

@@ -101,7 +101,7 @@ sub check_paid
 	my $us = $dt->running(
 		sub {
 			$code->();
-			$_->value('SELECT 1') foreach @sessions;
+			$_->value($MAY_WRITE) foreach @sessions;
 		});
 	my @charged = map { (split / /)[1] } charged();
 	foreach my $n (@charged)
@@ -265,7 +265,7 @@ foreach my $case ([ COMMIT => undef ], [ 'CREATE TABLE evaded ()' => '57014' ])
 }
 is($dt->sql(q{SELECT to_regclass('evaded') IS NULL}), 't', 'the statement was not run');
 is($dt->now, $evaded, 'and it has paid nothing so far');
-cmp_ok($dt->running(sub { $chooser->value('SELECT 1') }), '>=', ideal_us($blocks),
+cmp_ok($dt->running(sub { $chooser->value($MAY_WRITE) }), '>=', ideal_us($blocks),
 	'but before the next one it does');
 
 # More groups than a session is likely to owe.  It owes all of them at once, if
@@ -322,7 +322,7 @@ $dt->sql(q{SELECT set_group_wal_limit('a', 4000)});
 my $us = $dt->running(
 	sub {
 		$app->value("SELECT sum(hop()) FROM generate_series(1, 8 * $hops)");
-		$app->value('SELECT 1');
+		$app->value($MAY_WRITE);
 	});
 my $wal = $dt->group_row('a')->{wal_bytes};
 cmp_ok($wal, '>', 1_500_000, 'WAL that was charged, bytes');
@@ -339,7 +339,7 @@ ok(poll_until(sub { $dt->sql('SELECT dt_test_state(' . $batch->pid . ')') eq 'sl
 	'a session pays');
 $dt->sql('SELECT set_session_group(' . $batch->pid . ", 'b')");
 $batch->wait;
-$batch->value('SELECT 1');
+$batch->value($MAY_WRITE);
 is($dt->now, $begun, 'who is moved goes on in no time');
 {
 	my $row = $dt->group_row('a');
@@ -356,7 +356,7 @@ my $left_limit = 100;
 my $sessions = 80;
 fresh_limits($left_limit);
 my @many_sessions = map { wire(user => 'batch') } 1 .. $sessions;
-$_->value('SELECT 1') foreach @many_sessions;    # they wait for nobody
+$_->value($MAY_WRITE) foreach @many_sessions;    # they wait for nobody
 foreach my $w (@many_sessions)
 {
 	$w->value('SELECT work()');
@@ -372,7 +372,7 @@ $app->value("SELECT join_group('a')");
 $us = $dt->running(
 	sub {
 		$app->query(insert_sql('t', 10));
-		$app->value('SELECT 1');
+		$app->value($MAY_WRITE);
 	});
 my $done = $dt->group_row('a')->{blocks_dirtied} - $row->{blocks_dirtied};
 is($us, 2 * $done * 8192 * 1000 / $left_limit, 'a member of another role gets half of the rate');

@@ -92,7 +92,7 @@ sub at_rate
 		$name, 'a',
 		sub {
 			$code->();
-			$w->value('SELECT 1');
+			$w->value($MAY_WRITE);
 		},
 		limit => $kb);
 }
@@ -421,7 +421,7 @@ while ($type ne 'Z' && $cancels < 100)
 cmp_ok($cancels, '>=', 1, 'a procedure that catches cancels: pauses');
 cmp_ok($most_kb, '<=', 1.5 * $owed * $block_kb,
 	'a procedure that catches cancels: the most that it owes, KB');
-$w->value('SELECT 1');
+$w->value($MAY_WRITE);
 
 # -------------------------------------- more at a time than max_commit_pause
 
@@ -449,7 +449,8 @@ foreach my $max ('100ms', '0')
 		sub {
 			foreach (1 .. 2)
 			{
-				$w->value('BEGIN');    # pays for what is owed
+				$w->value('BEGIN');
+				$w->value($MAY_WRITE);    # pays for what is owed
 				$w->value($rewrite);
 				my $pauses = $dt->group_row('a')->{pauses};
 				$w->value('COMMIT');

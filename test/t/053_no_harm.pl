@@ -251,8 +251,8 @@ foreach my $state ('nothing', 'relation', 'work')
 	is($s->run("COMMIT PREPARED 'member'")->{sqlstate},
 		undef, 'COMMIT PREPARED by the member answers');
 	ok($owes->(), 'COMMIT PREPARED: it owes');
-	$s->send('BEGIN');
-	ok($dt->wait_paused($s, 'in flight'), 'it pays before it begins anything');
+	$s->send($MAY_WRITE);
+	ok($dt->wait_paused($s, 'in flight'), 'it pays before it writes anything');
 	is($pauses->holds($s), 'no lock, no snapshot', 'and holds nothing there');
 	check_wants('before the next transaction', $kind);
 	$pauses->let_go($kind);
@@ -304,15 +304,15 @@ $dt->limit(grp => 0);
 $dt->node->wait_for_catchup('standby');
 foreach my $case (
 	[ 'after transaction' ],
-	[ 'before BEGIN', 'BEGIN' ],
-	[ 'before SELECT 1', 'SELECT 1' ])
+	[ 'before DO', $MAY_WRITE ],
+	[ 'before a SELECT that may write', 'SELECT may_write()' ])
 {
 	my ($name, $next) = @$case;
 	my $s = $standby->session;
-	my $read = 'SELECT count(*) FROM written';
+	my $read = 'DO $$BEGIN PERFORM count(*) FROM written; END$$';
 
 	$s->query($read);
-	$s->query(q{SET dirty_throttle."group" = 'grp'});
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1d'; SET dirty_throttle."group" = 'grp'});
 	$standby->sql("SELECT suspend_group('grp')");
 	$s->send($read);
 	ok($standby->wait_paused($s, 'after transaction'),

@@ -24,9 +24,11 @@ my $dt = DirtyThrottle::Life->new(
 $dt->limit(grp => 0);
 my $outsider = $dt->session;
 
-# Who reads on the standby sets hint bits, which dirties the pages.
-$dt->sql("CREATE TABLE seen$_ (id int, filler text) WITH (autovacuum_enabled = off);
-	INSERT INTO seen$_ SELECT i, repeat('x', 800) FROM generate_series(1, 300) i;
+# Who reads on the standby sets hint bits, which dirties the pages, and pauses for
+# that beyond the first 64.
+$dt->sql("CREATE TABLE seen$_ (id int, filler text) 
+		WITH (fillfactor = 10, autovacuum_enabled = off);
+	INSERT INTO seen$_ SELECT i, repeat('x', 300) FROM generate_series(1, 600) i;
 	DELETE FROM seen$_ WHERE id % 2 = 0") foreach 0 .. 2;
 # Hint bits of a transaction are not set on a standby as long as its neighbours,
 # by their number, are not flushed there.

@@ -1,6 +1,6 @@
 # Whoever connects anew gains nothing by it: what ended sessions of a role have
 # left unpaid in a group, the next ones of that role wait for before their first
-# statement.  No other role waits for it.
+# statement that may write.  No other role waits for it.
 #
 # takes-about: 5 s
 
@@ -24,7 +24,8 @@ $dt->sql(
 	ALTER ROLE batch SET dirty_throttle."group" = 'grp';
 	ALTER ROLE other SET dirty_throttle."group" = 'grp';
 	CREATE ROLE chooser LOGIN;
-	GRANT SET ON PARAMETER dirty_throttle."group" TO chooser});
+	GRANT SET ON PARAMETER dirty_throttle."group" TO chooser;
+	CREATE FUNCTION may_write(int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN $1; END'});
 
 sub wal_limit
 {
@@ -58,13 +59,13 @@ sub use_and_die
 	  or die 'it has not ended';
 }
 
-# Does the statement, the first one of this session, wait for others of its
-# role?  The session, which is asleep.
+# Does the statement, the first one of this session that may write, wait for others
+# of its role?  The session, which is asleep.
 sub check_waits
 {
 	my ($name, $s, $sql) = @_;
 
-	$s->send($sql // 'SELECT 1');
+	$s->send($sql // 'SELECT may_write(1)');
 	ok($dt->wait_paused($s), "$name: it waits");
 	is($dt->session_row($s)->{paused_by}, 'ended_sessions', "$name: as said");
 	return $s;
@@ -99,10 +100,10 @@ clear();
 {
 	my $s = $dt->session(user => 'batch');
 	my $early = $dt->session(user => 'batch');
-	is($early->query('SELECT 1'), 1, 'nothing is owed: no wait');
+	is($early->query('SELECT may_write(1)'), 1, 'nothing is owed: no wait');
 
 	use_and_die(20000, user => 'batch');
-	is($early->query('SELECT 2'), 2, 'who works already does not wait');
+	is($early->query('SELECT may_write(2)'), 2, 'who works already does not wait');
 	check_waits('who has only connected', $s);
 	$dt->terminate_ms($s);
 	$early->quit;
@@ -115,7 +116,7 @@ clear();
 	cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10000,
 		'the group shows it, too');
 	$dt->cancel_ms($s);
-	check_waits('canceled: the next statement', $s, 'SELECT 2');
+	check_waits('canceled: the next statement', $s, 'SELECT may_write(2)');
 	$dt->terminate_ms($s);
 
 	# it counts who has logged in
@@ -125,14 +126,14 @@ clear();
 
 	# nobody else
 	my $other = $dt->session(user => 'other');
-	is($other->query('SELECT 1'), 1, 'another role does not wait');
+	is($other->query('SELECT may_write(1)'), 1, 'another role does not wait');
 	is($dt->session_row($with_role)->{paused_by},
 		'ended_sessions', '... while this one does');
 
 	wal_limit(10000000);
 	check_goes_on('a raised limit ends that', $with_role);
 	wal_limit($slow);
-	is($with_role->query('SELECT 3'), 3, 'who has waited once is done');
+	is($with_role->query('SELECT may_write(3)'), 3, 'who has waited once is done');
 	$_->quit foreach $other, $with_role;
 }
 
@@ -159,17 +160,17 @@ foreach my $end (
 # A group that has the same name does not inherit it.
 $dt->sql("SELECT set_group_dirty_limit('grp', 0)");
 clear();
-is($dt->session(user => 'batch')->query('SELECT 1'), 1, 'a new group: no wait');
+is($dt->session(user => 'batch')->query('SELECT may_write(1)'), 1, 'a new group: no wait');
 
 # Ways into the group
 use_and_die(20000, user => 'chooser', group => 'grp');
 {
 	my $s = $dt->session(user => 'chooser');
-	is($s->query('SELECT 1'), 1, 'outside of the group: no wait');
+	is($s->query('SELECT may_write(1)'), 1, 'outside of the group: no wait');
 
 	my $t = $dt->session(user => 'chooser', group => 'grp');
 	$t->query(q{SET dirty_throttle."group" = ''});
-	is($t->query('SELECT 1'), 1, 'who may leave it can do so at once');
+	is($t->query('SELECT may_write(1)'), 1, 'who may leave it can do so at once');
 	$t->quit;
 
 	$s->query('BEGIN');
@@ -178,7 +179,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$dt->terminate_ms($s);
 
 	$s = $dt->session(user => 'chooser');
-	$s->query('SELECT 1');
+	$s->query('SELECT may_write(1)');
 	$dt->sql("SELECT set_session_group(" . $s->pid . ", 'grp')");
 	check_waits('moved into it', $s);
 	$dt->terminate_ms($s);
@@ -186,7 +187,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	# who is taken out owes that when he comes back, and others of his role do
 	clear();
 	$s = $dt->session(user => 'chooser', group => 'grp');
-	$s->query('SELECT 1');
+	$s->query('SELECT may_write(1)');
 	$s->send('SELECT ' . emit(20000) . '; SELECT 2');
 	ok($dt->wait_paused($s), 'taken out while it owes');
 	$dt->sql("SELECT set_session_group(" . $s->pid . ", '')");
@@ -203,7 +204,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 {
 	clear();
 	my $s = $dt->session(user => 'chooser', group => 'grp');
-	$s->query('SELECT 1');
+	$s->query('SELECT may_write(1)');
 	$s->send('SELECT ' . emit(20000));
 	ok($dt->wait_paused($s), 'a session owes');
 	$dt->cancel_ms($s);
@@ -213,14 +214,14 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	check_waits('... the next one',
 		my $t = $dt->session(user => 'chooser', group => 'grp'));
 	$dt->terminate_ms($t);
-	$s->send('SELECT 1');
+	$s->send('SELECT may_write(1)');
 	ok($dt->wait_paused($s), '... it waits itself, too');
 	is($dt->sql('SELECT paused_by, has_left, wal_debt > 10000 FROM dirty_throttle_sessions'),
 		'wal|t|t', '... as the view shows');
 	$dt->sql('SELECT set_session_group(' . $s->pid . q{, '')});
 	check_goes_on('... until it is moved', $s);
 	is($dt->group_row('grp')->{paused}, 0, '... and nobody waits any more');
-	is($s->query('SELECT 2'), 2, '... nor later');
+	is($s->query('SELECT may_write(2)'), 2, '... nor later');
 	$s->quit;
 	ok( poll_until(
 			sub {
@@ -247,8 +248,7 @@ SKIP:
 	clear();
 	$dt->sql('CREATE DATABASE work');
 	$dt->sql(q{ALTER DATABASE work SET dirty_throttle."group" = 'grp'});
-	my $launcher = $dt->session(dbname => 'work',
-		options => '-c dirty_throttle.group=');
+	my $launcher = $dt->session(dbname => 'work');
 	$launcher->query(
 		"CREATE FUNCTION launch(text) RETURNS int AS '$library' LANGUAGE c");
 	my $pid = $launcher->query(
@@ -256,7 +256,7 @@ SKIP:
 	ok(poll_until(sub { ($dt->group_row('grp')->{wal_debt}) > 10000 }),
 		'a background worker owes');
 	$dt->sql("SELECT pg_terminate_backend($pid, 180000)");
-	$pid = $launcher->query("SELECT launch('SELECT 1')");
+	$pid = $launcher->query("SELECT launch(\$x\$$MAY_WRITE\$x\$)");
 	ok( poll_until(
 			sub {
 				$dt->sql("SELECT count(*) FROM dirty_throttle_sessions
@@ -279,7 +279,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 check_waits('one more with a large debt',
 	my $late = $dt->session(user => 'chooser', group => 'grp'));
 my $nearly_new = $dt->session(group => 'grp');
-is($nearly_new->query('SELECT 1'), 1, '... of which nobody else waits for one');
+is($nearly_new->query('SELECT may_write(1)'), 1, '... of which nobody else waits for one');
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off; SELECT pg_reload_conf()');
 check_goes_on('no throttling ends that', $_) foreach $s, $late;
 

@@ -238,10 +238,10 @@ subtest 'max_commit_pause bounds the pause, the rest is paid before the next' =>
 		my ($used) = $dt->used('g', 'dirty');
 		is($debt, $used - 20_000 - 1000 * $ms, "$ms ms: the rest is owed");
 		is($dt->group_row('g')->{paused}, 0, "$ms ms: nobody pauses");
-		$s->send('SELECT 1');
+		$s->send("$MAY_WRITE; SELECT 1");
 		is($dt->run, $debt, "$ms ms: the next transaction pays all of it");
 		is($s->wait->{out}, '1', "$ms ms: and does what it does");
-		$s->send('SELECT 1');
+		$s->send($MAY_WRITE);
 		is($dt->run, 0, "$ms ms: the one after that is free");
 	}
 	$s->query('RESET dirty_throttle.max_commit_pause');

@@ -228,7 +228,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 
 	# who comes next in that role waits for it
 	my $next = $dt->session(user => 'leaver');
-	$next->send(q{SET dirty_throttle."group" = 'h'; SELECT 1});
+	$next->send(qq{SET dirty_throttle."group" = 'h'; $MAY_WRITE});
 	is($dt->run, $owed, 'the next session of the role waits for all of it');
 	is(($dt->used('h', 'dirty'))[1], 0, 'until it is repaid');
 	$next->quit;
@@ -250,7 +250,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	# meanwhile it was not behind with what it may use, however short that was
 	$owed = $leave_a_little->();
 	$next = $dt->session(@leaver);
-	$next->send('SELECT 1');
+	$next->send($MAY_WRITE);
 	is($dt->run, $owed, 'the next session of the role waits for a little');
 	$used = ($dt->used('h', 'dirty'))[0];
 	$next->send(insert(3, 2));
@@ -261,7 +261,7 @@ subtest 'who ends in debt leaves it to the group' => sub {
 	# transaction, whose own debt is no more for that
 	$dt->advance($leave_a_little->() - 9_000);
 	$next = $dt->session(@leaver);
-	$next->query('BEGIN');
+	$next->query("BEGIN; $MAY_WRITE");
 	$dt->advance(30_000);
 	$next->query(insert(3, 4));
 	$dt->check_books('h', 'dirty', 'what is repaid is not owed any more', members => 2);
@@ -317,7 +317,7 @@ sub check_hopper
 
 	$dt->fresh(g => dirty => $kb_g);
 	$dt->fresh(h => dirty => $kb_h);
-	foreach my $sql (@sql, 'SELECT 1')
+	foreach my $sql (@sql, $MAY_WRITE)
 	{
 		$s->send($sql);
 		$us += $dt->run;
@@ -331,7 +331,7 @@ sub check_hopper
 	cmp_ok(min(map { ($_->[0] && $_->[1]) || 1e9 } [ $g, 1 ], [ $h, 1 ]), '>', 0, "$name: it has done something");
 	cmp_ok($us, '>=', max($pays_g, $pays_h) - 2, "$name: it pays what it owes to each group");
 	cmp_ok($us, '<=', $pays_g + $pays_h + 2, "$name: and no more");
-	$s->send('SELECT 1');
+	$s->send($MAY_WRITE);
 	is($dt->run, 0, "$name: then it is free");
 	is($_, 0, "$name: and nothing is owed") foreach map { ($dt->used($_, 'dirty'))[1] } 'g', 'h';
 	return ($us, $pays_g, $pays_h);
@@ -368,7 +368,7 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 	$s->query(insert(0, 5));
 	$s->query("$reset; $set[0]");
 	my $back = ($dt->used('g', 'dirty'))[1];
-	$s->send('SELECT 1');
+	$s->send($MAY_WRITE);
 	is($dt->run, $back, 'who is back in the group waits there');
 	my $before = ($dt->used('g', 'dirty'))[0];
 	$s->query(q{SET dirty_throttle.max_commit_pause = '1h'});
@@ -392,7 +392,7 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 		$hopper->query($reset) unless $stays;
 		my ($in_g, $in_h) = map { ($dt->used($_, 'dirty'))[1] } 'g', 'h';
 		cmp_ok($in_h, '>', $in_g + 100_000, 'to one where his role owes more');
-		$hopper->send('SELECT 1');
+		$hopper->send($MAY_WRITE);
 		is($dt->run, $stays ? $in_h : $in_g, $stays ? 'he waits for both' : 'and back');
 		$hopper->quit;
 	}

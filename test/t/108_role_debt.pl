@@ -1,5 +1,5 @@
 # What sessions of a role have left unpaid in a group, the next ones wait for
-# before their first statement there, whatever else they owe or do: in a group
+# before their first statement there that may write, whatever else they owe or do: in a group
 # that they come to through another one, and in functions with a SET clause.
 
 use strict;
@@ -115,7 +115,7 @@ foreach my $case (
 	my $in_h = owed('h', 'dirty');
 	cmp_ok($in_h, '>', owed('g', 'dirty'), "$name: the role owes more to h");
 	$dt->sql($sql);
-	$s->send('SELECT 1');
+	$s->send($MAY_WRITE);
 	is($dt->run, $in_h, "$name: it waits for that, in us");
 	$s->quit;
 	is($dt->group_row('h')->{paused}, 0, "$name: nobody pauses any more");

@@ -73,8 +73,9 @@ my @KINDS = (
 		q{'awk "BEGIN { for (i = 1; i <= 10; i++) printf \"%%d\\\\t%%0800d\\\\n\", i + 1000, 0 }"'} ],
 	[ 'after COMMIT in a procedure', 'after', 'nothing', 'limit',
 		'CALL rewrite_%t()' ],
-	[ 'before BEGIN', 'before', 'nothing', 'limit', 'BEGIN' ],
-	[ 'before SELECT 1', 'before', 'nothing', 'limit', 'SELECT 1' ],
+	[ 'before DO', 'before', 'nothing', 'limit', $MAY_WRITE ],
+	[ 'before a SELECT that may write', 'before', 'nothing', 'limit',
+		'SELECT may_write()' ],
 	[ 'before INSERT', 'before', 'relation', 'limit',
 		'INSERT INTO %t VALUES (-1)' ],
 	[ 'before EXECUTE', 'before', 'relation', 'limit', 'EXECUTE ins' ],
@@ -82,12 +83,12 @@ my @KINDS = (
 		"ALTER TABLE %t ALTER filler SET DEFAULT 'x'" ],
 	[ 'after a transaction, suspended', 'after', 'nothing', 'soft',
 		'UPDATE %t SET n = 1 WHERE id = 1' ],
-	[ 'before BEGIN, suspended', 'before', 'nothing', 'soft', 'BEGIN' ],
+	[ 'before DO, suspended', 'before', 'nothing', 'soft', $MAY_WRITE ],
 	[ 'before INSERT, suspended', 'before', 'relation', 'soft',
 		'INSERT INTO %t VALUES (-1)' ],
 	[ 'in flight, suspended', 'in flight', 'work', 'hard', $LONG ],
 	[ 'at a check, suspended', 'in flight', 'work', 'hard', $REWRITE ],
-	[ 'before BEGIN, suspended hard', 'before', 'nothing', 'hard', 'BEGIN' ]);
+	[ 'before DO, suspended hard', 'before', 'nothing', 'hard', $MAY_WRITE ]);
 
 # Create what they need.  Option: only => a regular expression for names.
 sub new
@@ -96,6 +97,8 @@ sub new
 	my $self = bless { dt => $dt, kinds => [] }, $class;
 	my $n = 0;
 
+	$dt->sql(q{CREATE FUNCTION may_write() RETURNS int LANGUAGE plpgsql AS
+		'BEGIN RETURN 1; END'});
 	foreach my $row (@KINDS)
 	{
 		my %kind;
@@ -183,7 +186,7 @@ sub put
 		else
 		{
 			$dt->sql("SELECT suspend_group('$group')");
-			$s->send('SELECT 0');
+			$s->send($MAY_WRITE);
 		}
 		$dt->wait_paused($s, 'after transaction')
 		  or fail("$kind->{name}: it pauses before that");
