@@ -3,16 +3,15 @@
  * control.c
  *		Limits that follow the server's pressure.
  *
- * A step brings the readings up to date and asks, for each signal and each
- * group that uses it, the signal's law (law.c) how fast all groups that use
- * this signal may go together.  From that comes the group's share, and the
- * lowest of its shares is its rate.
+ * A step asks the law of each controller how fast all groups may go together
+ * that follow its signal.  From that comes each group's share, and the lowest of
+ * its shares is its rate.
  *
- * What others write counts where they are part of what the law measures: the
- * WAL of sessions that are in none of these groups is subtracted.  Where only
- * a level is measured, dirty memory for instance, the queue that the law looks
- * at is made up from what the groups themselves have written, and what others
- * do is seen as a drain that is slower.
+ * What others write counts where it is part of what the law measures: the WAL of
+ * sessions that are in none of these groups is subtracted.  Where only a level
+ * is measured, dirty memory for instance, a queue is made of it from what the
+ * groups themselves have written, and what others do is seen as a drain that is
+ * slower.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,14 +21,32 @@
 
 #define SECOND_US		INT64_C(1000000)
 
+/* More than can be used, so that no sum overflows. */
+#define BYTES_MAX		(INT64_C(1) << 50)
+
 /* Longer than this since the last step is as this. */
 #define STEP_MAX_US		SECOND_US
 
 /* Rates of use are means over that time. */
 #define USE_WINDOW_US	SECOND_US
 
-/* The two windows of DT_IO_PRESSURE. */
-static const int64_t stall_windows[] = {2 * SECOND_US, 10 * SECOND_US};
+/*
+ * In which time room may be used up.  That of a queue: the time in which what
+ * it is to hold drains, as the horizon must grow with the queue.  At least e
+ * times the delay with which those who are limited follow, which is some 0.5 s;
+ * at most, or nothing could be written while nothing drains.  A budget leaves
+ * some for those who are not limited, and do not go evenly.
+ */
+#define QUEUE_MIN_US	(2 * SECOND_US)
+#define QUEUE_MAX_US	(30 * SECOND_US)
+#define RESERVE_US		(30 * SECOND_US)
+#define BUDGET_MORE_US	(2 * SECOND_US)
+
+/* Of a budget of each second this part is for what others begin to write. */
+#define RATE_SPARE		60
+
+/* A burst of others by more than three times that is theirs at once. */
+#define RATE_BURST		20
 
 /*
  * A group that is not limited any more is let go slowly: its rate doubles in a
@@ -37,56 +54,46 @@ static const int64_t stall_windows[] = {2 * SECOND_US, 10 * SECOND_US};
  * it is free because the user has said so.
  */
 #define EASE_US			(10 * SECOND_US)
-
-/* In that time a level may come to its threshold, and free space to its. */
-#define RAMP_US			(4 * SECOND_US)
-#define RESERVE_US		(30 * SECOND_US)
+#define EASE_PERCENT	70		/* a second, in steps of a fifth: doubles */
 
 /* A change by less than this part is not worth that all members charge. */
 #define CHANGE_MIN		64
 
-/*
- * Members are charged for records of WAL, but not for what is between them and
- * for page headers, which is less than this part.
- */
-#define UNCHARGED		16
-
-/* What there is to know, in a step, of all groups that use a signal. */
-typedef struct Sharing
+/* What there is to know, in a step, of all groups that share a signal. */
+typedef struct Use
 {
-	DtSignal	signal;
-	DtResource	resource;
-	DtPressureGroup *const *groups;
-	int			n;
-	int64_t		used;			/* by those that share, bytes/s */
-	int64_t		used_now;		/* the same, since the last step */
-	int64_t		observed;		/* by those in mode observe */
+	bool		only_observed;	/* all are in mode observe, and count as if
+								 * they obeyed */
+	int64_t		used;			/* by those that obey, bytes/s */
+	int64_t		used_now;		/* the same, since the last step, */
+	int64_t		bytes;			/* and how many that are */
+	int64_t		observed;		/* by those that do not */
+	int64_t		observed_bytes;
 	int64_t		rest;			/* by all of these in a probe: what their
 								 * floors leave of it */
-	int64_t		weights;		/* sum */
-	int64_t		all;			/* what was split last; -1: nothing yet */
-	int64_t		left;			/* of that to those who share by weight, */
-	int64_t		left_weights;	/* and the sum of theirs */
-} Sharing;
+	int64_t		rates;			/* in force of those that obey, the sum */
+	int64_t		weights;		/* of those that use up their shares */
+	int64_t		modest;			/* used by those that do not */
 
-/* ---------------------------------------------------------------- readings */
+	/* of those with the same threshold */
+	bool		obeyed;			/* somebody obeys */
+	bool		presses;		/* a law may limit somebody */
+} Use;
 
 /*
- * Start a group at the rates now in force (0 = none), which change from there
- * without a jump.  Also when a group takes the place of another one.  "used"
- * are its counters of bytes.
+ * Start a group at the rates now in force, which change from there without a
+ * jump.  Also when a group takes the place of another one.  "used" are its
+ * counters of bytes.
  */
 void
 dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 					   const int64_t *used)
 {
-	int			r;
-
 	memset(g, 0, sizeof(*g));
 	g->floor = DT_PRESSURE_DEFAULT_FLOOR;
 	g->weight = 1;
 	g->signal = -1;
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		g->rate[r] = rate[r];
 		g->decides[r] = -1;
@@ -95,106 +102,24 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 	}
 }
 
-/* The part of the time in which somebody waits, from a counter of that time. */
-static int64_t
-mean_stall(DtSignalReading *s, int64_t counter)
-{
-	int64_t		delta = advanced(s->other, counter);
-	int			i;
+/* -------------------------------------------------------------------- use */
 
-	s->other = counter;
-	for (i = 0; i < 2 && s->interval > 0; i++)
-		s->means[i] = mean64(s->means[i],
-							 min64(muldiv64(delta, 1000000, s->interval), 1000000),
-							 s->interval, min64(s->watched_us, stall_windows[i]));
-	return s->means[1];
-}
-
-/*
- * A value, of that time; the same time again is the same value.  For a budget
- * "other" is the time that is left, for a ramp the bytes that are the whole.
- * Of DT_IO_PRESSURE the value is a counter of microseconds.  With the law
- * latency both are counters, of commits and of the microseconds they took; the
- * next step makes a value of them.
- */
-void
-dt_pressure_read(DtPressure *p, DtSignal signal, int64_t value, int64_t other,
-				 int64_t now)
-{
-	DtSignalReading *s = &p->signal[signal];
-
-	now = clock64(now);
-	if (now == s->read_at)
-		return;
-	s->interval = s->read_at != 0 ? advanced(s->read_at, now) : 0;
-	s->watched_us += min64(s->interval, SECOND_US);
-	s->read_at = now;
-	s->is_new = true;
-	if (signal == DT_IO_PRESSURE)
-		s->value = mean_stall(s, value);
-	else
-	{
-		s->value = max64(value, 0);
-		s->other = max64(other, 0);
-	}
-}
-
-/*
- * There is nothing to measure: no standby, no slot.  It presses nobody from
- * now on.  When a value just cannot be read, do not call this, nor the one
- * above: then it goes stale.
- */
-void
-dt_pressure_absent(DtPressure *p, DtSignal signal)
-{
-	memset(&p->signal[signal], 0, sizeof(DtSignalReading));
-}
-
-/* How old is each reading? */
+/* How fast g uses everything. */
 static void
-update_states(DtPressure *p, int64_t now)
+update_use_of(DtPressureGroup *g, int64_t dt)
 {
-	int			i;
-
-	for (i = 0; i < DT_SIGNALS; i++)
-	{
-		DtSignalReading *s = &p->signal[i];
-
-		if (s->read_at == 0)
-			continue;
-		if (now < s->read_at)
-			s->read_at = now;	/* the clock was set back */
-		if (now - s->read_at <= DT_STALE_US)
-			s->state = DT_SIGNAL_FRESH;
-		else if (now - s->read_at <= DT_STALE_US + DT_STALE_COUNTS_US)
-			s->state = DT_SIGNAL_STALE;
-		else
-			dt_pressure_absent(p, i);
-	}
-}
-
-/* How fast g uses everything, and what of it goes into levels. */
-static void
-update_use_of(DtPressure *p, DtPressureGroup *g, int64_t dt)
-{
-	int			r;
-	int			s;
-
 	g->watched_us = min64(g->watched_us + min64(dt, USE_WINDOW_US),
 						  USE_WINDOW_US);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		int64_t		delta = advanced(g->last_used[r], g->used[r]);
-
+		g->bytes[r] = dt == 0 ? 0 :
+			min64(advanced(g->last_used[r], g->used[r]), BYTES_MAX);
 		g->last_used[r] = g->used[r];
 		if (dt == 0)
 			continue;
-		g->use_now[r] = dt_speed(delta, dt);
-		g->use_rate[r] = mean64(g->use_rate[r], dt_speed(delta, dt), dt,
+		g->use_now[r] = dt_speed(g->bytes[r], dt);
+		g->use_rate[r] = mean64(g->use_rate[r], g->use_now[r], dt,
 								g->watched_us);
-		for (s = 0; s < DT_SIGNALS; s++)
-			if (g->threshold[s] > 0 && dt_signals[s].resource == r)
-				p->signal[s].written = add64(p->signal[s].written, delta);
 	}
 }
 
@@ -203,10 +128,7 @@ update_use(DtPressure *p, DtPressureGroup *const *groups, int n, int64_t wal,
 		   int64_t now)
 {
 	int64_t		dt = p->stepped_at != 0 ? advanced(p->stepped_at, now) : 0;
-	int			i;
 
-	if (now == p->stepped_at)
-		return;
 	if (dt > 0)
 	{
 		p->watched_us = min64(p->watched_us + min64(dt, USE_WINDOW_US),
@@ -215,185 +137,32 @@ update_use(DtPressure *p, DtPressureGroup *const *groups, int n, int64_t wal,
 		p->wal_rate = mean64(p->wal_rate, p->wal_now, dt, p->watched_us);
 	}
 	p->wal = wal;
-	for (i = 0; i < n; i++)
-		update_use_of(p, groups[i], dt);
+	for (int i = 0; i < n; i++)
+		update_use_of(groups[i], dt);
 	p->stepped_at = now;
 }
 
-/* ----------------------------------------------------------------- sharing */
-
-/* Does g take part in sharing what signal s leaves to the groups? */
+/* Does g share with others what c leaves to all? */
 static bool
-takes_part(const DtPressureGroup *g, DtSignal s)
+shares(const DtController *c, const DtPressureGroup *g)
 {
-	return g->threshold[s] > 0 && !g->observe;
+	const DtController *other = g->follows[c->signal];
+
+	/* each name under which something is reported is a signal */
+	return other == c || (other != NULL && c->signal != DT_REPORTED);
 }
 
 /*
- * What it would use if it were not limited to what it uses now.  One that has
- * just begun wants what it uses now, so that others make room at once.
+ * Does g use up its share?  More than its floor it must not give away, so it is
+ * as if it did not when that is all it uses.
  */
-static int64_t
-wants(const Sharing *sh, const DtPressureGroup *g)
+static bool
+uses_up(const DtController *c, const DtPressureGroup *g)
 {
-	int64_t		use = max64(g->use_rate[sh->resource],
-							g->use_now[sh->resource]);
+	DtResource	r = dt_signals[c->signal].resource;
 
-	return use + use / 4;
-}
-
-static void
-sum_up(Sharing *sh)
-{
-	int			i;
-
-	sh->all = -1;
-	for (i = 0; i < sh->n; i++)
-	{
-		const DtPressureGroup *g = sh->groups[i];
-
-		if (takes_part(g, sh->signal))
-		{
-			sh->used += g->use_rate[sh->resource];
-			sh->used_now += g->use_now[sh->resource];
-			sh->weights += g->weight;
-		}
-		else if (g->threshold[sh->signal] > 0)
-			sh->observed += g->use_rate[sh->resource];
-		if (g->threshold[sh->signal] > 0)
-			sh->rest += min64(g->floor, g->use_now[sh->resource]);
-	}
-}
-
-/* The use of the groups that share, with g. */
-static int64_t
-use_of_all(const Sharing *sh, const DtPressureGroup *g)
-{
-	return sh->used +
-		(takes_part(g, sh->signal) ? 0 : g->use_rate[sh->resource]);
-}
-
-/*
- * What is used by those who do not share, of what the law has counted.  From a
- * budget of each second a burst of others is taken away at once, unless it is
- * small, which is three times what ask_law() leaves free: members are charged a
- * little later than they write.
- */
-static int64_t
-use_of_others(const DtPressure *p, const Sharing *sh, const DtPressureGroup *g)
-{
-	int64_t		mean = max64(p->wal_rate - use_of_all(sh, g), 0);
-
-	if (dt_signals[sh->signal].law == DT_LAW_LATENCY)
-		return 0;				/* it is not about them */
-	if (dt_signals[sh->signal].law == DT_LAW_RATE)
-	{
-		int64_t		now = p->wal_now - sh->used_now -
-			(takes_part(g, sh->signal) ? 0 : g->use_now[DT_WAL]);
-
-		return now > mean + g->threshold[sh->signal] / 20 ?
-			now : mean;
-	}
-	if (sh->resource == DT_WAL)
-		return mean;
-	return sh->observed -
-		(takes_part(g, sh->signal) ? 0 : g->use_rate[sh->resource]);
-}
-
-/*
- * What g is to get less, or more, than its share by weight: its floor, or what
- * it wants.
- */
-static int64_t
-bound_of(const Sharing *sh, const DtPressureGroup *g, bool floor)
-{
-	return floor ? min64(max64(g->floor, 0), wants(sh, g)) : wants(sh, g);
-}
-
-/*
- * Settle those who would get less than their floor, or more than they want.
- * Returns by how much that changes what is left to the others.
- */
-static int64_t
-settle(Sharing *sh, bool floor, bool only_sum)
-{
-	int64_t		left = sh->left;
-	int64_t		weights = sh->left_weights;
-	int64_t		sum = 0;
-	int			i;
-
-	for (i = 0; i < sh->n; i++)
-	{
-		DtPressureGroup *g = sh->groups[i];
-		int64_t		beyond;
-
-		if (g->settled >= 0)
-			continue;
-		beyond = bound_of(sh, g, floor) - muldiv64(left, g->weight, weights);
-		if (floor ? beyond <= 0 : beyond > 0)
-			continue;
-		sum += floor ? beyond : -beyond;
-		if (only_sum)
-			continue;
-		g->settled = bound_of(sh, g, floor);
-		sh->left = max64(sh->left - g->settled, 0);
-		sh->left_weights -= g->weight;
-		sum = max64(sum, 1);
-	}
-	return sum;
-}
-
-/*
- * Split what all that use the signal may use together by weight, as water
- * fills vessels: nobody gets less than his floor, and who wants less than his
- * share leaves it to the others.  What moves more water comes first.
- */
-static void
-split(Sharing *sh, int64_t all)
-{
-	int			i;
-
-	if (all == sh->all)
-		return;					/* groups with the same threshold */
-	sh->all = sh->left = all;
-	sh->left_weights = sh->weights;
-	for (i = 0; i < sh->n; i++)
-		sh->groups[i]->settled = takes_part(sh->groups[i], sh->signal) ? -1 : 0;
-	while (sh->left_weights > 0 &&
-		   settle(sh, settle(sh, true, true) > settle(sh, false, true),
-				  false) > 0)
-		;
-}
-
-/* The share of g, if it used all of it. */
-static int64_t
-share_of(Sharing *sh, DtPressureGroup *g, int64_t all)
-{
-	split(sh, all);
-	return muldiv64(sh->left + max64(g->settled, 0), g->weight,
-					max64(sh->left_weights +
-						  (g->settled < 0 ? 0 : g->weight), 1));
-}
-
-/* -------------------------------------------------------------------- laws */
-
-/*
- * At the first step the law of a group that is limited goes on from there;
- * the other laws learn quickly enough where they should be.
- */
-static void
-start_law(const Sharing *sh)
-{
-	int64_t		sum = 0;
-	int			i;
-
-	for (i = 0; i < sh->n; i++)
-		if (takes_part(sh->groups[i], sh->signal))
-			sum += sh->groups[i]->rate[sh->resource];
-	for (i = 0; i < sh->n; i++)
-		if (sh->groups[i]->rate[sh->resource] > 0)
-			sh->groups[i]->law[sh->signal].rate =
-				max64(sum, sh->groups[i]->rate[sh->resource]);
+	return max64(g->use_rate[r], g->use_now[r]) >
+		max64(g->share[c->signal] / 4 * 3, max64(g->floor, 0) / 4 * 5);
 }
 
 /*
@@ -408,264 +177,454 @@ may_press(const DtPressureGroup *g, DtResource r)
 		(g->ease_us[r] > 0 && g->rate[r] != g->limit[r]);
 }
 
-/*
- * Ask the law: how fast may all go that use the signal?  Sets the pressure, if
- * the signal has a value.
- */
-static int64_t
-ask_law(DtPressure *p, DtPressureGroup *g, const Sharing *sh)
+/* Sum up the use of g.  Of those who are only observed, nobody obeys a rate. */
+static void
+add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 {
-	DtSignal	s = sh->signal;
-	const DtSignalKind *kind = &dt_signals[s];
-	DtSignalReading *reading = &p->signal[s];
-	const DtDrain *d = kind->law == DT_LAW_LEVEL ? &reading->drain : g->drain[s];
-	DtLaw	   *law = &g->law[s];
-	int64_t		threshold = g->threshold[s];
-	int64_t		value = reading->value;
-	int64_t		per = threshold;
-	int64_t		dt = min64(reading->interval, STEP_MAX_US);
-	bool		ask = reading->is_new && may_press(g, sh->resource);
-	int64_t		rate = 0;
+	DtResource	r = dt_signals[c->signal].resource;
 
-	switch (kind->law)
+	u->used += g->use_rate[r];
+	u->used_now += g->use_now[r];
+	u->bytes += g->bytes[r];
+	u->rates += g->rate[r];
+	if (uses_up(c, g))
+		u->weights += g->weight;
+	else
+		u->modest += max64(g->use_rate[r], g->use_now[r]);
+}
+
+static Use
+sum_up(const DtController *c, DtPressureGroup *const *groups, int n)
+{
+	DtResource	r = dt_signals[c->signal].resource;
+	Use			u = {.only_observed = true};
+
+	for (int i = 0; i < n; i++)
+		if (shares(c, groups[i]))
+			u.only_observed &= groups[i]->observe;
+	for (int i = 0; i < n; i++)
 	{
-		case DT_LAW_ZONES:
+		const DtPressureGroup *g = groups[i];
+
+		if (!shares(c, g))
+			continue;
+		u.rest += min64(g->floor, g->use_now[r]);
+		if (g->follows[c->signal] == c)
+		{
+			u.obeyed |= !g->observe;
+			u.presses |= may_press(g, r);
+		}
+		if (u.only_observed || !g->observe)
+			add_use(&u, c, g);
+		else
+		{
+			u.observed += g->use_rate[r];
+			u.observed_bytes += g->bytes[r];
+		}
+	}
+	return u;
+}
+
+/* ------------------------------------------------------------------- laws */
+
+/* A value per threshold, in thousandths. */
+static int64_t
+pressure_of(int64_t value, int64_t per)
+{
+	return clamp64(muldiv64(value, 1000, max64(per, 1)), 0, DT_PRESSURE_MAX);
+}
+
+/* What may be a share of the whole, in bytes. */
+static int64_t
+in_bytes(const DtController *c, int64_t amount)
+{
+	return dt_signals[c->signal].unit == DT_UNIT_SHARE ?
+		muldiv64(amount, c->other, 1000000) : amount;
+}
+
+/*
+ * Room in a queue that is to hold two thirds of a threshold, in bytes.  It is
+ * the threshold that is not to be exceeded, a longer queue does not make
+ * anything drain faster, and when what drains becomes half as fast, the same
+ * queue takes twice as long.  Half of the threshold is enough room.
+ */
+static DtRoom
+room_in_queue(int64_t backlog, int64_t speed, int64_t threshold)
+{
+	int64_t		target = threshold / 3 * 2;
+	DtRoom		room = {
+		.bytes = target - backlog,
+		.drain = speed,
+		.horizon = clamp64(muldiv64(target, SECOND_US, max64(speed, 1)),
+						   QUEUE_MIN_US, QUEUE_MAX_US),
+		.begin = threshold / 6
+	};
+
+	return room;
+}
+
+/* The threshold of a queue, in bytes. */
+static int64_t
+threshold_of_queue(const DtController *c)
+{
+	if (dt_signals[c->signal].unit != DT_UNIT_US)
+		return c->threshold;
+	return dt_drain_knows(c->queue) ?
+		muldiv64(dt_drain_speed(c->queue), c->threshold, SECOND_US) :
+		INT64_MAX;
+}
+
+static DtRoom
+room_of(DtController *c)
+{
+	DtRoom		room = {.begin = INT64_MAX};
+
+	switch (dt_signals[c->signal].law)
+	{
+		case DT_LAW_QUEUE:
+			return room_in_queue(dt_drain_backlog(c->queue),
+								 dt_drain_speed(c->queue),
+								 threshold_of_queue(c));
 		case DT_LAW_LEVEL:
-			if (d == NULL)
-			{
-				memset(law, 0, sizeof(*law));
-				return DT_FREE;
-			}
-			value = dt_drain_backlog(d);
-			if (kind->unit == DT_UNIT_US)
-			{
-				value = dt_drain_lag_us(d);
-				threshold = dt_drain_knows(d) ?
-					muldiv64(d->capacity, threshold, SECOND_US) : INT64_MAX;
-			}
-			dt = min64(advanced(law->seen_at, d->seen_at), STEP_MAX_US);
-			if (d->seen_at != law->seen_at && may_press(g, sh->resource))
-				dt_law_zones(law, d, threshold, dt);
-			law->seen_at = d->seen_at;
-			break;
+			dt_drain_sample_level(&c->level, c->written, in_bytes(c, c->value),
+								  c->read_at);
+			return room_in_queue(in_bytes(c, c->value),
+								 dt_drain_speed(&c->level),
+								 in_bytes(c, c->threshold));
 		case DT_LAW_BUDGET:
-			rate = dt_law_budget(value, reading->other);
-			value = p->wal_rate;
-			per = rate;
+			room.bytes = c->value;
+			room.horizon = clamp64(c->other, 0, INT64_MAX / 2) + BUDGET_MORE_US;
 			break;
 		case DT_LAW_RATE:
-			/* what is free is for what others begin to write */
-			rate = threshold - threshold / 60;
-			value = p->wal_rate;
+			room.bytes = c->threshold - c->threshold / RATE_SPARE;
+			room.horizon = SECOND_US;
 			break;
-		case DT_LAW_RAMP:
-			if (ask)
-				dt_law_ramp(law, muldiv64(threshold - value, reading->other, 1000000),
-							muldiv64(threshold / 2, reading->other, 1000000),
-							RAMP_US, dt);
-			break;
-		case DT_LAW_RESERVE:
-			if (ask)
-				dt_law_ramp(law, value - threshold, threshold, RESERVE_US, dt);
-			value = threshold;
-			per = reading->value;
-			break;
-		case DT_LAW_BRAKE:
-			if (s == DT_REPORTED && g->reported < 0)
-			{
-				memset(law, 0, sizeof(*law));
-				return DT_FREE;
-			}
-			value = s == DT_REPORTED ? g->reported :
-				min64(reading->means[0], reading->means[1]);
-			if (ask)
-				dt_law_brake(law, value, s == DT_REPORTED ? value :
-							 max64(reading->means[0], reading->means[1]),
-							 threshold, use_of_all(sh, g), dt);
-			break;
-		case DT_LAW_LATENCY:
-			{
-				int64_t		share = g->by_share[s] ? threshold : 0;
-
-				threshold = muldiv64(threshold, 1000, 1);
-				per = dt_latency_threshold(&reading->latency, threshold,
-										   share);
-				value = per > 0 ? reading->latency.recent : 0;
-				if (reading->is_new)
-					rate = dt_law_latency(law, &reading->latency, threshold,
-										  share, !g->observe);
-				g->probed = !g->observe && reading->latency.probe_us > 0;
-				break;
-			}
+		default:				/* DT_LAW_RESERVE */
+			room.bytes = c->value - c->threshold;
+			room.horizon = RESERVE_US;
+			room.begin = c->threshold;
 	}
-	g->pressures[s] = clamp64(muldiv64(value, 1000, max64(per, 1)),
-							  0, DT_PRESSURE_MAX);
-	if (rate > 0 || kind->law == DT_LAW_BUDGET)
-		return rate;
-	return law->rate > 0 ? law->rate : DT_FREE;
+	return room;
 }
 
-/* What signal sh->signal leaves to each group; who has none gets all zeros. */
-static void
-set_shares(DtPressure *p, Sharing *sh)
+static DtAllowed
+allowed_latency(const DtController *c)
 {
-	DtSignal	s = sh->signal;
-	int			i;
+	DtAllowed	allowed = {
+		.ns = c->by_share ? 0 : muldiv64(c->threshold, 1000, 1),
+		.share = c->by_share ? c->threshold : 0
+	};
 
-	for (i = 0; i < sh->n; i++)
-	{
-		DtPressureGroup *g = sh->groups[i];
-		int64_t		rate;
-		int64_t		others;
-
-		g->pressures[s] = -1;
-		g->share[s] = 0;
-		g->probed &= dt_signals[s].law != DT_LAW_LATENCY;
-		if (g->threshold[s] <= 0 || p->signal[s].state == DT_SIGNAL_ABSENT)
-		{
-			memset(&g->law[s], 0, sizeof(g->law[s]));
-			continue;
-		}
-		rate = ask_law(p, g, sh);
-		if (rate == DT_FREE)
-			continue;
-		others = use_of_others(p, sh, g);
-		if (s == DT_CHECKPOINT)
-		{
-			g->others = others;
-			g->others_least = max64(others - use_of_all(sh, g) / UNCHARGED, 0);
-			if (g->out_of_reach)
-				continue;
-		}
-		g->share[s] = max64(share_of(sh, g, max64(rate - others, 0)), 1);
-	}
+	return allowed;
 }
-
-/* ------------------------------------------------------------------- rates */
 
 /*
- * Set the rate of g to what its signals leave to it, or DT_FREE; easing says
- * for how long it is let go slowly after that.
+ * What is used by those who do not follow the signal, of what the law has
+ * counted.  From a budget of each second a burst of theirs is taken away at
+ * once, unless it is small: members are charged a little later than they write.
+ */
+static int64_t
+use_of_others(const DtPressure *p, const DtController *c, const Use *u)
+{
+	int64_t		mean = max64(p->wal_rate - u->used, 0);
+	int64_t		now = p->wal_now - u->used_now;
+
+	switch (dt_signals[c->signal].law)
+	{
+		case DT_LAW_BRAKE:
+		case DT_LAW_EVIDENCE:
+			return 0;			/* these are about what followers use */
+		case DT_LAW_RATE:
+			return now > mean + c->threshold / RATE_BURST ? now : mean;
+		default:
+			return dt_signals[c->signal].resource == DT_WAL ? mean :
+				u->observed;
+	}
+}
+
+/*
+ * Ask the law: how fast may all together go that follow the signal, with what
+ * others use of that?
  */
 static void
-set_rate(DtPressureGroup *g, DtResource r, int64_t rate, int64_t easing,
-		 int64_t dt)
+ask_law(DtPressure *p, DtController *c, const Use *u)
 {
-	int64_t		limit = g->limit[r] > 0 ? g->limit[r] : DT_FREE;
+	DtLawKind	law = dt_signals[c->signal].law;
+	DtRoom		room;
+
+	c->others = use_of_others(p, c, u);
+	if (law == DT_LAW_EVIDENCE)
+		c->rate = dt_law_evidence(&c->evidence, &p->latency,
+								  allowed_latency(c), u->obeyed);
+	else if (law == DT_LAW_BRAKE)
+	{
+		if (c->read_at != c->brake.seen_at && u->presses)
+			c->rate = dt_law_brake(&c->brake, c->value, c->threshold, u->used,
+								   c->read_at);
+	}
+	else
+	{
+		room = room_of(c);
+		if (u->presses || room.begin == INT64_MAX)
+			c->rate = dt_law_room(c->rate, &room, u->used + c->others);
+	}
+}
+
+/* What the signal measures, and what pressure that is. */
+static void
+show(const DtPressure *p, DtController *c)
+{
+	c->shown = c->value;
+	c->allowed = c->threshold;
+	switch (dt_signals[c->signal].law)
+	{
+		case DT_LAW_QUEUE:
+			c->shown = dt_signals[c->signal].unit == DT_UNIT_US ?
+				dt_drain_lag_us(c->queue) : dt_drain_backlog(c->queue);
+			break;
+		case DT_LAW_BUDGET:
+			c->pressure = pressure_of(p->wal_rate, c->rate);
+			return;
+		case DT_LAW_RATE:
+			c->shown = p->wal_rate;
+			break;
+		case DT_LAW_RESERVE:
+			c->pressure = pressure_of(c->threshold, c->value);
+			return;
+		case DT_LAW_EVIDENCE:
+			c->base = dt_latency_base(&p->latency) / 1000;
+			c->shown = p->latency.recent / 1000;
+			c->allowed = dt_evidence_threshold(&p->latency,
+											   allowed_latency(c)) / 1000;
+			if (c->shown == 0)
+				return;			/* nobody commits */
+			break;
+		default:
+			break;
+	}
+	c->pressure = c->allowed > 0 ? pressure_of(c->shown, c->allowed) : 0;
+}
+
+/* ----------------------------------------------------------------- shares */
+
+/*
+ * The share of g of what c leaves to all that follow the signal, if g used all
+ * of it.  Those who use up theirs share by weight.  What somebody uses who does
+ * not, or who has his floor, is his.
+ */
+static int64_t
+share_of(const DtController *c, const Use *u, const DtPressureGroup *g)
+{
+	DtResource	r = dt_signals[c->signal].resource;
+	int64_t		left = c->rate - c->others - u->modest;
+	int64_t		weights = u->weights;
+
+	if (!u->only_observed && g->observe)
+	{
+		left += g->use_rate[r];
+		weights += g->weight;
+	}
+	else if (!uses_up(c, g))
+	{
+		left += max64(g->use_rate[r], g->use_now[r]);
+		weights += g->weight;
+	}
+	return max64(muldiv64(max64(left, 0), g->weight, max64(weights, 1)), 1);
+}
+
+static void
+set_shares(const DtController *c, const Use *u, DtPressureGroup *const *groups,
+		   int n)
+{
+	for (int i = 0; i < n; i++)
+		if (groups[i]->follows[c->signal] == c)
+			groups[i]->share[c->signal] =
+				c->rate == 0 || c->out_of_reach ? 0 :
+				share_of(c, u, groups[i]);
+}
+
+/* The next readings of others' commits, which all controllers share. */
+static void
+read_commits(DtPressure *p, const DtController *c, const Use *u)
+{
+	DtLatencyReading r = {
+		.commits = c->commits,.waiting = p->waiting,
+		.used = u->used + u->observed,.used_now = u->used_now,
+		.rest = u->rest,.now = c->read_at
+	};
+
+	if (p->latency.read_at != c->read_at)
+		p->new_window = dt_latency_read(&p->latency, &r);
+}
+
+/*
+ * At the first step a controller goes on from what is in force: the brake and
+ * evidence would have to learn that again.
+ */
+static void
+start(DtController *c, const Use *u)
+{
+	c->brake.rate = c->evidence.rate = c->rate = u->rates;
+}
+
+/* The signal is absent, so when it is back all begins anew. */
+static void
+forget(DtController *c)
+{
+	memset(&c->level, 0, sizeof(c->level));
+	memset(&c->brake, 0, sizeof(c->brake));
+	memset(&c->evidence, 0, sizeof(c->evidence));
+	c->rate = 0;
+}
+
+/* What a controller leaves to each of its groups. */
+static void
+step_controller(DtPressure *p, DtController *c, DtPressureGroup *const *groups,
+				int n, bool first, int64_t dt, int64_t now)
+{
+	Use			u = sum_up(c, groups, n);
+
+	c->value = max64(c->value, 0);
+	c->other = max64(c->other, 0);
+	if (c->read_at > now)
+		c->read_at = 0;			/* the clock was set back */
+	c->state = dt_signal_state(c->read_at, c->fresh_us, now);
+	c->pressure = -1;
+	c->used = u.used;
+	c->written = add64(c->written, u.bytes + u.observed_bytes);
+	c->brake.used = min64(c->brake.used + u.bytes, BYTES_MAX);
+	c->brake.used_us += dt;
+	if (c->state != DT_SIGNAL_ABSENT)
+	{
+		if (first)
+			start(c, &u);
+		if (dt_signals[c->signal].law == DT_LAW_EVIDENCE)
+			read_commits(p, c, &u);
+		ask_law(p, c, &u);
+		show(p, c);
+	}
+	else
+		forget(c);
+	set_shares(c, &u, groups, n);
+}
+
+/* ------------------------------------------------------------------ rates */
+
+/* The rate at which a group that is not limited any more is let go. */
+static int64_t
+ease(DtPressureGroup *g, DtResource r, int64_t dt)
+{
+	int64_t		rate = g->rate[r] +
+		muldiv64(g->rate[r], EASE_PERCENT * dt, 100 * SECOND_US) + 1;
+
+	g->ease_us[r] = g->redefined ? 0 : max64(g->ease_us[r] - dt, 0);
+	if (g->rate[r] == 0 || g->ease_us[r] == 0)
+		return 0;
+	if (g->watched_us >= USE_WINDOW_US && rate / 8 > g->use_rate[r])
+		g->ease_us[r] = 0;		/* it does not need it */
+	return g->ease_us[r] > 0 ? rate : 0;
+}
+
+/* Set the rate of g to what its signals leave to it. */
+static void
+set_rate(DtPressureGroup *g, DtResource r, int64_t rate)
+{
+	int64_t		limit = g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX;
 	int64_t		floor = min64(max64(g->floor, 1), limit);
 	int64_t		before = g->rate[r];
-	bool		free = rate == DT_FREE;
 
-	g->ease_us[r] = !free ? easing :
-		g->redefined ? 0 : max64(g->ease_us[r] - dt, 0);
-	if (free && before > 0 && g->ease_us[r] > 0)
-	{
-		rate = before + muldiv64(before, 7 * dt, 10 * SECOND_US) + 1;
-		if (g->watched_us >= USE_WINDOW_US && rate / 8 > g->use_rate[r])
-		{
-			g->ease_us[r] = 0;
-			rate = DT_FREE;
-		}
-	}
-	rate = clamp64(rate, floor, limit);
+	rate = rate == 0 ? limit : clamp64(rate, floor, limit);
 	if (before >= floor && before <= limit && rate > floor && rate < limit &&
-		rate - before < before / CHANGE_MIN &&
-		before - rate < before / CHANGE_MIN)
+		max64(rate, before) - min64(rate, before) < before / CHANGE_MIN)
 		rate = before;
 	g->rate[r] = rate < DT_RATE_MAX ? rate : g->limit[r];
 }
 
-/* Set the rates of g, the signal that decides, and the worst one. */
+/* The signal with the highest pressure. */
 static void
-set_rates(const DtPressure *p, DtPressureGroup *g, int64_t now, int64_t dt)
+find_worst(DtPressureGroup *g)
 {
-	int64_t		rates[DT_RESOURCES];
-	int64_t		easing[DT_RESOURCES] = {0};
-	int			r;
-	int			s;
-
 	g->signal = -1;
 	g->pressure = 0;
-	for (r = 0; r < DT_RESOURCES; r++)
-		rates[r] = DT_FREE;
-	for (s = 0; s < DT_SIGNALS; s++)
+	for (int s = 0; s < DT_SIGNALS; s++)
 	{
-		if (g->pressures[s] >= 0 &&
-			(g->signal == -1 || g->pressures[s] > g->pressure))
+		const DtController *c = g->follows[s];
+
+		if (c != NULL && c->pressure >= 0 &&
+			(g->signal == -1 || c->pressure > g->pressure))
 		{
 			g->signal = s;
-			g->pressure = g->pressures[s];
+			g->pressure = c->pressure;
 		}
+	}
+}
+
+/* Set the rate of g for one resource, and the signal that decides. */
+static void
+decide(DtPressureGroup *g, DtResource r, int64_t dt, int64_t now)
+{
+	int64_t		lowest = 0;
+	int64_t		easing = 0;
+
+	for (int s = 0; s < DT_SIGNALS; s++)
+	{
+		const DtController *c = g->follows[s];
+
+		if (dt_signals[s].resource != r)
+			continue;
+		if (c == NULL)
+			g->share[s] = 0;
 		if (g->share[s] == 0)
 			continue;
-		r = dt_signals[s].resource;
-		if (g->share[s] < rates[r])
+		if (lowest == 0 || g->share[s] < lowest)
 		{
-			rates[r] = g->share[s];
+			lowest = g->share[s];
 			g->decides[r] = s;
 		}
-		if (dt_signals[s].law == DT_LAW_LATENCY)
-			continue;			/* a probe is over at once */
-		/* when a stale value ceases to count, this is over */
-		easing[r] = max64(easing[r],
-						  min64(EASE_US, p->signal[s].read_at + DT_STALE_US +
-								DT_STALE_COUNTS_US - now));
+
+		/*
+		 * A probe is over at once, and when a stale value ceases to count, so
+		 * is this.
+		 */
+		if (dt_signals[s].law != DT_LAW_EVIDENCE)
+			easing = max64(easing, c->read_at + c->fresh_us +
+						   DT_STALE_COUNTS_US - now);
 	}
-	for (r = 0; r < DT_RESOURCES; r++)
-		set_rate(g, r, rates[r], easing[r], dt);
-	g->redefined = false;
+	if (lowest > 0)
+		g->ease_us[r] = min64(easing, EASE_US);
+	else
+		lowest = ease(g, r, dt);
+	set_rate(g, r, lowest);
 }
 
 /*
- * Work out the rates of all groups.  One without any threshold, or with all
+ * Work out the rates of all groups.  One that follows no signal, or with all
  * zeros, may be among them, and gets its fixed limits.  "wal" is the position
  * of the last WAL written, by anybody, in bytes.
  */
 void
-dt_pressure_step(DtPressure *p, DtPressureGroup *const *groups, int n,
+dt_pressure_step(DtPressure *p, DtController *const *controllers,
+				 int n_controllers, DtPressureGroup *const *groups, int n,
 				 int64_t wal, int64_t now)
 {
 	bool		first = p->stepped_at == 0;
 	int64_t		dt;
-	int			i;
-	int			s;
 
 	now = clock64(now);
 	dt = first ? 0 : min64(advanced(p->stepped_at, now), STEP_MAX_US);
-	update_states(p, now);
+	p->new_window = false;
 	update_use(p, groups, n, wal, now);
-	for (i = 0; i < n; i++)
-		groups[i]->others = groups[i]->others_least = 0;
-	for (s = 0; s < DT_SIGNALS; s++)
+	for (int i = 0; i < n_controllers; i++)
+		step_controller(p, controllers[i], groups, n, first, dt, now);
+	for (int i = 0; i < n; i++)
 	{
-		DtSignalReading *reading = &p->signal[s];
-		Sharing		sh = {.signal = s,.resource = dt_signals[s].resource,
-		.groups = groups,.n = n};
+		DtPressureGroup *g = groups[i];
 
-		if (reading->is_new && dt_signals[s].law == DT_LAW_LEVEL)
-			dt_drain_sample_level(&reading->drain, reading->written,
-								  reading->value, reading->read_at);
-		sum_up(&sh);
-		if (reading->is_new && dt_signals[s].law == DT_LAW_LATENCY)
-		{
-			DtLatencyReading commits = {
-				.commits = reading->value,.us = reading->other,
-				.waiting = reading->waiting,.used = sh.used + sh.observed,
-				.used_now = sh.used_now,.rest = sh.rest,
-				.now = reading->read_at
-			};
-
-			dt_latency_read(&reading->latency, &commits);
-			reading->value = reading->latency.recent / 1000;
-		}
-		if (first && (dt_signals[s].law == DT_LAW_BRAKE ||
-					  dt_signals[s].law == DT_LAW_LATENCY))
-			start_law(&sh);
-		set_shares(p, &sh);
-		if (s == DT_WAL_RATE)
-			reading->value = p->wal_rate;
-		reading->is_new = false;
+		g->probed = g->follows[DT_COMMIT_LATENCY] != NULL && !g->observe &&
+			p->latency.probe_us > 0;
+		find_worst(g);
+		for (int r = 0; r < DT_RESOURCES; r++)
+			decide(g, r, dt, now);
+		g->redefined = false;
 	}
-	for (i = 0; i < n; i++)
-		set_rates(p, groups[i], now, dt);
 }

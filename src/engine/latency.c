@@ -1,60 +1,35 @@
 /*-------------------------------------------------------------------------
  *
  * latency.c
- *		How long commits of others take, and the law by which a limit follows
- *		that.
+ *		What is known of how long commits of others take.
  *
  * What one reads is mostly weather: the mean of a fifth of a second varies by
- * a third while nothing changes, and by more in a gust.  There is a knee: up to
- * some rate the others do not notice anything, and a little above it they
- * suffer.  A law that believes each reading ends far below the knee.  So this
- * one wants evidence, and asks whether slowing down helps.
- *
- * Windows.  One has at least ENOUGH commits; when there are fewer within
- * WINDOW_US, there is nobody to protect.  Its mean is compared with the
- * threshold as (mean - threshold) / max(mean, threshold), which is as much
- * above as below for noise of the same factor.  These add up to the evidence,
- * which is never negative.  When it is enough the rate goes down, by as much as
- * the windows were above on average, a tenth to a half.  That takes two windows
- * when commits take several times as long, and many when it is hardly too long.
- *
- * How much is enough depends on the noise.  Evidence is a random walk that
- * drifts towards 0 while all is well; how far it gets by chance grows with the
- * variance of its steps.  Successive windows resemble each other, so the
- * variance is that of means of BATCH of them, judged by how much one differs
- * from the one before.
- *
- * Up.  Who begins while others commit begins slowly.  Without evidence the rate
- * rises by half in a second up to three quarters of the rate at which commits
- * last took too long, and doubles as long as none is known.  From there on it
- * rises slowly, and the faster the longer nothing happens.
+ * a third while nothing changes, and by more in a gust.  So commits are looked
+ * at in windows of at least DT_LATENCY_ENOUGH; when there are fewer within
+ * WINDOW_US, there is nobody to protect.
  *
  * The base is how long a commit takes without those who are limited.  A third
  * of the last samples are less: a single one is noisy, and some are too high, as
  * the disk has not worked off yet what was written before.  What the samples
  * differ by is added, in proportion to how little so many can be relied on: only
- * what exceeds that is noticed.  Samples come from times in which those who are
- * limited use nothing, and from probes: they rest, until commits no longer take
- * less and less time.  If somebody does not rest, as a transaction for which
- * others wait must not, nothing is learned.  Probes cost PROBE_PERCENT of what
- * those who are limited achieve at best.  Two samples in a row far above the
- * others replace these.  A job makes no commit faster, so when commits take
- * far less time than the base beside it, the base is less.
+ * what exceeds that is noticed.
  *
- * Doubt.  When the rate has been halved and commits take as long as before,
- * it goes no further down but asks: a probe tells whether commits stay below
- * the threshold if those who are limited rest.  If they do not, and do not a
- * while later either, it is somebody else's doing: the base is what was found,
- * and the rate what it was before.  For the same reason a threshold below the
- * base counts as a fifth above it.
+ * Samples come from windows in which those who are limited use next to nothing,
+ * and from probes: they rest, until commits no longer take less and less time.
+ * If somebody does not rest, as a transaction for which others wait must not,
+ * nothing is learned.  Probes cost PROBE_PERCENT of what those who are limited
+ * achieve at best.  Two samples in a row far above the others replace these.  A
+ * job makes no commit faster, so when commits take far less time than the base
+ * beside it, the base is less.
  *
  * Commits that do not end, as when a synchronous standby is gone, tell nothing:
- * meanwhile the rate stays.
+ * the window stays open, and hung_us tells the law.
  *
  *-------------------------------------------------------------------------
  */
-#include "engine/arith.h"
 #include "engine/latency.h"
+
+#include "engine/arith.h"
 
 #define MS_US			INT64_C(1000)
 #define SECOND_US		INT64_C(1000000)
@@ -64,52 +39,83 @@
 #define MEAN_MAX_NS		(1000000 * SECOND_US)
 
 /* Windows. */
-#define ENOUGH			16
-#define WINDOW_US		(5 * SECOND_US)
-#define BATCH			5
-#define NOISE_FACTOR	40
-#define EVIDENT_MIN		1500
-#define EVIDENT_MAX		15000
+#define SESSION_PART	8		/* one session counts for this part at most */
+#define FEW_SESSIONS	3		/* so many, and the slowest can be left out */
+#define WINDOW_US		(5 * SECOND_US) /* as long as three windows a minute
+										 * ... */
+#define RECENT			5		/* what is shown is a mean of about so many */
+#define BATCH			5		/* so many windows resemble each other */
+#define NOISE_PART		16		/* noise is a mean of about so many batches */
 
 /* Samples. */
-#define IDLE_US			(2 * SECOND_US)
-#define REST_MOST		INT64_C(128000) /* bytes/s: next to nothing, ... */
-#define REST_PART		64		/* ... as is this part of what it was */
-#define LOW_WINDOWS		5
+#define IDLE_US			(2 * SECOND_US) /* a window at rest lasts so long, as
+										 * the disk still works off */
+#define REST_MOST		INT64_C(128000) /* bytes/s: two default floors, ... */
+#define REST_PART		64		/* ... or this part of what it was, is rest */
+#define LOW_WINDOWS		5		/* that many are no accident */
 
 /* Probes. */
-#define SETTLE_US		(400 * MS_US)
-#define PROBE_ENOUGH	100
-#define PROBE_US		(1200 * MS_US)
-#define CARRY_US		(60 * SECOND_US)	/* to the next one */
-#define ASK_AGAIN_US	(3 * SECOND_US)
-#define ASK_LATEST_US	(30 * SECOND_US)
-#define PROBE_EVERY_US	(15 * SECOND_US)
-#define PROBE_OFTEN_US	(5 * SECOND_US)
-#define PROBE_LEAST_US	(4 * SECOND_US)
-#define PROBE_PERCENT	3
-#define BUDGET_US		(4 * SECOND_US)
-#define RESERVE_US		(2 * SECOND_US) /* of it, for questions */
-#define PEAK_US			(30 * SECOND_US)
-
-/* Steps. */
-#define START_US		SECOND_US
-#define START_RATE		INT64_C(16000000)
-#define HANG_US			SECOND_US
-#define WAIT_US			(600 * MS_US)
-#define SLOWLY_US		(5 * SECOND_US)
-#define UNUSED_US		(30 * SECOND_US)
-
-/*-------------------------------------------------------------------------
- * What is known of the commits
- *-------------------------------------------------------------------------
- */
+#define SETTLE_US		(400 * MS_US)	/* until all rest */
+#define PROBE_ENOUGH	100		/* commits, for a mean within a tenth; ... */
+#define PROBE_US		(1200 * MS_US)	/* ... after that fewer have to do */
+#define CARRY_US		(60 * SECOND_US)	/* they count in the next one */
+#define PROBE_EVERY_US	(15 * SECOND_US)	/* at full use */
+#define PROBE_OFTEN_US	(5 * SECOND_US) /* until half of the samples are there */
+#define PROBE_LEAST_US	(4 * SECOND_US) /* at least, when little is used */
+#define PROBE_PERCENT	3		/* of what is achieved is what they may cost */
+#define BUDGET_US		(4 * SECOND_US) /* saved up for two or three, ... */
+#define RESERVE_US		(2 * SECOND_US) /* ... one of which is for answers */
+#define PEAK_US			(30 * SECOND_US)	/* in which the best is forgotten */
 
 static int64_t
-mean_ns(int64_t sum, int64_t n)
+mean_ns(DtCommits c)
 {
-	return clamp64(muldiv64(sum, 1000, max64(n, 1)), 1, MEAN_MAX_NS);
+	return clamp64(muldiv64(c.us, 1000, max64(c.n, 1)), 1, MEAN_MAX_NS);
 }
+
+/*
+ * The commits of n sessions together.  None of these counts for more than an
+ * eighth of them.  When there are a few, neither the slowest nor the fastest
+ * counts at all: so no single session can make them look slow, or fast.
+ */
+DtCommits
+dt_latency_commits(const DtCommits *sessions, int n)
+{
+	DtCommits	all = {0, 0};
+	int			slowest = -1;
+	int			fastest = -1;
+	int			count = 0;
+	double		weights = 0;
+	double		sum = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (sessions[i].n <= 0)
+			continue;
+		count++;
+		all.n += min64(sessions[i].n, COUNT_MAX);
+		if (slowest < 0 || mean_ns(sessions[i]) > mean_ns(sessions[slowest]))
+			slowest = i;
+		if (fastest < 0 || mean_ns(sessions[i]) <= mean_ns(sessions[fastest]))
+			fastest = i;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		double		weight = (double) clamp64(all.n / SESSION_PART, 1,
+											  sessions[i].n);
+
+		if (sessions[i].n <= 0 ||
+			(count >= FEW_SESSIONS && (i == slowest || i == fastest)))
+			continue;
+		weights += weight;
+		sum += weight * (double) mean_ns(sessions[i]);
+	}
+	if (weights > 0)
+		all.us = (int64_t) (sum / weights * (double) all.n / 1000);
+	return all;
+}
+
+/* ------------------------------------------------------------------- base */
 
 /* The root of 100 times a small number. */
 static int64_t
@@ -122,19 +128,20 @@ root_of_100(int n)
 	return root;
 }
 
+/* How long a commit takes without those who are limited, ns; 0: not known. */
 int64_t
 dt_latency_base(const DtLatency *l)
 {
 	int64_t		sorted[DT_LATENCY_SAMPLES] = {0};
 	int64_t		low;
 	int64_t		off;
-	int			i;
-	int			j;
 
 	if (l->n_samples == 0)
 		return 0;
-	for (i = 0; i < l->n_samples; i++)
+	for (int i = 0; i < l->n_samples; i++)
 	{
+		int			j;
+
 		for (j = i; j > 0 && sorted[j - 1] > l->sample[i]; j--)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = l->sample[i];
@@ -143,20 +150,10 @@ dt_latency_base(const DtLatency *l)
 
 	/* as if there had been two more that are off by a quarter */
 	off = low / 2;
-	for (i = 0; i < l->n_samples; i++)
+	for (int i = 0; i < l->n_samples; i++)
 		off += min64(max64(low - sorted[i], sorted[i] - low), 2 * low);
 	off /= l->n_samples + 2;
 	return low + 12 * off / root_of_100(l->n_samples);
-}
-
-int64_t
-dt_latency_threshold(const DtLatency *l, int64_t threshold, int64_t share)
-{
-	int64_t		base = dt_latency_base(l);
-
-	return share > 0 ?
-		base + min64(muldiv64(base, share, 1000000), INT64_MAX / 2) :
-		max64(threshold, base + base / 5);
 }
 
 static void
@@ -170,9 +167,9 @@ add_sample(DtLatency *l, int64_t mean)
 	l->high = 0;
 }
 
-/* Forget the samples but this one. */
-static void
-set_sample(DtLatency *l, int64_t mean)
+/* The base is this, ns: forget the samples. */
+void
+dt_latency_believe(DtLatency *l, int64_t mean)
 {
 	l->n_samples = l->next_sample = 0;
 	add_sample(l, mean);
@@ -187,138 +184,30 @@ take_sample(DtLatency *l, int64_t mean)
 	bool		is_high = base > 0 && mean > base + base / 3;
 
 	if (is_high && high > 0)
-		set_sample(l, high);
+		dt_latency_believe(l, high);
 	add_sample(l, mean);
 	if (is_high && high == 0)
 		l->high = mean;
 }
 
+/* Beside those who are limited a window took so long: that may tell, too. */
 static void
-begin_probe(DtLatency *l, int64_t question)
+learn_from_window(DtLatency *l)
 {
-	if (l->read_at - l->sampled_at > CARRY_US)
-		l->probe_n = l->probe_sum = 0;
-	l->probe_us = 1;
-	l->probe_failed = false;
-	l->probe_cost = l->used;
-	l->question = question;
-	l->sampled_at = l->read_at; /* when it will have failed, too */
-}
+	int64_t		base = dt_latency_base(l);
 
-/* It is over: forget its commits, and what was heard in between. */
-static void
-end_probe(DtLatency *l)
-{
-	l->probe_us = l->probe_n = l->probe_sum = l->probe_mean = 0;
-	l->open_n = l->open_sum = 0;
-	l->closed_at = l->read_at;
-}
-
-static void
-answer(DtLatency *l, bool helps)
-{
-	l->answers++;
-	l->helped = helps;
-}
-
-/*
- * Commits take that long while those who are limited rest.  That it does not
- * help counts when it is found twice: what was written before may still be on
- * its way to the disk.
- */
-static void
-learn_from_probe(DtLatency *l, int64_t mean)
-{
-	bool		denied = l->question > 0 && mean > l->question;
-	int64_t		since = l->read_at - l->denied_at;
-
-	end_probe(l);
-	if (denied && l->denied_at != 0 && since <= ASK_LATEST_US)
+	if (l->all_rest)
+		take_sample(l, l->mean);
+	l->low_n = l->mean < base / 5 * 3 ? l->low_n + 1 : 0;
+	l->low_sum = l->low_n > 0 ? l->low_sum + l->mean : 0;
+	if (l->low_n >= LOW_WINDOWS)
 	{
-		l->denied_at = 0;
-		answer(l, false);
-		set_sample(l, mean);
-		return;
-	}
-	l->denied_at = denied ? l->read_at : 0;
-	if (l->question > 0 && !denied)
-		answer(l, true);
-	take_sample(l, mean);
-}
-
-/*
- * Nothing is known after it, since somebody did not rest, or too few have
- * committed.  Without an answer it goes on as if it helped.
- */
-static void
-give_up_probe(DtLatency *l)
-{
-	int64_t		n = l->probe_failed ? 0 : l->probe_n;
-	int64_t		sum = l->probe_failed ? 0 : l->probe_sum;
-
-	end_probe(l);
-	l->probe_n = n;
-	l->probe_sum = sum;
-	if (l->question > 0)
-		answer(l, true);
-}
-
-/*
- * Rest until commits, some of which still wait for what was written before, do
- * not take less and less time.
- */
-static void
-go_on_with_probe(DtLatency *l, const DtLatencyReading *r, int64_t n,
-				 int64_t us)
-{
-	bool		is_long;
-	int64_t		mean;
-
-	l->probe_us += l->elapsed;
-	l->budget -= max64(muldiv64(l->elapsed, l->probe_cost, l->peak),
-					   l->elapsed / 4);
-	if (l->probe_us <= SETTLE_US)
-		return;
-	if (r->used_now > max64(2 * r->rest, REST_MOST) &&
-		r->used_now > l->probe_cost / 8)
-		l->probe_failed = true;
-	is_long = l->probe_us >= PROBE_US;
-	l->probe_n += n;
-	l->probe_sum += us;
-	if (l->probe_failed || l->probe_n < (is_long ? ENOUGH : PROBE_ENOUGH))
-	{
-		if (l->probe_us >= (l->probe_failed ? 1 : 2) * PROBE_US)
-			give_up_probe(l);
-		return;
-	}
-	mean = mean_ns(l->probe_sum, l->probe_n);
-	if (l->probe_mean > 0 && mean > l->probe_mean - l->probe_mean / 6)
-		learn_from_probe(l, (mean + l->probe_mean) / 2);
-	else if (is_long)
-		learn_from_probe(l, mean);
-	else
-	{
-		l->probe_mean = mean;
-		l->probe_n = l->probe_sum = 0;
+		dt_latency_believe(l, l->low_sum / l->low_n);
+		l->sampled_at -= PROBE_EVERY_US;	/* it is less than that */
 	}
 }
 
-static void
-count_idle(DtLatency *l, int64_t n, int64_t us)
-{
-	if (!l->rests)
-		l->idle_n = l->idle_sum = 0;
-	else
-	{
-		l->idle_n += n;
-		l->idle_sum += us;
-		if (l->idle_n >= ENOUGH && l->read_at - l->sampled_at >= IDLE_US)
-		{
-			take_sample(l, mean_ns(l->idle_sum, l->idle_n));
-			l->idle_n = l->idle_sum = 0;
-		}
-	}
-}
+/* ---------------------------------------------------------------- windows */
 
 static void
 note_noise(DtLatency *l)
@@ -335,56 +224,47 @@ note_noise(DtLatency *l)
 										  min64(mean, l->batch_mean), 1000,
 										  max64(mean, l->batch_mean));
 
-		l->noise += (difference - l->noise) / 16;
+		l->noise += (difference - l->noise) / NOISE_PART;
 	}
 	l->batch_mean = mean;
 	l->batch_n = l->batch_sum = 0;
 }
 
-/* So much evidence is needed. */
-static int64_t
-evident(const DtLatency *l)
+/* Open a window. */
+static void
+open_window(DtLatency *l)
 {
-	return clamp64(l->noise * l->noise * NOISE_FACTOR / 1000, EVIDENT_MIN,
-				   EVIDENT_MAX);
+	l->opened_at = l->read_at;
+	l->counted = 0;
+	l->all_rest = true;
 }
 
 static void
-close_window(DtLatency *l)
+close_window(DtLatency *l, DtCommits commits)
 {
-	int64_t		base = dt_latency_base(l);
-
-	l->n = l->open_n;
+	l->n = commits.n;
 	l->is_new = true;
-	l->closed_at = l->read_at;
-	if (l->n > 0)
-		l->mean = mean_ns(l->open_sum, l->open_n);
-	if (l->n < ENOUGH)
+	if (l->n < DT_LATENCY_ENOUGH)
 		l->recent = 0;
 	else
-		l->recent = l->recent == 0 ? l->mean :
-			l->recent + (min64(l->mean, 4 * l->recent) - l->recent) / 5;
-	l->open_n = l->open_sum = 0;
-	if (l->n >= ENOUGH)
-		note_noise(l);
-	if (base == 0 || l->n < ENOUGH)
-		return;
-
-	l->low_n = l->mean < base / 5 * 3 ? l->low_n + 1 : 0;
-	l->low_sum = l->low_n > 0 ? l->low_sum + l->mean : 0;
-	if (l->low_n >= LOW_WINDOWS)
 	{
-		set_sample(l, l->low_sum / l->low_n);
-		l->sampled_at -= PROBE_EVERY_US;	/* it is less than that */
+		l->mean = mean_ns(commits);
+		l->recent = l->recent == 0 ? l->mean :
+			l->recent + (min64(l->mean, 4 * l->recent) - l->recent) / RECENT;
+		note_noise(l);
+		learn_from_window(l);
 	}
+	open_window(l);
 }
+
+/* ----------------------------------------------------------------- probes */
 
 /*
  * Is it time for a probe because samples are wanted?  While little is used, a
  * probe costs little.
  */
 static bool
-probe_is_due(const DtLatency *l)
+sample_is_due(const DtLatency *l)
 {
 	int64_t		every = l->n_samples < DT_LATENCY_SAMPLES / 2 ?
 		PROBE_OFTEN_US : PROBE_EVERY_US;
@@ -394,215 +274,155 @@ probe_is_due(const DtLatency *l)
 		 max64(muldiv64(every, l->used, l->peak), PROBE_LEAST_US));
 }
 
-/* Is it time to ask, once more if it was denied that it helps? */
-static bool
-question_is_due(const DtLatency *l)
+static void
+begin_probe(DtLatency *l)
 {
-	return l->doubt > 0 &&
-		(l->denied_at == 0 || l->read_at - l->denied_at >= ASK_AGAIN_US);
+	if (l->read_at - l->sampled_at > CARRY_US)
+		l->carried = (DtCommits)
+	{
+		0, 0
+	};
+	l->probe_us = 1;
+	l->probe_failed = false;
+	l->probe_cost = l->used;
+	l->sampled_at = l->read_at; /* when it will have failed, too */
 }
 
-void
-dt_latency_read(DtLatency *l, const DtLatencyReading *r)
+/* It is over, and has found that mean, ns, or nothing. */
+static void
+end_probe(DtLatency *l, int64_t found, DtCommits carried)
 {
-	int64_t		n = min64(advanced(l->commits, r->commits), COUNT_MAX);
-	int64_t		us = min64(advanced(l->sum, r->us), COUNT_MAX);
-	bool		is_first = l->read_at == 0;
+	l->probe_us = l->probe_mean = 0;
+	l->carried = carried;
+	l->probes++;
+	l->found = found;
+	if (found > 0)
+		take_sample(l, found);
+	open_window(l);
+}
 
-	l->elapsed = is_first ? 0 : min64(advanced(l->read_at, r->now), PEAK_US);
-	l->commits = r->commits;
-	l->sum = r->us;
-	l->read_at = r->now;
-	l->is_new = false;
+static DtCommits
+add_commits(DtCommits a, DtCommits b)
+{
+	DtCommits	sum = {
+		.n = min64(a.n, COUNT_MAX) + clamp64(b.n, 0, COUNT_MAX),
+		.us = min64(a.us, COUNT_MAX) + clamp64(b.us, 0, COUNT_MAX)
+	};
+
+	return sum;
+}
+
+/* Returns whether a new window begins. */
+static bool
+go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
+{
+	DtCommits	none = {0, 0};
+	DtCommits	commits = add_commits(l->carried, r->commits);
+	bool		is_long;
+	int64_t		mean;
+
+	l->probe_us += l->elapsed;
+	l->budget -= max64(muldiv64(l->elapsed, l->probe_cost, l->peak),
+					   l->elapsed / 4);
+	if (l->probe_us <= SETTLE_US)
+	{
+		open_window(l);
+		return true;
+	}
+	if (r->used_now > max64(2 * r->rest, REST_MOST) &&
+		r->used_now > l->probe_cost / 8)
+		l->probe_failed = true;
+	is_long = l->probe_us >= PROBE_US;
+	if (l->probe_failed ||
+		commits.n < (is_long ? DT_LATENCY_ENOUGH : PROBE_ENOUGH))
+	{
+		if (l->probe_us < (l->probe_failed ? 1 : 2) * PROBE_US)
+			return false;
+		end_probe(l, 0, l->probe_failed ? none : commits);
+		return true;
+	}
+	mean = mean_ns(commits);
+	if (l->probe_mean > 0 && mean > l->probe_mean - l->probe_mean / 6)
+		end_probe(l, (mean + l->probe_mean) / 2, none);
+	else if (is_long)
+		end_probe(l, mean, none);
+	else
+	{
+		l->probe_mean = mean;
+		l->carried = none;
+		open_window(l);
+	}
+	return true;
+}
+
+/* Begin a probe if the laws have asked for one, and it may cost something. */
+static void
+ask(DtLatency *l)
+{
+	if (!l->is_new || l->n < DT_LATENCY_ENOUGH || l->rests || l->budget <= 0)
+		return;
+	if (l->wants_answer || (l->wants_sample && sample_is_due(l)))
+		begin_probe(l);
+}
+
+/* --------------------------------------------------------------- readings */
+
+/* Those who are limited, and commits that hang. */
+static void
+note_use(DtLatency *l, const DtLatencyReading *r)
+{
+	int64_t		n = advanced(l->counted, r->commits.n);
+
+	l->counted = r->commits.n;
 	l->used = r->used;
 	l->peak -= muldiv64(l->peak, l->elapsed, PEAK_US);
 	l->peak = max64(max64(l->peak, r->used), 1);
-	l->hung_n += n;
+	l->rests = r->used <= max64(l->peak / REST_PART, REST_MOST);
+	l->all_rest &= l->rests;
+	if (l->rests)
+		l->rested_at = r->now;
+	l->hung_n += min64(n, COUNT_MAX);
 	if (l->hung_n >= r->waiting)
 		l->hung_n = l->hung_us = 0;
 	else
 		l->hung_us += l->elapsed;
-	l->rests = r->used <= max64(l->peak / REST_PART, REST_MOST);
-	if (l->rests)
-		l->rested_at = r->now;
+}
+
+/*
+ * Take a reading.  Returns whether a new window begins: the commits of the next
+ * reading are those from now on.
+ */
+bool
+dt_latency_read(DtLatency *l, const DtLatencyReading *r)
+{
+	bool		is_first = l->read_at == 0;
+	bool		begins;
+
+	l->elapsed = is_first ? 0 : min64(advanced(l->read_at, r->now), PEAK_US);
+	l->read_at = r->now;
+	l->is_new = false;
+	note_use(l, r);
 	if (is_first)
 	{
-		l->closed_at = l->sampled_at = r->now;
+		l->sampled_at = r->now;
 		l->budget = BUDGET_US;
-		return;
+		open_window(l);
+		return true;
 	}
 	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
 	if (l->probe_us > 0)
-		go_on_with_probe(l, r, n, us);
+		begins = go_on_with_probe(l, r);
 	else
 	{
-		l->open_n += n;
-		l->open_sum += us;
-		count_idle(l, n, us);
-		if (l->open_n >= ENOUGH ||
-			(l->hung_us == 0 && r->now - l->closed_at >= WINDOW_US))
-			close_window(l);
-		if (l->is_new && l->n >= ENOUGH && !l->rests && l->budget > 0)
-		{
-			if (question_is_due(l))
-				begin_probe(l, l->doubt);
-			else if (l->doubt == 0 && l->wanted && probe_is_due(l))
-				begin_probe(l, 0);
-		}
+		int64_t		age = r->now - l->opened_at;
+
+		begins = r->commits.n >= DT_LATENCY_ENOUGH ?
+			!l->all_rest || age >= IDLE_US :
+			l->hung_us == 0 && age >= WINDOW_US;
+		if (begins)
+			close_window(l, r->commits);
+		ask(l);
 	}
-	l->wanted = false;
-	l->doubt = 0;
-}
-
-/*-------------------------------------------------------------------------
- * The law
- *-------------------------------------------------------------------------
- */
-
-static void
-forget_evidence(DtLaw *law, int64_t remains)
-{
-	law->evidence = remains;
-	law->windows = law->sum = 0;
-}
-
-static void
-weigh_window(DtLaw *law, const DtLatency *l, int64_t threshold)
-{
-	int64_t		over = muldiv64(l->mean - threshold, 1000,
-								max64(l->mean, threshold));
-
-	law->evidence = min64(law->evidence, evident(l)) + over;
-	law->windows++;
-	law->sum += l->mean;
-	if (law->evidence <= 0)
-	{
-		forget_evidence(law, 0);
-		law->first = 0;
-	}
-}
-
-/* Commits take that long since there is evidence. */
-static int64_t
-evident_mean(const DtLaw *law)
-{
-	return law->sum / max64(law->windows, 1);
-}
-
-/* Does it take less than before those steps that are to help? */
-static bool
-has_helped(const DtLaw *law)
-{
-	return evident_mean(law) < law->before - law->before / 8;
-}
-
-static void
-step_down(DtLaw *law, const DtLatency *l)
-{
-	int64_t		over = law->evidence / max64(law->windows, 1);
-
-	if (law->rate == 0)
-		law->unused_us = 0;
-	if (law->rate == 0 || law->rate > l->used + l->used / 4)
-		law->rate = max64(l->used, 1);
-	law->knee = max64(law->rate, law->knee / 8 * 7);
-	if (law->first == 0 || has_helped(law))
-	{
-		law->first = law->rate;
-		law->before = evident_mean(law);
-	}
-	law->rate = max64(law->rate - muldiv64(law->rate, clamp64(over, 100, 500),
-										   1000), 1);
-	law->hold_us = WAIT_US;
-	law->quiet_us = 0;
-	forget_evidence(law, evident(l) / 2);
-}
-
-/* May it be that a little more is too much? */
-static bool
-is_near_knee(const DtLaw *law)
-{
-	return law->knee > 0 && law->rate >= law->knee / 4 * 3;
-}
-
-static void
-step_up(DtLaw *law, int64_t used, int64_t dt)
-{
-	int64_t		percent = law->knee > 0 ? 50 : 100;
-
-	dt = min64(dt, SECOND_US);	/* the sampler may have been late */
-	law->quiet_us += dt;
-	if (used < law->rate / 2)
-	{
-		law->unused_us += dt;
-		if (law->unused_us >= UNUSED_US)
-			law->rate = 0;
-		return;
-	}
-	law->unused_us = 0;
-	if (is_near_knee(law))
-		percent = 4 + clamp64((law->quiet_us - SLOWLY_US) * 6 / SECOND_US,
-							  0, 96);
-	law->rate += muldiv64(law->rate, percent * dt, 100 * SECOND_US) + 1;
-	law->rate = min64(law->rate, 8 * DT_RATE_MAX);
-}
-
-static void
-hear_answer(DtLaw *law, const DtLatency *l)
-{
-	if (law->answers == l->answers)
-		return;
-	law->answers = l->answers;
-	if (!l->helped)
-	{
-		law->rate = max64(law->rate, law->first);
-		forget_evidence(law, 0);
-	}
-	law->first = 0;
-}
-
-int64_t
-dt_law_latency(DtLaw *law, DtLatency *l, int64_t threshold,
-			   int64_t share, bool obeyed)
-{
-	threshold = dt_latency_threshold(l, threshold, share);
-	hear_answer(law, l);
-	if (l->probe_us > 0)
-	{
-		law->hold_us = WAIT_US;
-		law->evidence = min64(law->evidence, evident(l) / 2);
-		return obeyed ? 1 : law->rate > 0 ? law->rate : DT_FREE;
-	}
-	if (obeyed && share > 0 && (law->rate > 0 || threshold == 0))
-		l->wanted = true;
-
-	law->hold_us = max64(law->hold_us - l->elapsed, 0);
-	if (l->read_at - l->rested_at < START_US)
-	{
-		forget_evidence(law, 0);
-		if (!l->rests && law->rate == 0 && l->n >= ENOUGH && threshold > 0 &&
-			obeyed)
-		{
-			law->rate = max64(START_RATE, law->knee / 2);
-			law->unused_us = law->first = 0;
-		}
-	}
-	else if (l->is_new && l->n < ENOUGH)
-		forget_evidence(law, 0);
-	else if (l->is_new && threshold > 0 && law->hold_us == 0)
-		weigh_window(law, l, threshold);
-
-	if (law->hold_us > 0 || l->hung_us >= HANG_US)
-		 /* what it did last does not show yet, or nobody knows */ ;
-	else if (law->evidence < evident(l) / 3 && law->rate > 0 &&
-			 (!is_near_knee(law) || l->recent <= threshold))
-		step_up(law, l->used, l->elapsed);
-	else if (law->evidence >= evident(l))
-	{
-		if (law->first == 0 || law->rate > law->first / 2 || has_helped(law))
-			step_down(law, l);
-		else if (obeyed)
-			l->doubt = max64(l->doubt, threshold);
-	}
-	return law->rate > 0 ? law->rate : DT_FREE;
+	l->wants_sample = l->wants_answer = false;
+	return begins;
 }

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * law.h
- *		The laws by which a limit follows a signal.
+ *		Two laws by which a limit follows a signal: room and the brake.
  *
- * law.c explains them.  Like the rate engine they do not depend on PostgreSQL,
- * and take no lock.
+ * law.c explains them; the third one, evidence, is in evidence.c.  Like the
+ * rate engine they do not depend on PostgreSQL, and take no lock.  Rates are
+ * in bytes/s, and 0 is no limit.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,38 +14,42 @@
 
 #include <stdint.h>
 
-#include "engine/drain.h"
+#include "engine/rate.h"
 
-#define DT_FREE			INT64_MAX
-
-/* The state of a law for one group and signal; all zeros is a new one. */
-typedef struct DtLaw
+/* What the law of room is about. */
+typedef struct DtRoom
 {
-	int64_t		rate;			/* the last result; 0: free */
-	int64_t		seen_at;		/* zones: the sample that it has seen */
-	int64_t		hold_us;		/* brake: not to be raised for this time;
-								 * latency: not to be changed */
-	int64_t		unused_us;		/* these: for how long it was not used up */
+	int64_t		bytes;			/* that there is room for */
+	int64_t		drain;			/* bytes/s that drain all the time */
+	int64_t		horizon;		/* us in which the room may be used up */
+	int64_t		begin;			/* with so much room there is no limit */
+} DtRoom;
 
-	/* latency */
-	int64_t		evidence;		/* thousandths; see latency.c */
-	int64_t		windows;		/* since it was 0, and ... */
-	int64_t		sum;			/* ... of their means, ns */
-	int64_t		quiet_us;		/* time since the last step down */
-	int64_t		knee;			/* the rate at which commits last took too
-								 * long */
-	int64_t		first;			/* the rate before steps down that have not
-								 * helped yet; 0: none */
-	int64_t		before;			/* ns, the mean before these */
-	int64_t		answers;		/* of DtLatency that it knows */
-} DtLaw;
+/* The state of a brake; all zeros is a new one. */
+typedef struct DtBrake
+{
+	int64_t		rate;			/* the last result */
+	int64_t		seen_at;		/* time of the last value; 0: none */
+	int64_t		used;			/* bytes since then, ... */
+	int64_t		used_us;		/* ... in this time; the caller adds up both */
+	int64_t		unused_us;		/* for how long it was not used up */
+} DtBrake;
 
-extern int64_t dt_law_zones(DtLaw *law, const DtDrain *d, int64_t threshold,
-							int64_t dt);
-extern int64_t dt_law_budget(int64_t bytes_left, int64_t time_left);
-extern int64_t dt_law_ramp(DtLaw *law, int64_t room, int64_t begin, int64_t us,
-						   int64_t dt);
-extern int64_t dt_law_brake(DtLaw *law, int64_t low, int64_t high,
-							int64_t threshold, int64_t used, int64_t dt);
+/* How long somebody waits; all zeros is one of which nothing is known. */
+typedef struct DtStall
+{
+	int64_t		seen_at;		/* time of the last sample; 0: none */
+	int64_t		counter;		/* us of waiting, at that time */
+	int64_t		watched_us;		/* up to the window of the mean */
+	int64_t		mean;			/* part of the time, in 1e-6 */
+} DtStall;
+
+/* Results of laws are less, so that sums of a few do not overflow. */
+#define DT_LAW_MAX		(8 * DT_RATE_MAX)
+
+extern int64_t dt_law_room(int64_t before, const DtRoom *room, int64_t used);
+extern int64_t dt_law_brake(DtBrake *b, int64_t value, int64_t threshold,
+							int64_t used, int64_t now);
+extern int64_t dt_stall_sample(DtStall *s, int64_t counter, int64_t now);
 
 #endif							/* DT_LAW_H */

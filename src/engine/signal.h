@@ -46,17 +46,19 @@ typedef enum DtUnit
 	DT_UNIT_NUMBER				/* in thousandths of the threshold */
 } DtUnit;
 
-/* How a rate follows from the values of a signal; see law.c. */
+/*
+ * How a rate follows from the values of a signal: by the law of room, in the
+ * first five cases, by the brake or by evidence.
+ */
 typedef enum DtLawKind
 {
-	DT_LAW_ZONES,				/* of a queue, whose DtDrain is told */
-	DT_LAW_LEVEL,				/* zones, too, of a queue made up from a level */
-	DT_LAW_BUDGET,
-	DT_LAW_RATE,				/* a budget of each second */
-	DT_LAW_RAMP,				/* of what must not rise above the threshold */
-	DT_LAW_RESERVE,				/* a ramp, of what must not fall below it */
+	DT_LAW_QUEUE,				/* room in a queue, which has a DtDrain */
+	DT_LAW_LEVEL,				/* room below a level; its DtDrain is made up */
+	DT_LAW_BUDGET,				/* room until a date */
+	DT_LAW_RATE,				/* room in each second */
+	DT_LAW_RESERVE,				/* room above what must not be touched */
 	DT_LAW_BRAKE,
-	DT_LAW_LATENCY
+	DT_LAW_EVIDENCE
 } DtLawKind;
 
 typedef struct DtSignalKind
@@ -65,16 +67,42 @@ typedef struct DtSignalKind
 	DtResource	resource;		/* that it limits */
 	DtLawKind	law;
 	DtUnit		unit;			/* of its values */
-	DtUnit		threshold;		/* unit of its thresholds (with DT_LAW_LATENCY
+	DtUnit		threshold;		/* unit of its thresholds (of DT_LAW_EVIDENCE
 								 * DT_UNIT_SHARE, too), and ... */
 	int64_t		lowest;			/* ... their range */
 	int64_t		highest;
 	bool		or_share;		/* a threshold may be a share of the whole */
-	bool		takes_time;		/* no value is known after a single look */
 	const char *meaning;		/* of the threshold, with its range */
 	const char *example;		/* of a threshold */
 } DtSignalKind;
 
 extern const DtSignalKind dt_signals[DT_SIGNALS];
+
+/*
+ * A value of this age is stale.  It counts for another while, and then as if
+ * there were nothing to measure.
+ */
+#define DT_STALE_US				INT64_C(10000000)
+#define DT_STALE_COUNTS_US		INT64_C(30000000)
+
+typedef enum DtSignalState
+{
+	DT_SIGNAL_ABSENT,			/* presses nobody */
+	DT_SIGNAL_FRESH,
+	DT_SIGNAL_STALE				/* counts as its last value */
+} DtSignalState;
+
+/*
+ * What becomes of a value that was read then, 0 = never, and is fresh for so
+ * long.  One of the future counts for nothing: the clock was set back.
+ */
+static inline DtSignalState
+dt_signal_state(int64_t read_at, int64_t fresh_us, int64_t now)
+{
+	if (read_at <= 0 || now < read_at ||
+		now - read_at >= fresh_us + DT_STALE_COUNTS_US)
+		return DT_SIGNAL_ABSENT;
+	return now - read_at >= fresh_us ? DT_SIGNAL_STALE : DT_SIGNAL_FRESH;
+}
 
 #endif							/* DT_SIGNAL_H */

@@ -151,10 +151,12 @@ find_cgroup_file(char *path, size_t size)
 	return false;
 }
 
-/* For how many us, since some time, some process has waited for I/O. */
+/* For how much of the time some process waits for I/O, in 1e-6. */
 DtLook
 dt_look_io_pressure(DtFound *found)
 {
+	static DtStall stall;
+	int64		counter;
 	char		content[512];
 	char		path[MAXPGPATH];
 	const char *total;
@@ -167,7 +169,8 @@ dt_look_io_pressure(DtFound *found)
 	/* the first line is "some", in which the last word is the counter */
 	total = strstr(content, "total=");
 	if (strncmp(content, "some ", 5) != 0 || total == NULL ||
-		sscanf(total, "total=" INT64_FORMAT, &found->value) != 1)
+		sscanf(total, "total=" INT64_FORMAT, &counter) != 1)
 		return explain_missing(PRESSURE, "some ... total", found);
+	found->value = dt_stall_sample(&stall, counter, found->at);
 	return DT_LOOK_MEASURED;
 }

@@ -17,7 +17,7 @@ static bool
 counts(const DtReport *report, int64 now)
 {
 	return report->name[0] != '\0' &&
-		now - report->at <= report->ttl_us + DT_STALE_COUNTS_US;
+		dt_signal_state(report->at, report->ttl_us, now) != DT_SIGNAL_ABSENT;
 }
 
 /*
@@ -93,13 +93,6 @@ dt_reports(DtReport *reports)
 			reports[n++] = dt_shared->sampled.reports[i];
 	dt_spin_unlock(&dt_shared->sampled.lock);
 	return n;
-}
-
-DtSignalState
-dt_report_state(const DtReport *report, int64 now)
-{
-	return !counts(report, now) ? DT_SIGNAL_ABSENT :
-		now - report->at > report->ttl_us ? DT_SIGNAL_STALE : DT_SIGNAL_FRESH;
 }
 
 /* The highest that counts. */

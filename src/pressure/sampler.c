@@ -26,7 +26,8 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "pressure/signals.h"
+#include "pressure/followers.h"
+#include "shared/commits.h"
 #include "shared/group.h"
 #include "shared/member.h"
 #include "storage/ipc.h"
@@ -40,17 +41,18 @@
 /* After a change of a definition the next sample comes within that time. */
 #define REDEFINED_US	INT64CONST(20000)
 
-/*
- * A group that has been at its floor for so long, or whose signal has been out
- * of reach or within it again, is worth a message.
- */
+/* A group that has been at its floor for so long is worth a message. */
 #define FLOOR_US		INT64CONST(10000000)
 
-/* So long when that is not certain. */
-#define DOUBT_US		INT64CONST(60000000)
+/*
+ * So long others must have forced checkpoints alone until that is believed, and
+ * so long they must not have.
+ */
+#define OUT_OF_REACH_US	INT64CONST(10000000)
+#define IN_REACH_US		INT64CONST(60000000)
 
-/* As many standbys as can be named. */
-#define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
+/* Records of WAL are more than all but this part of it. */
+#define UNCHARGED		16
 
 /* So long a probe counts that the sampler does not end, if that is all. */
 #define PROBE_US		INT64CONST(3000000)
@@ -68,37 +70,17 @@ typedef enum Condition
 	OUTDATED					/* no fresh value for too long */
 } Condition;
 
-/* A group that follows signals. */
-typedef struct Follower
-{
-	uint64		id;				/* 0: none */
-	DtGroup    *group;
-	DtDefinition definition;	/* as of the last cycle */
-	DtPressureGroup law;
-	int64		woken_rate[DT_RESOURCES];	/* sleepers know of this one, or
-											 * of a lower one */
-	int64		floor_since;	/* it is at its floor, us; 0 = it is not */
-	bool		floor_logged;
-	bool		out_of_reach;	/* others alone force checkpoints */
-	int64		reach_since;	/* that is to change, us; 0 = it is not */
-} Follower;
-
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
 
 static struct
 {
 	DtPressure	pressure;
-	Follower   *followers;		/* in the places of the groups */
-	DtPressureGroup **laws;		/* of those that there are now */
-	int			n_followers;
-	bool		followed[DT_SIGNALS];	/* by a group */
-	DtFound		found[DT_SIGNALS];
+	const DtFollowers *followers;
 	DtSignalInfo infos[DT_SIGNALS];
 	Condition	conditions[DT_SIGNALS];
+	bool		out_of_reach;	/* others alone force checkpoints */
+	int64		reach_since;	/* that is to change, us; 0 = it is not */
 }			my;
-
-#define follower_of(pressure_group) \
-	((Follower *) ((char *) (pressure_group) - offsetof(Follower, law)))
 
 /* Have the worker started; while shared_preload_libraries is processed. */
 void
@@ -122,182 +104,32 @@ dt_sampler_init(void)
 }
 
 /*
- * Tell the laws what is defined of a follower, and what of that is new.
- */
-static void
-take_definition(Follower *f, const DtDefinition *d)
-{
-	DtDefinition *before = &f->definition;
-	DtPressureGroup *law = &f->law;
-	int			s;
-
-	memcpy(before->name, d->name, NAMEDATALEN); /* a new name changes nothing */
-	if (memcmp(before, d, sizeof(DtDefinition)) != 0)
-		law->redefined = true;
-	memcpy(law->limit, d->rate, sizeof(law->limit));
-	law->floor = d->floor;
-	law->weight = d->weight;
-	law->observe = d->observe != 0 || !dt_throttling_is_enabled();
-	for (s = 0; s < DT_SIGNALS; s++)
-	{
-		const DtThreshold *t = &d->threshold[s];
-
-		if (t->unit == DT_UNIT_UNUSED)
-			law->threshold[s] = 0;
-		else
-		{
-			my.followed[s] = true;
-			if (t->unit != before->threshold[s].unit ||
-				t->value > before->threshold[s].value ||
-				t->ignore > before->threshold[s].ignore)
-				memset(&law->law[s], 0, sizeof(DtLaw));
-			law->by_share[s] = t->unit == DT_UNIT_SHARE;
-			law->threshold[s] = t->unit == DT_UNIT_NONE ? 1000 : t->value;
-		}
-	}
-	*before = *d;
-}
-
-/*
- * Make a group that follows signals a follower, if it is none yet.
- */
-static void
-put_follower(Follower *f, DtGroup *g)
-{
-	int64		rate[DT_RESOURCES];
-	int64		used[DT_RESOURCES];
-	int			r;
-
-	dt_group_lock(g);
-	for (r = 0; r < DT_RESOURCES; r++)
-	{
-		rate[r] = dt_rate_lately(&g->usage[r].engine);
-		used[r] = g->usage[r].used;
-	}
-	dt_group_unlock(g);
-	if (f->id != g->id)
-	{
-		memset(f, 0, sizeof(Follower));
-		f->id = g->id;
-		f->group = g;
-		f->definition = g->definition;
-		memcpy(f->woken_rate, rate, sizeof(rate));
-		dt_pressure_group_init(&f->law, rate, used);
-	}
-	memcpy(f->law.used, used, sizeof(used));
-	f->law.out_of_reach = f->out_of_reach;
-	take_definition(f, &g->definition);
-	my.laws[my.n_followers++] = &f->law;
-}
-
-/*
- * Find the groups that follow signals, and what they define.
- */
-static void
-find_followers(void)
-{
-	int			i;
-
-	my.n_followers = 0;
-	memset(my.followed, 0, sizeof(my.followed));
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < dt_shared->max_groups; i++)
-	{
-		DtGroup    *g = &dt_groups[i];
-
-		if (g->id == 0 || !dt_definition_follows_any(&g->definition))
-			my.followers[i].id = 0;
-		else
-			put_follower(&my.followers[i], g);
-	}
-	LWLockRelease(dt_shared->registry_lock);
-}
-
-/* Is a name in a list, separated by commas, of those that count? */
-static bool
-is_listed(const char *list, const char *name)
-{
-	size_t		size;
-
-	for (; *list != '\0'; list += size)
-	{
-		list += strspn(list, ", ");
-		size = strcspn(list, ",");
-		while (size > 0 && list[size - 1] == ' ')
-			size--;
-		if (strlen(name) == size && pg_strncasecmp(list, name, size) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* The queue that counts for a group. */
-static const DtDrain *
-drain_for(const DtDefinition *d, DtSignal signal, int64 now)
-{
-	const DtFound *f = &my.found[signal];
-	const DtDrain *those[MAX_NAMED];
-	int			n = 0;
-	int			i;
-
-	if (signal >= DT_STANDBY_SIGNALS || d->standbys[signal][0] == '\0')
-		return dt_drain_worst(f->drains, f->n, d->threshold[signal].ignore, now);
-	for (i = 0; i < f->n && n < MAX_NAMED; i++)
-		if (is_listed(d->standbys[signal], f->names[i]))
-			those[n++] = f->drains[i];
-	return dt_drain_worst(those, n, d->threshold[signal].ignore, now);
-}
-
-/* The report that a group follows; -1: there is none that counts. */
-static int64
-reported_for(const DtDefinition *d, int64 now)
-{
-	DtReport	reports[DT_REPORTS];
-	int			n = dt_reports(reports);
-	int			i;
-
-	for (i = 0; i < n; i++)
-		if (strcmp(reports[i].name, d->reported) == 0 &&
-			dt_report_state(&reports[i], now) != DT_SIGNAL_ABSENT)
-			return reports[i].value;
-	return -1;
-}
-
-/*
- * Tell a group's laws what counts for it in particular.
- */
-static void
-tell_follower(Follower *f, DtSignal signal, int64 now)
-{
-	const DtThreshold *t = &f->definition.threshold[signal];
-
-	if (dt_signals[signal].law == DT_LAW_ZONES)
-		f->law.drain[signal] = drain_for(&f->definition, signal, now);
-	if (signal == DT_REPORTED && t->unit != DT_UNIT_UNUSED)
-		f->law.reported = reported_for(&f->definition, now);
-	if (t->unit == DT_UNIT_SHARE && dt_signals[signal].law == DT_LAW_RESERVE)
-		f->law.threshold[signal] =
-			muldiv64(my.pressure.signal[signal].other, t->value, 1000000);
-}
-
-/*
  * Look at a signal, and tell the laws.
  */
 static DtLook
 look(DtSignal signal, int64 now)
 {
-	DtFound    *f = &my.found[signal];
-	DtLook		result = dt_signal_look(signal, now, f);
-	int			i;
+	DtFound		found;
+	DtLook		result = dt_signal_look(signal, now, &found);
+	DtSignalInfo *info = &my.infos[signal];
 
-	strlcpy(my.infos[signal].reason, f->reason, DT_REASON_SIZE);
-	my.pressure.signal[signal].waiting = f->waiting;
-	if (result == DT_LOOK_MEASURED && f->at != 0)
-		dt_pressure_read(&my.pressure, signal, f->value, f->other, f->at);
+	strlcpy(info->reason, found.reason, DT_REASON_SIZE);
+	if (result == DT_LOOK_MEASURED && found.at != 0)
+	{
+		info->read_at = found.at;
+		info->value = found.value;
+	}
 	else if (result == DT_LOOK_NOTHING)
-		dt_pressure_absent(&my.pressure, signal);
-	for (i = 0; i < my.n_followers; i++)
-		tell_follower(follower_of(my.laws[i]), signal, now);
+		info->read_at = 0;
+	if (signal == DT_COMMIT_LATENCY)
+	{
+		dt_commits_read(my.pressure.new_window, &found.commits,
+						&my.pressure.waiting);
+		info->value = my.pressure.latency.recent / 1000;
+	}
+	if (signal == DT_WAL_RATE)
+		info->value = my.pressure.wal_rate;
+	dt_followers_read(signal, result, &found, now);
 	return result;
 }
 
@@ -340,22 +172,20 @@ log_condition(DtSignal signal, Condition condition)
 }
 
 /*
- * What has come of a look, once the laws know it, too.
+ * What has come of a look.
  */
 static void
-note_signal(DtSignal signal, DtLook result)
+note_signal(DtSignal signal, DtLook result, int64 now)
 {
-	DtSignalReading *reading = &my.pressure.signal[signal];
+	DtSignalInfo *info = &my.infos[signal];
 	Condition	condition = MEASURED;
 
-	my.infos[signal].state = reading->state;
-	my.infos[signal].value = reading->value;
-	my.infos[signal].read_at = reading->read_at;
+	info->state = dt_signal_state(info->read_at, DT_STALE_US, now);
 	if (result == DT_LOOK_NOTHING)
 		condition = NOTHING;
 	else if (result == DT_LOOK_FAILED)
 		condition = UNREADABLE;
-	else if (reading->state == DT_SIGNAL_ABSENT)
+	else if (info->state == DT_SIGNAL_ABSENT)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
 }
@@ -377,28 +207,31 @@ publish(void)
 static int64
 expiry(const DtPressureGroup *law, int64 now)
 {
-	int64		oldest = now;
+	int64		soonest = PG_INT64_MAX;
 	bool		probes_only = law->probed;
 
 	for (int s = 0; s < DT_SIGNALS; s++)
 	{
-		if (law->threshold[s] == 0 ||
-			my.pressure.signal[s].state == DT_SIGNAL_ABSENT)
+		const DtController *c = law->follows[s];
+
+		if (c == NULL || c->state == DT_SIGNAL_ABSENT)
 			continue;
-		oldest = Min(oldest, my.pressure.signal[s].read_at);
+		soonest = Min(soonest, c->read_at + c->fresh_us + DT_STALE_COUNTS_US);
 		if (s != DT_COMMIT_LATENCY)
 			probes_only = false;
 	}
 	if (probes_only)
 		return now + PROBE_US;
-	return Max(oldest + DT_STALE_US + DT_STALE_COUNTS_US, now + 5 * CYCLE_US);
+	if (soonest == PG_INT64_MAX)
+		soonest = now + DT_STALE_US + DT_STALE_COUNTS_US;
+	return Max(soonest, now + 5 * CYCLE_US);
 }
 
 /*
  * Has the rate risen so much that sleepers should know?
  */
 static bool
-is_worth_waking(Follower *f, int r, int64 rate)
+is_worth_waking(DtFollower *f, int r, int64 rate)
 {
 	if (rate == f->woken_rate[r])
 		return false;
@@ -413,66 +246,109 @@ is_worth_waking(Follower *f, int r, int64 rate)
 	return true;
 }
 
-/* Do those who are in no such group alone force checkpoints? */
-static bool
-others_exceed(const DtPressureGroup *law)
+/* The controller of signal checkpoint, which has no threshold; or NULL. */
+static const DtController *
+checkpoint_controller(void)
 {
-	return law->others_least >= dt_wal_rate_without_force();
+	for (int i = 0; i < my.followers->n_controllers; i++)
+		if (my.followers->controllers[i]->signal == DT_CHECKPOINT)
+			return my.followers->controllers[i];
+	return NULL;
+}
+
+/* What all floors together are of those who follow signal checkpoint. */
+static int64
+floors_at_checkpoint(void)
+{
+	int64		sum = 0;
+
+	for (int i = 0; i < my.followers->n; i++)
+		if (my.followers->laws[i]->follows[DT_CHECKPOINT] != NULL)
+			sum += my.followers->laws[i]->floor;
+	return sum;
 }
 
 /*
- * Can it be reached at all that no checkpoint is forced?  What is found holds
- * when it has been so for a while.  Beside a fast group it cannot be told what
- * others write if that is little, so it is tried now and then whether the group
- * may be slowed down again.
+ * Do those who do not follow signal checkpoint force checkpoints alone?
+ * Members are charged for records of WAL, but not for what is between them and
+ * for page headers.  So of what the groups write a part might be taken for that
+ * of others, and does not count.
+ */
+static bool
+others_exceed(const DtController *c)
+{
+	return c->others - c->used / UNCHARGED >= dt_wal_rate_without_force();
+}
+
+static void
+log_reach(const DtController *c)
+{
+	ereport(LOG,
+			(errmsg("signal \"checkpoint\" slows nobody down, as others alone force checkpoints"),
+			 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
+					   c->others / 1000, dt_wal_rate_without_force() / 1000),
+			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
+					 dt_max_wal_size_for(c->others +
+										 floors_at_checkpoint()))));
+}
+
+/*
+ * Can it be reached at all that no checkpoint is forced?  It cannot when others
+ * alone have forced them for a while.  When they seem not to any more, that is
+ * believed after a longer one: beside fast groups it cannot be told what others
+ * write if that is little.
  */
 static void
-note_reach(Follower *f, const DtPressureGroup *law, int64 now)
+note_reach(int64 now)
 {
-	bool		out_of_reach = others_exceed(law);
-	int64		fits = dt_wal_rate_without_force();
-	int64		after = f->out_of_reach && law->others >= fits ?
-		DOUBT_US : FLOOR_US;
+	const DtController *c = checkpoint_controller();
+	DtSignalInfo *info = &my.infos[DT_CHECKPOINT];
 
-	if (law->threshold[DT_CHECKPOINT] == 0)
-		f->out_of_reach = false;	/* the group does not follow it any more */
-	if (out_of_reach == f->out_of_reach)
-		f->reach_since = 0;
-	else if (f->reach_since == 0)
-		f->reach_since = now;
-	else if (now - f->reach_since >= after)
+	if (c == NULL)
+		my.out_of_reach = false;
+	if (c == NULL || others_exceed(c) == my.out_of_reach)
+		my.reach_since = 0;
+	else if (my.reach_since == 0)
+		my.reach_since = now;
+	else if (now - my.reach_since >=
+			 (my.out_of_reach ? IN_REACH_US : OUT_OF_REACH_US))
 	{
-		f->out_of_reach = out_of_reach;
-		f->reach_since = 0;
-		if (out_of_reach)
-			ereport(LOG,
-					(errmsg("resource group \"%s\" is not slowed down by signal \"checkpoint\", as others alone force checkpoints",
-							f->definition.name),
-					 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
-							   law->others / 1000, fits / 1000),
-					 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
-							 dt_max_wal_size_for(law->others + law->floor))));
+		my.out_of_reach = !my.out_of_reach;
+		my.reach_since = 0;
+		if (my.out_of_reach)
+			log_reach(c);
 	}
-	if (f->out_of_reach && my.infos[DT_CHECKPOINT].reason[0] == '\0')
-		snprintf(my.infos[DT_CHECKPOINT].reason, DT_REASON_SIZE,
+	info->out_of_reach = my.out_of_reach;
+	if (my.out_of_reach && info->reason[0] == '\0')
+		snprintf(info->reason, DT_REASON_SIZE,
 				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
-				 law->others / 1000, fits / 1000);
-	my.infos[DT_CHECKPOINT].out_of_reach |= f->out_of_reach;
+				 c->others / 1000, dt_wal_rate_without_force() / 1000);
+}
+
+/* The signal that keeps a group at its floor, which it uses; or -1. */
+static int
+signal_at_floor(const DtPressureGroup *law)
+{
+	int			signal = -1;
+
+	for (int r = 0; r < DT_RESOURCES; r++)
+		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
+			law->rate[r] != law->limit[r] && law->signal >= 0 &&
+			law->use_rate[r] > law->rate[r] / 2)
+			signal = law->decides[r];
+	return signal == DT_CHECKPOINT &&
+		others_exceed(law->follows[DT_CHECKPOINT]) ? -1 : signal;
 }
 
 /*
  * A message when a group has been at its floor for a while.
  */
 static void
-log_floor(Follower *f, const DtPressureGroup *law, int64 now)
+log_floor(DtFollower *f, int64 now)
 {
-	int			signal = -1;	/* that keeps it there */
+	int			signal = signal_at_floor(&f->law);
 
-	for (int r = 0; r < DT_RESOURCES; r++)
-		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
-			law->rate[r] != law->limit[r] && law->signal >= 0)
-			signal = law->decides[r];
-	if (signal < 0 || f->out_of_reach || others_exceed(law))
+	if (signal < 0)
 	{
 		f->floor_since = 0;
 		f->floor_logged = false;
@@ -489,18 +365,30 @@ log_floor(Follower *f, const DtPressureGroup *law, int64 now)
 					dt_definition_signal_name(&f->definition, signal))));
 }
 
+/* What a controller has found for a group. */
+static void
+tell_signal(DtSignalFacts *facts, const DtController *c, int64 share)
+{
+	facts->read_at = c->read_at;
+	facts->fresh_us = c->fresh_us;
+	facts->value = c->shown;
+	facts->base = c->base;
+	facts->allowed = c->allowed;
+	facts->known = c->pressure >= 0;
+	facts->share = share;
+}
+
 /*
  * Put the rates in force, in those groups of which the same is still defined;
  * for the others a new cycle is under way.
  */
 static void
-apply(Follower *f, int64 now)
+apply(DtFollower *f, int64 now)
 {
 	DtPressureGroup *law = &f->law;
 	DtGroup    *g = f->group;
 	DtGroupPressure result;
 	bool		wake = false;
-	int			r;
 
 	if (g->id != f->id ||
 		memcmp(&g->definition, &f->definition, sizeof(DtDefinition)) != 0)
@@ -509,10 +397,11 @@ apply(Follower *f, int64 now)
 	result.level = law->pressure;
 	result.signal = law->signal;
 	memcpy(result.decides, law->decides, sizeof(result.decides));
-	memcpy(result.share, law->share, sizeof(result.share));
-	result.out_of_reach = f->out_of_reach;
 	result.expires = expiry(law, now);
-	for (r = 0; r < DT_RESOURCES; r++)
+	for (int s = 0; s < DT_SIGNALS; s++)
+		if (law->follows[s] != NULL)
+			tell_signal(&result.facts[s], law->follows[s], law->share[s]);
+	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (law->rate[r] != law->limit[r])
 			result.rate[r] = law->rate[r];
@@ -527,17 +416,20 @@ apply(Follower *f, int64 now)
 static void
 set_rates(int64 wal, int64 now)
 {
-	int			i;
+	const DtFollowers *all = my.followers;
 
-	dt_pressure_step(&my.pressure, my.laws, my.n_followers, wal, now);
-	for (i = 0; i < my.n_followers; i++)
-		note_reach(follower_of(my.laws[i]), my.laws[i], now);
+	for (int i = 0; i < all->n_controllers; i++)
+		if (all->controllers[i]->signal == DT_CHECKPOINT)
+			all->controllers[i]->out_of_reach = my.out_of_reach;
+	dt_pressure_step(&my.pressure, all->controllers, all->n_controllers,
+					 all->laws, all->n, wal, now);
+	note_reach(now);
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (i = 0; i < my.n_followers; i++)
-		apply(follower_of(my.laws[i]), now);
+	for (int i = 0; i < all->n; i++)
+		apply((DtFollower *) all->laws[i], now);
 	LWLockRelease(dt_shared->registry_lock);
-	for (i = 0; i < my.n_followers; i++)
-		log_floor(follower_of(my.laws[i]), my.laws[i], now);
+	for (int i = 0; i < all->n; i++)
+		log_floor((DtFollower *) all->laws[i], now);
 }
 
 /*
@@ -548,31 +440,24 @@ cycle(int64 now)
 {
 	DtLook		results[DT_SIGNALS];
 	int64		wal = (int64) GetXLogInsertRecPtr();
-	int			s;
 
-	find_followers();
-	my.infos[DT_CHECKPOINT].out_of_reach = false;
-	for (s = 0; s < DT_SIGNALS; s++)
-	{
-		if (my.followed[s])
+	my.followers = dt_followers_find();
+	for (int s = 0; s < DT_SIGNALS; s++)
+		if (my.followers->followed[s])
 			results[s] = look(s, now);
+	set_rates(wal, now);
+	for (int s = 0; s < DT_SIGNALS; s++)
+	{
+		if (my.followers->followed[s])
+			note_signal(s, results[s], now);
 		else
 		{
-			dt_pressure_absent(&my.pressure, s);
 			log_condition(s, UNKNOWN);
+			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
 		}
 	}
-	if (my.n_followers > 0)
-		set_rates(wal, now);
-	for (s = 0; s < DT_SIGNALS; s++)
-	{
-		if (my.followed[s])
-			note_signal(s, results[s]);
-		else
-			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
-	}
 	publish();
-	return my.n_followers > 0;
+	return my.followers->n > 0;
 }
 
 static void
@@ -594,8 +479,6 @@ dt_sampler_main(Datum main_arg)
 	if (!dt_shmem_available())
 		proc_exit(0);			/* another file was preloaded */
 
-	my.followers = palloc0(dt_shared->max_groups * sizeof(Follower));
-	my.laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
 	on_shmem_exit(unregister, (Datum) 0);
 	pg_atomic_write_u32(&dt_shared->sampler, MyProcNumber + 1);
 

@@ -9,15 +9,6 @@
 
 #include "access/xlog.h"
 #include "pressure/signals.h"
-#include "shared/commits.h"
-
-/* How long commits of outsiders take. */
-static DtLook
-look_at_commit_latency(DtFound *found)
-{
-	dt_commits_sum(&found->value, &found->other, &found->waiting);
-	return DT_LOOK_MEASURED;
-}
 
 typedef DtLook (*LookFunction) (DtFound *found);
 
@@ -32,7 +23,7 @@ static const LookFunction looks[DT_SIGNALS] = {
 	[DT_DIRTY_BUFFERS] = dt_look_dirty_buffers,
 	[DT_KERNEL_DIRTY] = dt_look_kernel_dirty,
 	[DT_IO_PRESSURE] = dt_look_io_pressure,
-	[DT_COMMIT_LATENCY] = look_at_commit_latency,
+	[DT_COMMIT_LATENCY] = NULL, /* the sampler reads it itself */
 	[DT_REPORTED] = dt_look_reported
 };
 

@@ -26,12 +26,12 @@ typedef enum DtLook
 
 typedef struct DtFound
 {
-	int64		value;			/* see dt_pressure_read() */
-	int64		other;
-	int64		waiting;		/* commits under way */
+	int64		value;			/* in the unit of the signal, ... */
+	int64		other;			/* ... as a DtController has it */
 	int64		at;				/* when that was so, us; 0: not known yet */
+	DtCommits	commits;		/* of commit_latency, and set by the sampler */
 
-	/* law zones: the queues, until the next look, and their standbys */
+	/* law queue: the queues, until the next look, and their standbys */
 	int			n;
 	const DtDrain *const *drains;
 	const char *const *names;	/* or NULL */
@@ -62,7 +62,6 @@ extern DtLook dt_look_kernel_background(DtFound *found);
 
 extern bool dt_report(const DtReport *report);
 extern int	dt_reports(DtReport *reports);
-extern DtSignalState dt_report_state(const DtReport *report, int64 now);
 
 extern void dt_sampler_init(void);
 

@@ -1,21 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * commits.c
- *		How many commits of outsiders there were, and how long they took.
+ *		How long commits of outsiders take.
  *
  * What others notice of a job that writes much is that they wait for the WAL to
  * be flushed when they commit, and for synchronous standbys.  So while a group
  * follows the signal commit_latency, client sessions outside of such groups
- * measure the time from before their commit until it is done, and add it to
- * counters in shared memory, which the sampler reads.
+ * measure that: from the writing of the commit record, when the server takes
+ * the time of the commit, until the transaction has ended.  What comes before
+ * that is not the job's doing: triggers, the emptying of temporary tables,
+ * commits on foreign servers, and the lock of NOTIFY.
+ *
+ * Each session counts in its own slot, so nobody waits for a cache line, and the
+ * sampler can see to it that no session counts for too much.  Commits that have
+ * begun are marked, too: while none ends, as without the synchronous standby,
+ * that is no sign that nobody commits.
  *
  * The callback that does so is only registered once a group follows the signal.
  * Whether one does changes with the definitions, and each process learns that
  * these have changed anyway: see load.c.
- *
- * There are several counters, or all sessions would wait for the same cache
- * line.  Commits that have begun are counted, too: while none ends, as without
- * the synchronous standby, that is no sign that nobody commits.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,9 +27,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "shared/commits.h"
 #include "shared/shmem.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 
@@ -35,8 +39,6 @@ static struct
 	bool		followed;		/* a group follows the signal */
 	bool		registered;		/* the callback is */
 	bool		was_member;		/* in this transaction, of one that does */
-	bool		measuring;		/* the commit that has begun then */
-	instr_time	begun;
 }			my;
 
 static bool
@@ -64,37 +66,38 @@ is_flushed(void)
 		TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
+/* Nobody else writes to these counters, so there is no need for an atomic add. */
+static void
+count(pg_atomic_uint64 *counter, int64 by)
+{
+	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + by);
+}
+
 static void
 transaction_event(XactEvent event, void *arg)
 {
-	DtCommits  *c = &dt_shared->commits[MyProcNumber % DT_COMMIT_COUNTERS];
-	instr_time	end;
+	DtMember   *m = dt_member_mine();
 
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		my.measuring = my.followed && is_flushed() && is_outsider();
-		if (!my.measuring)
-			return;
-		pg_atomic_fetch_add_u64(&c->begun, 1);
-		INSTR_TIME_SET_CURRENT(my.begun);
+		m->commits = my.followed && is_flushed() && is_outsider();
 		return;
 	}
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
 		event != XACT_EVENT_PREPARE)
 		return;
 	my.was_member = false;
-	if (!my.measuring)
+	if (!m->commits)
 		return;
-	my.measuring = false;
 	if (event == XACT_EVENT_COMMIT)
 	{
-		INSTR_TIME_SET_CURRENT(end);
-		INSTR_TIME_SUBTRACT(end, my.begun);
-		pg_atomic_fetch_add_u64(&c->n, 1);
-		pg_atomic_fetch_add_u64(&c->us, INSTR_TIME_GET_MICROSEC(end));
+		/* a clock that was set back meanwhile does not count */
+		count(&m->commit_us,
+			  Max(GetCurrentTimestamp() - GetCurrentTransactionStopTimestamp(),
+				  0));
+		count(&m->n_commits, 1);
 	}
-	else
-		pg_atomic_fetch_sub_u64(&c->begun, 1);
+	m->commits = false;
 }
 
 /*
@@ -129,20 +132,36 @@ dt_commits_follow(void)
 }
 
 /*
- * All commits until now, how long they took, and how many have begun and not
- * ended.
+ * The commits of all sessions since the last call with "anew", and how many have
+ * begun and not ended.  For the sampler.
  */
 void
-dt_commits_sum(int64 *commits, int64 *us, int64 *waiting)
+dt_commits_read(bool anew, DtCommits *commits, int64 *waiting)
 {
-	int64		begun = 0;
+	static DtCommits *then;		/* of each slot, and ... */
+	static DtCommits *since;	/* ... since then */
+	int			n = dt_shared->n_members;
 
-	*commits = *us = 0;
-	for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
+	if (then == NULL)
 	{
-		*commits += pg_atomic_read_u64(&dt_shared->commits[i].n);
-		*us += pg_atomic_read_u64(&dt_shared->commits[i].us);
-		begun += pg_atomic_read_u64(&dt_shared->commits[i].begun);
+		since = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
+		then = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
+		anew = true;
 	}
-	*waiting = begun - *commits;
+	*waiting = 0;
+	for (int i = 0; i < n; i++)
+	{
+		DtMember   *m = &dt_members[i];
+		DtCommits	now = {
+			.n = pg_atomic_read_u64(&m->n_commits),
+			.us = pg_atomic_read_u64(&m->commit_us)
+		};
+
+		if (anew)
+			then[i] = now;
+		since[i].n = now.n - then[i].n;
+		since[i].us = now.us - then[i].us;
+		*waiting += m->commits;
+	}
+	*commits = dt_latency_commits(since, n);
 }

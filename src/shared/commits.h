@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * commits.h
- *		How many commits of outsiders there were, and how long they took.
+ *		How long commits of outsiders take.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,6 +12,6 @@
 
 extern void dt_commits_follow(void);
 extern void dt_commits_note_leaving(const DtGroup *g);
-extern void dt_commits_sum(int64 *commits, int64 *us, int64 *waiting);
+extern void dt_commits_read(bool anew, DtCommits *commits, int64 *waiting);
 
 #endif							/* DT_COMMITS_H */

@@ -27,7 +27,7 @@ reset_stats(DtGroup *g, TimestampTz now)
 
 /*
  * The rate in force, bytes/s: what is defined or, when that is less, what
- * pressure allows, but not less than the floor for that reason.
+ * pressure allows, which the sampler does not let fall below the floor.
  */
 static int64
 effective_rate(const DtGroup *g, DtResource resource)
@@ -37,7 +37,6 @@ effective_rate(const DtGroup *g, DtResource resource)
 
 	if (allowed == 0)
 		return limit;
-	allowed = Max(allowed, g->definition.floor);
 	return limit == 0 ? allowed : Min(limit, allowed);
 }
 
@@ -63,40 +62,23 @@ follow_pressure(DtGroup *g, DtResource resource, int64 now)
 }
 
 /*
- * End the pressure of signals that the group does not follow any more, and
- * leave it to the others.  When these allow all, so does the pressure, until the
- * sampler has looked.
+ * What the group does not follow any more is not the reason for anything.  The
+ * rates stay until the sampler has looked, which is woken for that.
  */
 static void
-forget_signals(DtGroup *g, int64 now)
+forget_signals(DtGroup *g)
 {
 	DtGroupPressure *pressure = &g->pressure;
 
-	if (!dt_definition_follows(&g->definition, DT_CHECKPOINT))
-		pressure->out_of_reach = false;
+	if (!dt_definition_follows_any(&g->definition))
+		dt_pressure_clear(pressure);
 	if (pressure->signal >= 0 &&
 		!dt_definition_follows(&g->definition, pressure->signal))
 		pressure->signal = -1;
 	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		if (pressure->decides[r] < 0 ||
-			dt_definition_follows(&g->definition, pressure->decides[r]))
-			continue;
-		pressure->decides[r] = -1;
-		pressure->rate[r] = 0;
-		for (int s = 0; s < DT_SIGNALS; s++)
-		{
-			int64		share = pressure->share[s];
-
-			if (dt_signals[s].resource != r || share == 0 ||
-				!dt_definition_follows(&g->definition, s) ||
-				(pressure->rate[r] > 0 && pressure->rate[r] <= share))
-				continue;
-			pressure->rate[r] = share;
-			pressure->decides[r] = s;
-		}
-		follow_pressure(g, r, now);
-	}
+		if (pressure->decides[r] >= 0 &&
+			!dt_definition_follows(&g->definition, pressure->decides[r]))
+			pressure->decides[r] = -1;
 }
 
 /*
@@ -109,9 +91,7 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 	bool		mode_changes = d->observe != g->definition.observe;
 
 	g->definition = *d;
-	forget_signals(g, now);
-	if (!dt_definition_follows_any(d))
-		dt_pressure_clear(&g->pressure);
+	forget_signals(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *engine = &g->usage[r].engine;

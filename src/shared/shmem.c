@@ -101,11 +101,10 @@ dt_shmem_startup(void)
 		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, 0);
-		for (int i = 0; i < DT_COMMIT_COUNTERS; i++)
+		for (int i = 0; i < dt_shared->n_members; i++)
 		{
-			pg_atomic_init_u64(&dt_shared->commits[i].begun, 0);
-			pg_atomic_init_u64(&dt_shared->commits[i].n, 0);
-			pg_atomic_init_u64(&dt_shared->commits[i].us, 0);
+			pg_atomic_init_u64(&dt_members[i].n_commits, 0);
+			pg_atomic_init_u64(&dt_members[i].commit_us, 0);
 		}
 		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{

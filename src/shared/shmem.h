@@ -61,6 +61,21 @@ typedef enum DtCounter
 	DT_COUNTERS
 } DtCounter;
 
+/* What is known, for a group, of a signal that it follows. */
+typedef struct DtSignalFacts
+{
+	int64		read_at;		/* time of the value, us; 0 = there is none */
+	int64		fresh_us;		/* so long it is fresh */
+	bool		known;			/* the next three are, in the unit of the
+								 * signal */
+	int64		value;
+	int64		base;			/* what it is without the groups; 0 = not
+								 * known */
+	int64		allowed;		/* what it may be; the same */
+	int64		share;			/* of the rates that it allows, bytes/s; 0 =
+								 * all */
+} DtSignalFacts;
+
 /*
  * What pressure makes of a group's limits.  The sampler renews it several
  * times a second; see sampler.c.
@@ -73,9 +88,7 @@ typedef struct DtGroupPressure
 	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
-	int64		share[DT_SIGNALS];	/* what each signal allows, bytes/s; 0 =
-									 * all */
-	bool		out_of_reach;	/* DT_CHECKPOINT: others alone force them */
+	DtSignalFacts facts[DT_SIGNALS];
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;
 
@@ -254,6 +267,14 @@ typedef struct DtMember
 	bool		pauses_at_checks;	/* if it can; the parameter */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
 
+	/*
+	 * In the slot of each process, which alone writes them, for the sampler:
+	 * see commits.c.  The counters go on from one process to the next.
+	 */
+	bool		commits;		/* a commit is under way */
+	pg_atomic_uint64 n_commits;
+	pg_atomic_uint64 commit_us; /* that these took */
+
 	/* guarded by group->lock */
 	DtRateMember account[DT_RESOURCES];
 	DtMemberUsage usage[DT_RESOURCES];
@@ -308,16 +329,6 @@ typedef struct DtSampled
 	DtReport	reports[DT_REPORTS];
 } DtSampled;
 
-/* Commits of outsiders; see commits.c. */
-typedef struct DtCommits
-{
-	pg_atomic_uint64 begun pg_attribute_aligned(PG_CACHE_LINE_SIZE);
-	pg_atomic_uint64 n;
-	pg_atomic_uint64 us;
-} DtCommits;
-
-#define DT_COMMIT_COUNTERS	16
-
 /* Which version of the row of all definitions; zeroed: there is no row. */
 typedef struct DtRowVersion
 {
@@ -344,8 +355,6 @@ typedef struct DtShared
 	DtRowVersion row;			/* the last that was loaded */
 	uint64		last_group_id;
 	bool		commits_followed;	/* by a group */
-
-	DtCommits	commits[DT_COMMIT_COUNTERS];
 } DtShared;
 
 extern DtShared *dt_shared;

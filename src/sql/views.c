@@ -145,7 +145,9 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0), no_signal);
 		add_text(&row, no_signal ? NULL :
 				 dt_definition_signal_name(&g->definition, g->pressure.signal));
-		add(&row, BoolGetDatum(g->pressure.out_of_reach), no_signal);
+		add(&row, BoolGetDatum(dt_definition_follows(&g->definition, DT_CHECKPOINT) &&
+							   dt_shared->sampled.signals[DT_CHECKPOINT].out_of_reach),
+			no_signal);
 		add_time(&row, g->suspended_since);
 		add(&row, BoolGetDatum(g->suspended_hard), g->suspended_since == 0);
 		add_int(&row, g->usage[DT_DIRTY].used / BLCKSZ);
@@ -375,6 +377,10 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+#define TAKES_TIME(s) \
+	((s) == DT_REPLICA_LAG || (s) == DT_FLUSH_LAG || (s) == DT_WAL_RATE || \
+	 (s) == DT_IO_PRESSURE || (s) == DT_COMMIT_LATENCY)
+
 /*
  * What is known of a signal: the sampler's last value or, while no group
  * follows the signal, what this process finds by one look; that is nothing for
@@ -394,18 +400,14 @@ read_signal(DtSignal signal, bool followed, int64 now, DtSignalInfo *info)
 		dt_spin_lock(&dt_shared->sampled.lock);
 		*info = dt_shared->sampled.signals[signal];
 		dt_spin_unlock(&dt_shared->sampled.lock);
-		if (now - info->read_at >= DT_STALE_US + DT_STALE_COUNTS_US)
-			info->state = DT_SIGNAL_ABSENT;
-		else if (now - info->read_at >= DT_STALE_US &&
-				 info->state == DT_SIGNAL_FRESH)
-			info->state = DT_SIGNAL_STALE;
+		info->state = dt_signal_state(info->read_at, DT_STALE_US, now);
 		if (info->reason[0] == '\0' && !dt_sampler_runs())
 			strlcpy(info->reason,
 					_("The background worker \"dirty_throttle pressure\" is not running."),
 					DT_REASON_SIZE);
 	}
 	else if (!followed && look == DT_LOOK_MEASURED &&
-			 !dt_signals[signal].takes_time && !RecoveryInProgress())
+			 !TAKES_TIME(signal) && !RecoveryInProgress())
 	{
 		info->state = DT_SIGNAL_FRESH;
 		info->value = found.value;
@@ -468,7 +470,7 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 	{
 		int			groups = 0;
 		DtSignalInfo info = {
-			.state = dt_report_state(&reports[s], dt_now_us()),
+			.state = dt_signal_state(reports[s].at, reports[s].ttl_us, dt_now_us()),
 			.value = reports[s].value,
 			.read_at = reports[s].at
 		};

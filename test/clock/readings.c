@@ -38,6 +38,11 @@ extern DtLook REAL(dt_signal_look) (DtSignal signal, int64 now,
 extern DtLook WRAP(dt_signal_look) (DtSignal signal, int64 now,
 									DtFound *found);
 
+extern void REAL(dt_commits_read) (bool anew, DtCommits *commits,
+								   int64 *waiting);
+extern void WRAP(dt_commits_read) (bool anew, DtCommits *commits,
+								   int64 *waiting);
+
 static DtTestReading
 get(DtSignal which)
 {
@@ -135,6 +140,7 @@ look_at_queue(DtSignal signal, const DtTestReading *reading, DtFound *found)
 DtLook
 WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 {
+	static DtStall stall;
 	DtTestReading reading = get(signal);
 
 	if (reading.look == DT_TEST_REAL)
@@ -143,15 +149,16 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 	found->at = now;
 	switch (dt_signals[signal].law)
 	{
-		case DT_LAW_ZONES:
+		case DT_LAW_QUEUE:
 			look_at_queue(signal, &reading, found);
 			break;
 		case DT_LAW_LEVEL:
 			found->value = level(signal, &reading);
-			break;
-		case DT_LAW_RAMP:
-			found->other = (int64) NBuffers * BLCKSZ;
-			found->value = muldiv64(level(signal, &reading), 1000000, found->other);
+			if (signal == DT_DIRTY_BUFFERS)
+			{
+				found->other = (int64) NBuffers * BLCKSZ;
+				found->value = muldiv64(found->value, 1000000, found->other);
+			}
 			break;
 		case DT_LAW_BUDGET:
 			found->value = reading.value;
@@ -169,19 +176,41 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 			found->other = reading.other;
 			break;
 		case DT_LAW_BRAKE:
-			found->value = reading.other +
-				muldiv64(reading.value, dt_now_us() - reading.at, 1000000);
+			found->value = dt_stall_sample(&stall, reading.other +
+										   muldiv64(reading.value,
+													dt_now_us() - reading.at, 1000000),
+										   dt_now_us());
 			break;
-		case DT_LAW_LATENCY:
-			found->value = (dt_now_us() - DT_TEST_START_US) / 1000;
-			found->other = reading.other +
-				(dt_now_us() - reading.at) / 1000 * reading.value;
-			break;
+		case DT_LAW_EVIDENCE:
+			break;				/* the sampler reads them itself */
 	}
 	if (reading.look == DT_TEST_MEASURED || reading.look == DT_TEST_NEARER)
 		return DT_LOOK_MEASURED;
 	return dt_no_look(found, reading.look == DT_TEST_NOTHING ?
 					  DT_LOOK_NOTHING : DT_LOOK_FAILED, "The test says so.");
+}
+
+/* Commits that a test makes up: 1000 a second. */
+void
+WRAP(dt_commits_read) (bool anew, DtCommits *commits, int64 *waiting)
+{
+	static DtCommits then;
+	DtTestReading reading = get(DT_COMMIT_LATENCY);
+	DtCommits	now = {
+		.n = (dt_now_us() - DT_TEST_START_US) / 1000,
+		.us = reading.other + (dt_now_us() - reading.at) / 1000 * reading.value
+	};
+
+	if (reading.look == DT_TEST_REAL)
+	{
+		REAL(dt_commits_read) (anew, commits, waiting);
+		return;
+	}
+	if (anew)
+		then = now;
+	commits->n = now.n - then.n;
+	commits->us = now.us - then.us;
+	*waiting = 0;
 }
 
 static DtSignal
@@ -259,14 +288,28 @@ PG_FUNCTION_INFO_V1(dt_test_commits);
 Datum
 dt_test_commits(PG_FUNCTION_ARGS)
 {
-	int64		commits;
-	int64		us;
-	int64		waiting;
+	int64		commits = 0;
 
-	dt_commits_sum(&commits, &us, &waiting);
-	if (waiting != 0)
-		elog(ERROR, "%lld commits are under way", (long long) waiting);
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		if (dt_members[i].commits)
+			elog(ERROR, "a commit is under way");
+		commits += pg_atomic_read_u64(&dt_members[i].n_commits);
+	}
 	PG_RETURN_INT64(commits);
+}
+
+PG_FUNCTION_INFO_V1(dt_test_commit_us);
+
+/* dt_test_commit_us() returns bigint: for how long they took, us */
+Datum
+dt_test_commit_us(PG_FUNCTION_ARGS)
+{
+	int64		us = 0;
+
+	for (int i = 0; i < dt_shared->n_members; i++)
+		us += pg_atomic_read_u64(&dt_members[i].commit_us);
+	PG_RETURN_INT64(us);
 }
 
 PG_FUNCTION_INFO_V1(dt_test_others);

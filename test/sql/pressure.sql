@@ -42,9 +42,9 @@ FROM dirty_throttle_pressure;
 --
 CREATE TEMP TABLE good (signal text, threshold text);
 INSERT INTO good VALUES
-	('replica_lag', '100ms'), ('replica_lag', '2s'), ('replica_lag', ' 2 s '),
+	('replica_lag', '1s'), ('replica_lag', '2s'), ('replica_lag', ' 2 s '),
 	('replica_lag', '1500'), ('replica_lag', '0.5 min'), ('replica_lag', '1d'),
-	('replica_lag', '123456us'), ('replica_lag', '0.25h'),
+	('replica_lag', '1234567us'), ('replica_lag', '0.25h'),
 	('slot_lag', '1MB'), ('slot_lag', '1000TB'), ('slot_lag', '1536MB'), ('slot_lag', '5 gb'),
 	('slot_lag', '10485760'), ('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
 	('flush_lag', '1s'), ('wal_rate', '50MB'), ('wal_rate', '50 MB/s'), ('disk_free', '20GB'),
@@ -144,7 +144,7 @@ CREATE TABLE before AS TABLE dirty_throttle_thresholds;
 CREATE TEMP TABLE bad (signal text, threshold text);
 INSERT INTO bad VALUES
 	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
-	('replica_lag', '2 seconds'), ('replica_lag', '99ms'),
+	('replica_lag', '2 seconds'), ('replica_lag', '999ms'),
 	('replica_lag', '2MB'), ('replica_lag', '-2s'), ('replica_lag', 'NaN'),
 	('replica_lag', '86401s'), ('replica_lag', '1e400s'), ('replica_lag', '2%'),
 	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '999kB'), ('slot_lag', '2MB/s'), ('slot_lag', '2MiB'),

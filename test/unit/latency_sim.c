@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "engine/latency.h"
+#include "engine/evidence.h"
 #include "random.h"
 #include "tap.h"
 
@@ -141,7 +141,8 @@ static Result
 simulate(const Setup *s)
 {
 	DtLatency	l;
-	DtLaw		laws[MAX_GROUPS];
+	DtEvidence	laws[MAX_GROUPS];
+	DtCommits	opened = {0, 0};	/* when the window was */
 	Result		result;
 	double		noise = 0;
 	double		load = 0;
@@ -278,7 +279,7 @@ simulate(const Setup *s)
 		if (tick % CYCLE_TICKS == 0)
 		{
 			DtLatencyReading r = {
-				.commits = (int64_t) commits,.us = (int64_t) sum,
+				.commits = {(int64_t) commits - opened.n, (int64_t) sum - opened.us},
 				.waiting = halted || hung ? (int64_t) s->clients : 0,
 				.used = (int64_t) used,
 				.used_now = (int64_t) ((written - used_before) /
@@ -287,14 +288,18 @@ simulate(const Setup *s)
 			};
 
 			used_before = written;
-			dt_latency_read(&l, &r);
+			if (dt_latency_read(&l, &r))
+				opened = (DtCommits)
+			{
+				(int64_t) commits, (int64_t) sum
+			};
 			for (i = 0; i < s->groups; i++)
 			{
-				int64_t		all = dt_law_latency(&laws[i], &l, s->threshold,
-												 s->share, !s->observe);
+				DtAllowed	allowed = {s->threshold, s->share};
+				int64_t		all = dt_law_evidence(&laws[i], &l, allowed,
+												  !s->observe);
 
-				rates[i] = all == DT_FREE ? 0 :
-					fmax((double) all / s->groups, FLOOR);
+				rates[i] = all == 0 ? 0 : fmax((double) all / s->groups, FLOOR);
 			}
 			if (s->print)
 				printf("# %6.1f s  job %7.2f of %6.1f  commits %6.3f ms, by the job "
@@ -304,7 +309,7 @@ simulate(const Setup *s)
 					   (double) dt_latency_base(&l) / 1e6,
 					   (double) laws[0].evidence / 1000,
 					   (double) laws[0].knee / MB, l.probe_us == 0 ? "" :
-					   l.question > 0 ? "  question" : "  probe");
+					   laws[0].question > 0 ? "  question" : "  probe");
 		}
 	}
 	result.rate /= n;

@@ -27,12 +27,14 @@
 
 #define GROUPS		3
 #define DRAINS		3
+#define CONTROLLERS	6
 #define SECOND		INT64_C(1000000)
 
 typedef struct World
 {
 	DtPressure	p;
 	DtPressureGroup groups[GROUPS];
+	DtController controllers[CONTROLLERS];
 	DtDrain		drains[DRAINS];
 } World;
 
@@ -60,6 +62,16 @@ next_limit(Input *in)
 	return limit < 0 ? 0 : limit > DT_RATE_MAX ? DT_RATE_MAX : limit;
 }
 
+/* A threshold as it can be defined. */
+static int64_t
+next_threshold(Input *in)
+{
+	int64_t		threshold = next_number(in);
+
+	return threshold < 1 ? 1 : threshold > INT64_C(1000000000000000) ?
+		INT64_C(1000000000000000) : threshold;
+}
+
 static void
 check_drain(const DtDrain *d)
 {
@@ -67,9 +79,7 @@ check_drain(const DtDrain *d)
 
 	if (dt_drain_backlog(d) < 0 || lag < 0 || lag > 3600 * SECOND)
 		fail("a lag is out of range");
-	if (d->capacity < 0 || d->capacity > DT_RATE_MAX ||
-		d->speed < 0 || d->speed > DT_RATE_MAX ||
-		d->arrival < 0 || d->arrival > DT_RATE_MAX)
+	if (d->speed < -DT_RATE_MAX || d->speed > DT_RATE_MAX)
 		fail("a speed is out of range");
 }
 
@@ -103,17 +113,21 @@ check(const World *w)
 			fail("a pressure is out of range");
 		if (g->signal < -1 || g->signal >= DT_SIGNALS ||
 			(g->signal >= 0 &&
-			 (g->threshold[g->signal] <= 0 ||
-			  w->p.signal[g->signal].state == DT_SIGNAL_ABSENT)))
+			 (g->follows[g->signal] == NULL ||
+			  g->follows[g->signal]->state == DT_SIGNAL_ABSENT)))
 			fail("a signal decides that cannot");
 	}
 	for (i = 0; i < DRAINS; i++)
 		check_drain(&w->drains[i]);
-	for (i = 0; i < DT_SIGNALS; i++)
+	for (i = 0; i < CONTROLLERS; i++)
 	{
-		check_drain(&w->p.signal[i].drain);
-		if (w->p.signal[i].value < 0)
-			fail("a value is negative");
+		check_drain(&w->controllers[i].level);
+		if (w->controllers[i].rate < 0 ||
+			w->controllers[i].rate > DT_LAW_MAX)
+		{
+			printf("# signal %d rate %" PRId64 " brake %" PRId64 " evidence %" PRId64 "\n", w->controllers[i].signal, w->controllers[i].rate, w->controllers[i].brake.rate, w->controllers[i].evidence.rate);
+			fail("the result of a law is out of range");
+		}
 	}
 }
 
@@ -125,17 +139,25 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int64_t		now = next_number(&in);
 	int64_t		wal = next_number(&in);
 	DtPressureGroup *const groups[GROUPS] = {w.groups, w.groups + 1, w.groups + 2};
+	DtController *controllers[CONTROLLERS];
 	int			i;
 
 	memset(&w, 0, sizeof(w));
-	memset(&w.p, 0, sizeof(DtPressure));
+	for (i = 0; i < CONTROLLERS; i++)
+	{
+		controllers[i] = &w.controllers[i];
+		w.controllers[i].signal = next_byte(&in) % DT_SIGNALS;
+		w.controllers[i].queue = &w.drains[i % DRAINS];
+		w.controllers[i].threshold = next_threshold(&in);
+		w.controllers[i].fresh_us = DT_STALE_US;
+	}
 
 	while (in.size > 0)
 	{
 		uint8_t		op = next_byte(&in);
 		DtPressureGroup *g = &w.groups[next_byte(&in) % GROUPS];
 		DtDrain    *d = &w.drains[op % DRAINS];
-		DtSignal	signal = op / 16 % DT_SIGNALS;
+		DtController *c = &w.controllers[op / 16 % CONTROLLERS];
 		DtResource	resource = op / 16 % DT_RESOURCES;
 
 		switch (op % 16)
@@ -152,10 +174,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 3:
 				g->floor = next_limit(&in);
 				g->observe = (op & 0x10) != 0;
-				g->by_share[DT_COMMIT_LATENCY] = (op & 0x20) != 0;
+				c->by_share = (op & 0x20) != 0;
 				break;
 			case 4:
-				g->threshold[signal] = next_number(&in);
+				c->threshold = next_threshold(&in);
+				g->follows[c->signal] = next_byte(&in) % 4 > 0 ? c : NULL;
 				break;
 			case 5:
 				g->used[resource] = next_number(&in);
@@ -171,20 +194,26 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				{
 					const DtDrain *all[DRAINS] = {w.drains, w.drains + 1, w.drains + 2};
 
-					d = (DtDrain *) dt_drain_worst(all, DRAINS, op / 32 % 4, now);
-					g->drain[op & 0x10 ? DT_SLOT_LAG : DT_REPLICA_LAG] = d;
+					c->queue = dt_drain_worst(all, DRAINS, op / 32 % 4, now);
+					c->read_at = c->queue ? c->queue->seen_at : 0;
+					c->queue = c->queue ? c->queue : all[0];
 					break;
 				}
 			case 9:
 			case 10:
-				dt_pressure_read(&w.p, signal, next_number(&in),
-								 next_number(&in), now);
+				c->value = next_number(&in);
+				c->other = next_number(&in);
+				c->commits = (DtCommits)
+				{
+					next_number(&in), next_number(&in)
+				};
+				w.p.waiting = next_number(&in);
+				c->read_at = now;
 				break;
 			case 11:
-				dt_pressure_absent(&w.p, signal);
+				c->read_at = 0;
 				g->weight = 1 + op;
-				g->reported = next_number(&in);
-				g->out_of_reach = op & 0x20;
+				c->out_of_reach = op & 0x20;
 				break;
 			case 12:
 				{
@@ -198,7 +227,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				now = later(now, next_byte(&in) % 8);
 				wal = later(wal, next_byte(&in));
 				g->used[resource] = later(g->used[resource], next_byte(&in));
-				dt_pressure_step(&w.p, groups, GROUPS, wal, now);
+				dt_pressure_step(&w.p, controllers, CONTROLLERS, groups, GROUPS, wal, now);
 				check(&w);
 		}
 	}
@@ -209,7 +238,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < 400; i++)
 	{
 		now += SECOND / 5;
-		dt_pressure_step(&w.p, groups, GROUPS, wal, now);
+		dt_pressure_step(&w.p, controllers, CONTROLLERS, groups, GROUPS, wal, now);
 		check(&w);
 		if (i > 50 * 5)
 		{

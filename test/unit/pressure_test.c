@@ -50,112 +50,58 @@ test_drain(void)
 	DtDrain		d;
 	DtDrain		before;
 	int64_t		now = HOUR;
-	int			i;
 
 	memset(&d, 0, sizeof(DtDrain));
 	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0, "nothing known: no lag");
 	dt_drain_sample(&d, 5 * GB, 5 * GB, now);
 	run_drain(&d, &now, 10, MB, 20 * MB);
 	ok(!dt_drain_knows(&d) && dt_drain_backlog(&d) == 0,
-	   "without a queue nothing is learned");
-
+	   "without a backlog its speed is not known");
 	run_drain(&d, &now, 0.4, 100 * MB, 20 * MB);
-	ok_range(d.capacity, 18 * MB, 20 * MB, "a queue: learned at once");
+	ok_range(d.speed, 18 * MB, 20 * MB, "a backlog: known at once");
 	ok_range(dt_drain_lag_us(&d), 1.5 * SEC, 1.8 * SEC,
 			 "the lag is the time in which it drains");
 	run_drain(&d, &now, 10, 0, 20 * MB);
 	ok(dt_drain_backlog(&d) == 0 && dt_drain_lag_us(&d) == 0, "drained");
 	run_drain(&d, &now, 3600, 10 * KB, 20 * MB);
-	ok_range(d.capacity, 18 * MB, 20 * MB, "an idle hour: it is still known");
+	ok_range(d.speed, 18 * MB, 20 * MB, "an idle hour: it is still known");
 
 	/* what comes back late is no queue, as nothing is known of it */
 	dt_drain_sample(&d, d.written + 16 * KB, d.drained, now += CYCLE);
 	dt_drain_sample(&d, d.written, d.drained, now += 9 * SEC);
-	ok_range(d.capacity, 18 * MB, 20 * MB, "nor do a few late bytes tell");
+	ok_range(d.speed, 18 * MB, 20 * MB, "nor do a few late bytes tell");
 
 	/* slower, and faster again */
 	run_drain(&d, &now, 8, 30 * MB, 5 * MB);
-	ok_range(d.capacity, 4.9 * MB, 5.2 * MB, "slower: learned while it grows");
-	run_drain(&d, &now, 5, 5 * MB, 50 * MB);
-	ok_range(d.capacity, 30 * MB, 50 * MB, "faster: as soon as it is seen");
-
+	ok_range(d.speed, 4.9 * MB, 5.3 * MB, "slower: known while it grows");
+	run_drain(&d, &now, 4, 5 * MB, 50 * MB);
+	ok_range(d.speed, 30 * MB, 50 * MB, "faster: as soon as it is seen");
 	d.drained = d.written;
-	run_drain(&d, &now, 3, 100 * MB, 100 * MB);
-	ok_range(d.capacity, 90 * MB, 100 * MB, "also without a queue");
+	run_drain(&d, &now, 10, 100 * MB, 100 * MB);
+	ok_range(d.speed, 98 * MB, 100 * MB, "also without a backlog");
 
 	/* it stands still */
-	run_drain(&d, &now, 12, 30 * MB, 0);
-	ok(d.capacity < 50 * KB, "standing still: %lld", (long long) d.capacity);
+	run_drain(&d, &now, 20, 30 * MB, 0);
+	ok(d.speed < 50 * KB, "standing still: %lld", (long long) d.speed);
 	ok(dt_drain_lag_us(&d) == HOUR, "a lag for ever is an hour");
-
-	/* the capacity was overestimated: as much drains as arrives */
-	memset(&d, 0, sizeof(DtDrain));
-	dt_drain_sample(&d, GB, GB, now);
-	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
-	d.drained = d.written - 10 * MB;
-	run_drain(&d, &now, 30, 15 * MB, 15 * MB);
-	ok_range(d.capacity, 15 * MB, 15.1 * MB, "it is lowered in the end");
-	memset(&d, 0, sizeof(DtDrain));
-	dt_drain_sample(&d, GB, GB, now);
-	run_drain(&d, &now, 5, 40 * MB, 20 * MB);
-	d.drained = d.written;
-	run_drain(&d, &now, 5, 2 * MB, 20 * MB);
-	d.drained = d.written - 3 * MB;
-	run_drain(&d, &now, 60, 2 * MB, 2 * MB);
-	ok_range(d.capacity, 12.4 * MB, 12.6 * MB,
-			 "but not below five eighths, as it may be on its way");
-	run_drain(&d, &now, 1, 0, 0);
-	d.drained = d.written - 8 * MB;
-	run_drain(&d, &now, 20, 2 * MB, 2 * MB);
-	ok_range(d.capacity, 1.9 * MB, 2.1 * MB,
-			 "unless it is older than any way takes");
 
 	/* speeds of which every other one is three times the one before */
 	memset(&d, 0, sizeof(DtDrain));
-	dt_drain_sample(&d, GB, GB, now);
-	run_drain(&d, &now, 5, 30 * MB, 10 * MB);
-	d.drained = d.written - 20 * MB;
-	for (i = 0; i < 100; i++)
-		run_drain(&d, &now, 0.1, 10 * MB, (i % 2 ? 15 : 5) * MB);
-	ok_range(d.capacity, 9.5 * MB, 10.5 * MB, "noise: the mean is learned");
-
-	/* once it was much faster; a queue that grows slowly is one all the same */
-	memset(&d, 0, sizeof(DtDrain));
-	dt_drain_sample(&d, GB, GB, now);
-	run_drain(&d, &now, 5, 300 * MB, 200 * MB);
-	d.drained = d.written;
-	run_drain(&d, &now, 5, 40 * MB, 200 * MB);
-	run_drain(&d, &now, 3, 55 * MB, 50 * MB);
-	ok(d.capacity > 120 * MB, "more than drains, for a moment: on its way");
-	run_drain(&d, &now, 10, 55 * MB, 50 * MB);
-	ok_range(d.capacity, 45 * MB, 55 * MB, "for long: it has become slower");
-
-	/* nothing has drained yet */
-	memset(&d, 0, sizeof(DtDrain));
-	dt_drain_sample(&d, GB, GB, now);
-	for (i = 0; i < 50; i++)
-	{
-		run_drain(&d, &now, 0.1, 40 * KB, 0);
-		d.drained = i % 10 == 9 ? d.written : d.drained;
-	}
-	ok(!dt_drain_knows(&d), "a few bytes on their way: nothing is learned");
-	run_drain(&d, &now, 2, 40 * MB, 0);
-	ok(!dt_drain_knows(&d) && dt_drain_lag_us(&d) == 0,
-	   "many bytes on their way: no lag is known");
-	run_drain(&d, &now, 4, 0, 0);
-	ok(dt_drain_knows(&d) && dt_drain_lag_us(&d) == HOUR,
-	   "for long: it stands still");
+	dt_drain_sample(&d, GB, GB - 20 * MB, now);
+	for (int i = 0; i < 100; i++)
+		run_drain(&d, &now, 0.2, 10 * MB, (i % 2 ? 15 : 5) * MB);
+	ok_range(d.speed, 9 * MB, 11 * MB, "noise: the mean");
 
 	/* clocks and positions that are set back */
 	before = d;
 	dt_drain_sample(&d, d.written + GB, d.drained + GB, now);
 	ok(memcmp(&d, &before, sizeof(d)) == 0, "no time has passed: no sample");
 	dt_drain_sample(&d, d.written, d.drained, now - HOUR);
-	ok(d.seen_at == now - HOUR && d.capacity == before.capacity,
+	ok(d.seen_at == now - HOUR && d.speed == before.speed,
 	   "the clock is set back: only the time is taken over");
 	now -= HOUR;
 	dt_drain_sample(&d, 0, 0, now += CYCLE);
-	ok(dt_drain_backlog(&d) == 0 && d.speed >= 0,
+	ok(dt_drain_backlog(&d) == 0 && dt_drain_speed(&d) >= 0,
 	   "the positions are set back");
 	dt_drain_sample(&d, 5, 10, now += CYCLE);
 	ok(dt_drain_backlog(&d) == 0, "more drained than written: no backlog");
@@ -180,20 +126,20 @@ test_worst(void)
 
 		d[i].seen_at = now;
 		d[i].written = backlogs[i];
-		d[i].capacity = MB;
-		d[i].learned_us = 1;
+		d[i].speed = MB;
+		d[i].queued_us = 1;
 	}
 	ok(dt_drain_worst(all, 5, 0, now) == &d[1], "the worst, the first of two");
 	ok(dt_drain_worst(all, 5, 1, now) == &d[2], "ignoring one: the second");
 	ok(dt_drain_worst(all, 5, 2, now) == &d[3], "two");
 	ok(dt_drain_worst(all, 5, 3, now) == &d[0], "three");
 	ok(dt_drain_worst(all, 5, 4, now) == NULL, "all");
-	d[2].capacity = MB / 10;
+	d[2].speed = MB / 10;
 	ok(dt_drain_worst(all, 5, 0, now) == &d[2], "by time, not by bytes");
-	d[2].seen_at = now - 40 * SEC;
-	ok(dt_drain_worst(all, 5, 0, now) == &d[2], "not seen for 40 s: counts");
+	d[2].seen_at = now - 40 * SEC + 1;
+	ok(dt_drain_worst(all, 5, 0, now) == &d[2], "not seen for nearly 40 s: counts");
 	d[2].seen_at--;
-	ok(dt_drain_worst(all, 5, 0, now) == &d[1], "longer: does not");
+	ok(dt_drain_worst(all, 5, 0, now) == &d[1], "for 40 s: does not");
 	d[1].seen_at = now + 1;
 	ok(dt_drain_worst(all, 5, 0, now) == &d[3], "nor does one of the future");
 }
@@ -203,156 +149,207 @@ test_worst(void)
  *-------------------------------------------------------------------------
  */
 
+static void
+test_room(void)
+{
+	DtRoom		room = {.drain = 10 * MB,.horizon = 2 * SEC,.begin = 20 * MB};
+	DtRoom		extreme = {INT64_MAX, DT_RATE_MAX, 1, 0};
+
+	room.bytes = 20 * MB;
+	ok(dt_law_room(0, &room, GB) == 0, "enough room: no limit");
+	room.bytes = 18 * MB;
+	ok(dt_law_room(0, &room, GB) == 19 * MB,
+	   "less: what drains, and the room within the horizon");
+	room.bytes = 0;
+	ok(dt_law_room(0, &room, GB) == 10 * MB, "none: what drains");
+	room.bytes = -10 * MB;
+	ok(dt_law_room(0, &room, GB) == 5 * MB, "less than none: less");
+	room.bytes = -GB;
+	ok(dt_law_room(0, &room, GB) == 1, "and nothing");
+	room.drain = -MB;
+	room.bytes = 2 * MB;
+	ok(dt_law_room(0, &room, GB) == MB, "what grows drains nothing");
+	room.drain = 10 * MB;
+	room.bytes = 30 * MB;
+	ok(dt_law_room(20 * MB, &room, 10 * MB + 1) == 25 * MB,
+	   "enough again: no end while more than half of the limit before is used");
+	ok(dt_law_room(20 * MB, &room, 10 * MB) == 0, "then it ends");
+
+	ok(dt_law_room(0, &extreme, 0) == 0, "out of all bounds");
+	extreme.begin = INT64_MAX - 1;
+	ok(dt_law_room(1, &extreme, INT64_MAX) == DT_LAW_MAX, "used");
+	extreme.bytes = INT64_MIN;
+	ok(dt_law_room(1, &extreme, INT64_MAX) == 1, "negative");
+}
+
+/* A value after so long, in which so much was used. */
 static int64_t
-zones(DtLaw *law, int64_t capacity, int64_t backlog, int64_t threshold)
+next_value(DtBrake *b, int64_t value, int64_t used, double seconds)
 {
-	DtDrain		d;
-
-	memset(&d, 0, sizeof(DtDrain));
-	d.written = backlog;
-	d.capacity = d.arrival = d.speed = capacity;
-	d.learned_us = SEC;
-	return dt_law_zones(law, &d, threshold, CYCLE);
-}
-
-static void
-test_zones(void)
-{
-	DtLaw		law = {0};
-	DtLaw		second = {0};
-	DtDrain		d;
-	int64_t		rate;
-
-	ok(zones(&law, 10 * MB, 0, 75 * MB) == DT_FREE &&
-	   zones(&law, 10 * MB, 37 * MB, 75 * MB) == DT_FREE,
-	   "up to half of the threshold: free");
-	ok_range(zones(&law, 10 * MB, 38 * MB, 75 * MB), 12.3 * MB, 12.5 * MB,
-			 "above half: more than the capacity");
-	ok(zones(&law, 10 * MB, 50 * MB, 75 * MB) == 10 * MB,
-	   "at two thirds: the capacity");
-	ok_range(zones(&law, 10 * MB, 60 * MB, 75 * MB), 7.9 * MB, 8 * MB,
-			 "above: less");
-	ok(zones(&law, 10 * MB, 500 * MB, 75 * MB) == 10 * MB / 8,
-	   "far above: an eighth");
-	ok(zones(&law, 0, 500 * MB, 75 * MB) == 1, "nothing drains: nothing");
-	ok_range(zones(&law, 0, 45 * MB, 75 * MB), 0.16 * MB, 0.17 * MB,
-			 "below the target: in half a minute up to it");
-	ok(zones(&second, 10 * MB, 2 * MB, MB) < 10 * MB &&
-	   zones(&second, 10 * MB, 2 * MB, MB) > 9 * MB,
-	   "a small target: not so fast");
-
-	/* what drains now */
-	memset(&d, 0, sizeof(DtDrain));
-	d.written = 60 * MB;
-	d.capacity = d.arrival = 10 * MB;
-	d.speed = 7 * MB;
-	d.learned_us = SEC;
-	ok_range(dt_law_zones(&law, &d, 75 * MB, CYCLE), 6.7 * MB, 6.9 * MB,
-			 "above, and less drains: less");
-	d.speed = 10 * MB;
-
-	/* rising */
-	d.written = 0;
-	d.arrival = 20 * MB;
-	law.rate = 20 * MB;
-	rate = dt_law_zones(&law, &d, 75 * MB, CYCLE);
-	ok_range(rate, 28.9 * MB, 29.1 * MB, "no backlog: it rises fast");
-	d.written = 20 * MB;
-	law.rate = 20 * MB;
-	rate = dt_law_zones(&law, &d, 75 * MB, CYCLE);
-	ok_range(rate, 21.1 * MB, 21.3 * MB, "not so fast with one that is a second old");
-	d.written = 0;
-	law.rate = 39 * MB;
-	ok(dt_law_zones(&law, &d, 75 * MB, CYCLE) == DT_FREE && law.rate == 0,
-	   "twice what is asked for: free");
-
-	/* out of all bounds */
-	law.rate = 0;
-	ok(zones(&law, DT_RATE_MAX, INT64_MAX, 0) == DT_RATE_MAX / 8,
-	   "the largest backlog");
-	ok(zones(&law, DT_RATE_MAX, INT64_MAX, 1) == DT_RATE_MAX / 8, "again");
-	ok(zones(&law, DT_RATE_MAX, 0, INT64_MAX) >= DT_RATE_MAX,
-	   "the largest threshold");
-	ok(zones(&law, 0, INT64_MAX, INT64_MAX) >= 1, "both");
-}
-
-static void
-test_budget(void)
-{
-	ok(dt_law_budget(100 * MB, 8 * SEC) == 10 * MB,
-	   "budget: with two seconds in reserve");
-	ok(dt_law_budget(100 * MB, 0) == 50 * MB, "at the end, too");
-	ok(dt_law_budget(0, SEC) == 0 && dt_law_budget(-5, SEC) == 0,
-	   "nothing left");
-	ok(dt_law_budget(INT64_MAX, INT64_MIN) > GB &&
-	   dt_law_budget(INT64_MAX, INT64_MAX) >= 1000000, "out of all bounds");
-}
-
-static void
-test_ramp(void)
-{
-	DtLaw		law = {0};
-
-	ok(dt_law_ramp(&law, 10 * MB, 10 * MB, 4 * SEC, CYCLE) == DT_FREE && law.rate == 0,
-	   "ramp: with enough room free");
-	ok(dt_law_ramp(&law, 8 * MB, 10 * MB, 4 * SEC, CYCLE) == 2 * MB,
-	   "less: it lasts for four seconds");
-	ok(dt_law_ramp(&law, 4 * MB, 10 * MB, 4 * SEC, CYCLE) == 1800 * KB, "a mean ...");
-	ok(dt_law_ramp(&law, 4 * MB, 10 * MB, 4 * SEC, SEC) == MB, "... of a second");
-	ok(dt_law_ramp(&law, 0, 10 * MB, 4 * SEC, SEC) == 1 &&
-	   dt_law_ramp(&law, -GB, MB, 4 * SEC, SEC) == 1, "no room: nothing");
-	ok(dt_law_ramp(&law, INT64_MAX - 1, INT64_MAX, 4 * SEC, SEC) > GB &&
-	   dt_law_ramp(&law, INT64_MIN, INT64_MAX, 4 * SEC, SEC) == 1, "out of all bounds");
+	b->used += used * seconds;
+	b->used_us += seconds * SEC;
+	return dt_law_brake(b, value, 1000, used,
+						(b->seen_at ? b->seen_at : HOUR) +
+						(int64_t) (seconds * SEC));
 }
 
 static void
 test_brake(void)
 {
-	DtLaw		law = {0};
+	DtBrake		b = {0};
 	int64_t		rate;
-	int			i;
+	int64_t		rates[2];
 
-	ok(dt_law_brake(&law, 1000, 1000, 1000, MB, CYCLE) == DT_FREE,
-	   "brake: at the threshold free");
-	ok(dt_law_brake(&law, 999, 5000, 1000, MB, CYCLE) == DT_FREE,
-	   "both readings have to be over it");
-	rate = dt_law_brake(&law, 5000, 6000, 1000, MB, CYCLE);
-	ok_range(rate, 1.12 * MB, 1.13 * MB, "over it: what is used, slower");
-	for (i = 0; i < 4; i++)
-		rate = dt_law_brake(&law, 5000, 6000, 1000, rate, CYCLE);
-	ok_range(rate, 0.59 * MB, 0.75 * MB, "at most halved in a second");
-	ok(dt_law_brake(&law, 950, 950, 1000, rate, SEC) == rate,
-	   "just below: stays");
-	ok(dt_law_brake(&law, 800, 950, 1000, rate, 5 * SEC) == rate,
-	   "both have to be below");
-	ok(dt_law_brake(&law, 1001, 1001, 1000, rate, CYCLE) <= rate,
-	   "a little over: a little slower");
-	rate = law.rate;
-	for (i = 0; i < 14; i++)
-		ok(dt_law_brake(&law, 800, 800, 1000, rate, CYCLE) == rate,
-		   "below: not before three seconds");
-	ok(dt_law_brake(&law, 800, 800, 1000, rate, CYCLE) > rate,
-	   "then it rises");
-	rate = law.rate;
-	dt_law_brake(&law, 800, 800, 1000, rate, SEC);
-	ok_range(law.rate * 1000 / rate, 1050, 1090, "by a twentieth in a second");
-	rate = law.rate;
-	dt_law_brake(&law, 0, 0, 1000, rate, SEC);
-	ok_range(law.rate * 1000 / rate, 1290, 1310, "by more far below");
-	rate = law.rate;
-	for (i = 0; i < 29; i++)
-		dt_law_brake(&law, 0, 0, 1000, rate / 2, SEC);
-	ok(law.rate == rate, "not while it is not used");
-	ok(dt_law_brake(&law, 950, 950, 1000, rate / 2, SEC) == rate,
-	   "it stays near the threshold");
-	ok(dt_law_brake(&law, 0, 0, 1000, rate / 2, SEC) == DT_FREE,
+	ok(next_value(&b, 1000, MB, 0.2) == 0, "brake: at the threshold free");
+	rate = next_value(&b, 5000, MB, 0.2);
+	ok(rate == 900 * KB, "over it: what is used, slower");
+	for (int i = 0; i < 4; i++)
+		rate = next_value(&b, 5000, rate, 0.2);
+	ok_range(rate, 0.5 * MB, 0.6 * MB, "at most halved in a second");
+	ok(next_value(&b, 950, rate, 1) == rate, "just below: stays");
+	ok_range(next_value(&b, 1001, rate, 1), 0.999 * rate, rate,
+			 "a little over: a little slower");
+	rate = b.rate;
+	next_value(&b, 800, rate, 1);
+	ok_range(b.rate * 1000 / rate, 1050, 1090, "below: by a twentieth in a second");
+	rate = b.rate;
+	next_value(&b, 0, rate, 1);
+	ok_range(b.rate * 1000 / rate, 1290, 1310, "by more far below");
+	rate = b.rate;
+	for (int i = 0; i < 29; i++)
+		next_value(&b, 0, rate / 2, 1);
+	ok(b.rate == rate, "not while it is not used");
+	ok(next_value(&b, 950, rate / 2, 1) == rate, "it stays near the threshold");
+	ok(next_value(&b, 0, rate / 2, 1) == 0,
 	   "not used for half a minute: free");
-	law.rate = 100 * MB;
-	ok(dt_law_brake(&law, 1001, 1001, 1000, MB, CYCLE) <= 1250 * KB,
+	b.rate = 100 * MB;
+	ok(next_value(&b, 1001, MB, 0.2) <= MB,
 	   "over it, what is allowed but not used does not count");
-	ok(dt_law_brake(&law, INT64_MAX, INT64_MAX, 1, DT_RATE_MAX, SEC) > 0 &&
-	   dt_law_brake(&law, INT64_MAX, INT64_MAX, INT64_MAX / 2, 0, SEC) > 0,
-	   "out of all bounds");
+
+	/* by fits and starts: what was used since the last value */
+	memset(&b, 0, sizeof(b));
+	b.seen_at = HOUR;
+	b.used = 300 * MB;
+	b.used_us = 300 * SEC;
+	ok(dt_law_brake(&b, 2000, 1000, 0, HOUR + 300 * SEC) == 500 * KB,
+	   "nothing is used just now: what was used since the value before");
+	b.used = 0;
+	b.used_us = 10 * SEC;
+	ok_range(dt_law_brake(&b, 1000, 1000, MB, HOUR + 310 * SEC), 500 * KB,
+			 500 * KB, "at the threshold: nothing changes");
+
+	/* a value counts once, whenever the next one comes */
+	for (int i = 0; i < 2; i++)
+	{
+		memset(&b, 0, sizeof(b));
+		rate = 10 * MB;
+		for (int k = 0; k < 6; k++)
+			rate = next_value(&b, k < 3 ? 1500 : 500, rate, i == 0 ? 1 : 300);
+		rates[i] = rate;
+	}
+	ok(rates[0] == rates[1], "six values, every second or every 300 s: %lld, %lld",
+	   (long long) rates[0], (long long) rates[1]);
+
+	ok(next_value(&b, INT64_MAX, DT_RATE_MAX, 1) > 0 &&
+	   next_value(&b, INT64_MAX / 2, 0, 1) > 0, "out of all bounds");
+}
+
+/* The part of the time in which somebody waits. */
+static void
+test_stall(void)
+{
+	DtStall		s = {0};
+	int64_t		now = HOUR;
+	int64_t		counter = 5 * HOUR;
+
+	ok(dt_stall_sample(&s, counter, now) == 0, "one look tells nothing");
+	ok(dt_stall_sample(&s, counter += 20 * MS, now += CYCLE) == 100000,
+	   "two do: a tenth");
+	ok(dt_stall_sample(&s, counter + SEC, now) == 100000,
+	   "no time has passed: nothing new");
+	for (int i = 0; i < 20; i++)
+		dt_stall_sample(&s, counter += CYCLE, now += CYCLE);
+	ok_range(s.mean, 950000, 960000, "all of it for four seconds");
+	for (int i = 0; i < 100; i++)
+		dt_stall_sample(&s, counter += 2 * CYCLE, now += CYCLE);
+	ok_range(s.mean, 990000, 1000000, "no more than all of it");
+	dt_stall_sample(&s, 0, now += CYCLE);
+	ok_range(s.mean, 900000, 1000000, "the counter is reset");
+}
+
+/* What several sessions have committed. */
+static void
+test_commits_together(void)
+{
+	DtCommits	s[10] = {0};
+	DtCommits	all;
+
+	all = dt_latency_commits(s, 10);
+	ok(all.n == 0 && all.us == 0, "nobody has committed");
+	s[3] = (DtCommits)
+	{
+		10, 10 * MS
+	};
+	all = dt_latency_commits(s, 10);
+	ok(all.n == 10 && all.us == 10 * MS, "one has: all there is");
+	s[4] = (DtCommits)
+	{
+		10, 30 * MS
+	};
+	all = dt_latency_commits(s, 10);
+	ok(all.n == 20 && all.us == 40 * MS, "two: both");
+	s[5] = (DtCommits)
+	{
+		10, 1000 * SEC
+	};
+	all = dt_latency_commits(s, 10);
+	ok(all.n == 30 && all.us == 90 * MS, "three: the one in the middle");
+	for (int i = 0; i < 10; i++)
+		s[i] = (DtCommits)
+	{
+		100, 100 * MS
+	};
+	s[9] = (DtCommits)
+	{
+		100, 1000 * SEC
+	};
+	s[8] = (DtCommits)
+	{
+		100000, 1
+	};
+	all = dt_latency_commits(s, 10);
+	ok(all.n == 100900 && all.us / all.n == 1000,
+	   "neither the slowest nor the fastest counts");
+	s[0] = (DtCommits)
+	{
+		1000000, 5000 * SEC
+	};
+	for (int i = 8; i < 10; i++)
+		s[i] = (DtCommits)
+	{
+		100000, i == 8 ? 0 : 100000 * SEC
+	};
+	for (int i = 1; i < 8; i++)
+		s[i] = (DtCommits)
+	{
+		1000000, 1000 * SEC
+	};
+	all = dt_latency_commits(s, 10);
+	ok_range(all.us / all.n, 1499, 1501,
+			 "one of eight that commit as often counts for an eighth");
+	s[0] = (DtCommits)
+	{
+		100000000, 500000 * SEC
+	};
+	all = dt_latency_commits(s, 10);
+	ok_range(all.us / all.n, 1400, 4000,
+			 "and for little more if it commits a hundred times as often");
+	s[0] = (DtCommits)
+	{
+		INT64_MAX, INT64_MAX
+	};
+	all = dt_latency_commits(s, 10);
+	ok(all.n > 0 && all.us >= 0, "out of all bounds");
 }
 
 /*-------------------------------------------------------------------------
@@ -364,13 +361,37 @@ typedef struct World
 {
 	DtPressure	p;
 	DtPressureGroup g[3];
+	DtController c[8];			/* of the signals that are followed */
+	int			n;
 	DtDrain		slots;			/* the queue of DT_SLOT_LAG */
+	DtStall		stall;			/* of DT_IO_PRESSURE */
 	int64_t		now;
 	int64_t		wal;
 	int64_t		value[DT_SIGNALS];	/* read in each cycle; NONE: not */
 	int64_t		use[3][DT_RESOURCES];	/* of the groups, bytes/s */
 	int64_t		other;			/* WAL of others, bytes/s */
 } World;
+
+/* Have group k follow a signal, with others that have the same threshold. */
+static DtController *
+follow(World *w, int k, DtSignal signal, int64_t threshold)
+{
+	DtController *c = w->c;
+
+	while (c < w->c + w->n &&
+		   (c->signal != signal || c->threshold != threshold))
+		c++;
+	if (c == w->c + w->n)
+	{
+		w->n++;
+		memset(c, 0, sizeof(*c));
+		c->signal = signal;
+		c->threshold = threshold;
+		c->fresh_us = DT_STALE_US;
+	}
+	w->g[k].follows[signal] = c;
+	return c;
+}
 
 static void
 new_world(World *w)
@@ -380,7 +401,6 @@ new_world(World *w)
 
 	memset(w, 0, sizeof(*w));
 	w->now = 100 * HOUR;
-	memset(&w->p, 0, sizeof(DtPressure));
 	for (i = 0; i < 3; i++)
 		dt_pressure_group_init(&w->g[i], zeros, zeros);
 	for (i = 0; i < DT_SIGNALS; i++)
@@ -391,8 +411,32 @@ static void
 step_world(World *w)
 {
 	DtPressureGroup *groups[] = {&w->g[0], &w->g[1], &w->g[2]};
+	DtController *all[8];
 
-	dt_pressure_step(&w->p, groups, 3, w->wal, w->now);
+	for (int i = 0; i < w->n; i++)
+		all[i] = &w->c[i];
+	dt_pressure_step(&w->p, all, w->n, groups, 3, w->wal, w->now);
+}
+
+/* What is read of a signal in each cycle, unless it cannot be. */
+static void
+read_signal(World *w, DtController *c)
+{
+	int64_t		value = w->value[c->signal];
+
+	if (value == NONE || c->fresh_us == 0)
+		return;
+	c->value = value;
+	c->other = c->signal == DT_CHECKPOINT ? 98 * SEC : GB;
+	c->read_at = w->now;
+	if (c->signal == DT_IO_PRESSURE)
+		c->value = dt_stall_sample(&w->stall, w->now / 1000 * value / 1000,
+								   w->now);
+	if (c->signal == DT_SLOT_LAG)
+	{
+		dt_drain_sample(&w->slots, w->wal, w->wal - value, w->now);
+		c->queue = &w->slots;
+	}
 }
 
 static void
@@ -411,22 +455,8 @@ run_world(World *w, double seconds)
 			w->g[k].used[DT_WAL] += w->use[k][DT_WAL] / 5;
 			w->wal += w->use[k][DT_WAL] / 5;
 		}
-		for (k = 0; k < DT_SIGNALS; k++)
-			if (w->value[k] == NONE || k == DT_REPLICA_LAG ||
-				k == DT_COMMIT_LATENCY)
-				 /* cannot be read */ ;
-			else if (k == DT_CHECKPOINT)
-				dt_pressure_read(&w->p, k, w->value[k], 98 * SEC, w->now);
-			else if (k == DT_IO_PRESSURE)
-				dt_pressure_read(&w->p, k, w->now / 1000 * w->value[k] / 1000,
-								 0, w->now);
-			else
-				dt_pressure_read(&w->p, k, w->value[k], GB, w->now);
-		if (w->value[DT_SLOT_LAG] != NONE)
-			dt_drain_sample(&w->slots, w->wal, w->wal - w->value[DT_SLOT_LAG],
-							w->now);
-		for (k = 0; k < 3; k++)
-			w->g[k].drain[DT_SLOT_LAG] = &w->slots;
+		for (k = 0; k < w->n; k++)
+			read_signal(w, &w->c[k]);
 		step_world(w);
 	}
 }
@@ -435,16 +465,12 @@ run_world(World *w, double seconds)
 static void
 read_standby(World *w, const DtDrain *d)
 {
-	int			k;
-
 	d = d ? dt_drain_worst(&d, 1, 0, w->now) : NULL;
-	for (k = 0; k < 3; k++)
-		w->g[k].drain[DT_REPLICA_LAG] = d;
-	if (d == NULL)
-		dt_pressure_absent(&w->p, DT_REPLICA_LAG);
-	else
-		dt_pressure_read(&w->p, DT_REPLICA_LAG, dt_drain_lag_us(d), 0,
-						 d->seen_at);
+	for (int k = 0; k < w->n; k++)
+	{
+		w->c[k].queue = d;
+		w->c[k].read_at = d != NULL ? d->seen_at : 0;
+	}
 }
 
 static void
@@ -463,7 +489,7 @@ test_free(void)
 	ok(w.g[0].signal == -1 && w.g[0].pressure == 0, "and no pressure");
 
 	memset(&w.g[1], 0, sizeof(w.g[1]));
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	follow(&w, 0, DT_KERNEL_DIRTY, 100 * MB);
 	w.value[DT_KERNEL_DIRTY] = 40 * MB;
 	w.use[0][DT_DIRTY] = 5 * MB;
 	run_world(&w, 10);
@@ -484,8 +510,8 @@ test_decision(void)
 	World		w;
 
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	follow(&w, 0, DT_CHECKPOINT, 1);
+	follow(&w, 0, DT_KERNEL_DIRTY, 100 * MB);
 	w.g[0].limit[DT_WAL] = 20 * MB;
 	w.use[0][DT_WAL] = w.use[0][DT_DIRTY] = 2 * MB;
 	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
@@ -508,14 +534,12 @@ test_decision(void)
 	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 20 * MB, "the fixed limit is the ceiling");
-	ok(w.g[0].share[DT_CHECKPOINT] == 100 * MB && w.g[0].others == 0 &&
-	   w.g[0].others_least == 0,
+	ok(w.g[0].share[DT_CHECKPOINT] == 100 * MB && w.c[0].others == 0,
 	   "it is told what all may write, and what others do");
 	w.value[DT_CHECKPOINT] = 0;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR, "the floor");
-	ok_range(w.g[0].rate[DT_DIRTY], 200 * KB, 255 * KB,
-			 "an eighth of what goes, as the level does not rise");
+	ok(w.g[0].rate[DT_DIRTY] == DT_PRESSURE_DEFAULT_FLOOR, "of both");
 	w.g[0].floor = 500 * KB;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 500 * KB, "another floor");
@@ -527,15 +551,15 @@ test_decision(void)
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 1, "never zero, which is none");
 
-	w.g[0].threshold[DT_CHECKPOINT] = w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	w.g[0].follows[DT_CHECKPOINT] = w.g[0].follows[DT_KERNEL_DIRTY] = NULL;
 	run_world(&w, 15);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].rate[DT_DIRTY] == 0 &&
 	   w.g[0].signal == -1, "thresholds taken away: free");
 
 	/* two signals for one resource */
 	new_world(&w);
-	w.g[0].threshold[DT_SLOT_LAG] = 100 * MB;
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	follow(&w, 0, DT_SLOT_LAG, 100 * MB);
+	follow(&w, 0, DT_CHECKPOINT, 1);
 	w.use[0][DT_WAL] = 2 * MB;
 	w.value[DT_SLOT_LAG] = 90 * MB;
 	w.value[DT_CHECKPOINT] = 100 * 100 * KB;
@@ -555,7 +579,7 @@ test_changes(void)
 	World		w;
 
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	follow(&w, 0, DT_CHECKPOINT, 1);
 	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
 	run_world(&w, 1);
 	w.value[DT_CHECKPOINT] = 1010 * MB;
@@ -574,11 +598,11 @@ static void
 test_redefined(void)
 {
 	World		w;
-	DtPressureGroup pressed;
+	World		pressed;
 
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+	follow(&w, 0, DT_CHECKPOINT, 1);
+	follow(&w, 0, DT_KERNEL_DIRTY, 100 * MB);
 	w.use[0][DT_WAL] = w.use[0][DT_DIRTY] = 2 * MB;
 	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
 	w.value[DT_KERNEL_DIRTY] = 200 * MB;
@@ -588,13 +612,13 @@ test_redefined(void)
 	ok(w.g[0].share[DT_CHECKPOINT] == 10 * MB &&
 	   w.g[0].share[DT_KERNEL_DIRTY] > 0 && w.g[0].share[DT_SLOT_LAG] == 0,
 	   "what each signal leaves to it is told");
-	pressed = w.g[0];
+	pressed = w;
 
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	w.g[0].follows[DT_KERNEL_DIRTY] = NULL;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0, "nobody has said so: it is let go slowly");
-	w.g[0] = pressed;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 0;
+	w = pressed;
+	w.g[0].follows[DT_KERNEL_DIRTY] = NULL;
 	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "a signal is taken away: free at once");
@@ -603,38 +627,35 @@ test_redefined(void)
 	run_world(&w, 1);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "and free it stays");
 
-	w.g[0] = pressed;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 1000 * MB;
+	w = pressed;
+	follow(&w, 0, DT_KERNEL_DIRTY, 1000 * MB);
 	w.g[0].redefined = true;
-	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "a high threshold: the same");
-	w.g[0] = pressed;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 110 * MB;
+	w = pressed;
+	follow(&w, 0, DT_KERNEL_DIRTY, 110 * MB);
 	w.g[0].redefined = true;
-	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0, "one that is exceeded still presses");
 
 	/* so little below half of it that the law would let go slowly */
-	w.g[0] = pressed;
+	w = pressed;
 	w.value[DT_KERNEL_DIRTY] = 98 * MB;
 	run_world(&w, 60);
-	pressed = w.g[0];
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 200 * MB;
+	pressed = w;
+	follow(&w, 0, DT_KERNEL_DIRTY, 200 * MB);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0, "a law that goes on lets go slowly");
-	w.g[0] = pressed;
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 200 * MB;
+	w = pressed;
+	follow(&w, 0, DT_KERNEL_DIRTY, 200 * MB);
 	w.g[0].redefined = true;
-	memset(&w.g[0].law[DT_KERNEL_DIRTY], 0, sizeof(DtLaw));
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "one that starts anew does not press");
 	w.value[DT_KERNEL_DIRTY] = 200 * MB;
 	run_world(&w, 5);
 
 	/* what it was limited to is no floor, nor a ceiling */
-	w.g[0] = pressed;
+	w = pressed;
 	w.g[0].floor = 5 * MB;
 	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
@@ -644,7 +665,7 @@ test_redefined(void)
 	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 10 * KB, "a lower one");
-	w.g[0].threshold[DT_CHECKPOINT] = 0;
+	w.g[0].follows[DT_CHECKPOINT] = NULL;
 	w.g[0].limit[DT_WAL] = 3 * MB;
 	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
@@ -658,7 +679,7 @@ test_others(void)
 	World		w;
 
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
+	follow(&w, 0, DT_CHECKPOINT, 1);
 	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
 	w.use[0][DT_WAL] = 5 * MB;
 	w.other = 4 * MB;
@@ -669,9 +690,9 @@ test_others(void)
 	run_world(&w, 10);
 	ok_range(w.g[0].rate[DT_WAL], 4.9 * MB, 5.1 * MB,
 			 "groups without this signal are others");
-	w.g[1].threshold[DT_CHECKPOINT] = 1;
+	follow(&w, 1, DT_CHECKPOINT, 1);
 	run_world(&w, 10);
-	ok_range(w.g[0].rate[DT_WAL], 4.65 * MB, 4.85 * MB,
+	ok_range(w.g[0].rate[DT_WAL], 4.9 * MB, 5.1 * MB,
 			 "one with it has a share, as far as it uses it");
 	ok_range(w.g[1].rate[DT_WAL], 2.9 * MB, 3.1 * MB, "and may use it all");
 	w.g[1].observe = true;
@@ -684,17 +705,34 @@ test_others(void)
 	run_world(&w, 10);
 	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR, "nothing is left");
 
+	/* what they use counts for whether a limit is used */
+	new_world(&w);
+	follow(&w, 0, DT_SLOT_LAG, 100 * MB);
+	w.value[DT_SLOT_LAG] = 70 * MB;
+	w.use[0][DT_WAL] = 6 * MB;
+	w.other = 14 * MB;
+	run_world(&w, 20);
+	ok(w.g[0].rate[DT_WAL] > 0, "a queue that does not grow: a limit");
+	for (; w.value[DT_SLOT_LAG] > 40 * MB; w.value[DT_SLOT_LAG] -= MB / 2)
+		run_world(&w, CYCLE * 1e-6);
+	run_world(&w, 1);
+	ok(w.g[0].rate[DT_WAL] > 0, "which stays while others use it up");
+	w.other = 0;
+	run_world(&w, 20);
+	ok(w.g[0].rate[DT_WAL] == 0, "and ends when they do not");
+
 	/* what one leaves lets another one have all it wants */
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = w.g[1].threshold[DT_CHECKPOINT] =
-		w.g[2].threshold[DT_CHECKPOINT] = 1;
+	follow(&w, 0, DT_CHECKPOINT, 1);
+	follow(&w, 1, DT_CHECKPOINT, 1);
+	follow(&w, 2, DT_CHECKPOINT, 1);
 	w.value[DT_CHECKPOINT] = 100 * 30 * MB;
 	w.use[0][DT_WAL] = 10 * MB;
 	w.use[1][DT_WAL] = 8800 * KB;
 	w.use[2][DT_WAL] = 800 * KB;
 	run_world(&w, 10);
-	ok_range(w.g[0].rate[DT_WAL], 17.9 * MB, 18.1 * MB,
-			 "30 for all, two want 1 and 11");
+	ok_range(w.g[0].rate[DT_WAL], 20.3 * MB, 20.5 * MB,
+			 "30 for all, two use 9.6");
 }
 
 /* A budget of each second, shared by weight. */
@@ -705,16 +743,17 @@ test_wal_rate(void)
 
 	new_world(&w);
 	w.value[DT_WAL_RATE] = 0;
-	w.g[0].threshold[DT_WAL_RATE] = w.g[1].threshold[DT_WAL_RATE] = 20 * MB;
+	follow(&w, 0, DT_WAL_RATE, 20 * MB);
+	follow(&w, 1, DT_WAL_RATE, 20 * MB);
 	w.g[1].weight = 3;
 	w.use[0][DT_WAL] = 15 * MB;
 	w.other = 4 * MB;
 	run_world(&w, 5);
-	ok_range(w.g[0].rate[DT_WAL], 15.6 * MB, 15.7 * MB,
+	ok_range(w.g[0].rate[DT_WAL], 15.6 * MB, 15.8 * MB,
 			 "one group: all of it, less what others write and a sixtieth");
-	ok_range(w.p.signal[DT_WAL_RATE].value, 18.9 * MB, 19.1 * MB, "the value");
+	ok_range(w.c[0].shown, 18.9 * MB, 19.1 * MB, "the value");
 	ok_range(w.g[0].pressure, 940, 955, "and the pressure");
-	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.8 * MB,
+	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.9 * MB,
 			 "an idle one may have its share at once");
 	w.use[1][DT_WAL] = 11 * MB;
 	run_world(&w, CYCLE * 1e-6);
@@ -722,7 +761,7 @@ test_wal_rate(void)
 			 "and when it begins the other one has its own");
 	w.use[0][DT_WAL] = 4 * MB;
 	run_world(&w, 5);
-	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.8 * MB, "three to one");
+	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.9 * MB, "three to one");
 	w.other = 10 * MB;
 	run_world(&w, CYCLE * 1e-6);
 	ok_range(w.g[0].rate[DT_WAL] + w.g[1].rate[DT_WAL], 9.6 * MB, 9.7 * MB,
@@ -751,10 +790,10 @@ test_floors(void)
 	w.value[DT_CHECKPOINT] = 100 * 10 * MB;
 	for (i = 0; i < 3; i++)
 	{
-		w.g[i].threshold[DT_CHECKPOINT] = 1;
+		follow(&w, i, DT_CHECKPOINT, 1);
 		w.use[i][DT_WAL] = 10 * MB;
 	}
-	w.g[0].floor = 2 * MB;
+	w.g[0].floor = w.use[0][DT_WAL] = 2 * MB;
 	w.g[1].weight = w.g[2].weight = 40;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 2 * MB, "a share below the floor: the floor");
@@ -762,7 +801,7 @@ test_floors(void)
 	w.use[1][DT_WAL] = 2 * MB;
 	run_world(&w, 10);
 	ok(w.g[0].rate[DT_WAL] == 2 * MB, "it stays there");
-	ok_range(w.g[2].rate[DT_WAL], 5.4 * MB, 5.6 * MB,
+	ok_range(w.g[2].rate[DT_WAL], 5.9 * MB, 6.1 * MB,
 			 "when another one wants less");
 }
 
@@ -773,7 +812,7 @@ test_more_signals(void)
 	World		w;
 
 	new_world(&w);
-	w.g[0].threshold[DT_DISK_FREE] = 600 * MB;
+	follow(&w, 0, DT_DISK_FREE, 600 * MB);
 	w.use[0][DT_WAL] = 30 * MB;
 	w.value[DT_DISK_FREE] = 1200 * MB;
 	run_world(&w, 5);
@@ -789,9 +828,13 @@ test_more_signals(void)
 	   w.g[0].pressure == 1200, "less than the threshold: the floor");
 
 	new_world(&w);
-	w.g[0].threshold[DT_REPORTED] = w.g[1].threshold[DT_REPORTED] = 1000;
-	w.g[0].reported = 1300;
-	w.g[1].reported = -1;
+	follow(&w, 0, DT_REPORTED, 1000);
+	follow(&w, 1, DT_REPORTED, 1000);
+	w.g[1].follows[DT_REPORTED] = &w.c[w.n++];
+	w.c[1] = (DtController)
+	{
+		.signal = DT_REPORTED,.threshold = 1000
+	};
 	w.use[0][DT_WAL] = w.use[1][DT_WAL] = 10 * MB;
 	w.value[DT_REPORTED] = 1300;
 	run_world(&w, 5);
@@ -801,13 +844,13 @@ test_more_signals(void)
 	   "no report that counts: free");
 
 	new_world(&w);
-	w.g[0].threshold[DT_CHECKPOINT] = 1;
-	w.g[0].out_of_reach = true;
+	follow(&w, 0, DT_CHECKPOINT, 1);
+	w.c[0].out_of_reach = true;
 	w.use[0][DT_WAL] = MB;
 	w.value[DT_CHECKPOINT] = 0;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == DT_CHECKPOINT &&
-	   w.g[0].others == 0, "out of reach: free, but the pressure is told");
+	   w.c[0].rate > 0, "out of reach: free, but the pressure is told");
 }
 
 /* Levels: what goes into them is what the groups write that use the signal. */
@@ -828,36 +871,34 @@ test_levels(void)
 		level -= level < 32 * MB ? level : 32 * MB;
 		dt_drain_sample_level(&d, written, level, now += CYCLE);
 	}
-	ok_range(d.capacity, 100 * MB, 170 * MB, "how fast a level falls is learned");
+	ok_range(d.speed, 100 * MB, 170 * MB, "how fast a level falls is learned");
 	for (i = 0; i < 3000; i++)
 	{
 		written += 8 * MB / 5;
 		level += 8 * MB / 5;
 		dt_drain_sample_level(&d, written, level, now += CYCLE);
 	}
-	ok_range(d.capacity, 0, 4 * MB, "that it does not fall any more, too");
+	ok_range(d.speed, 0, 4 * MB, "that it does not fall any more, too");
 
 	new_world(&w);
-	w.g[0].threshold[DT_KERNEL_DIRTY] = 150 * MB;
+	follow(&w, 0, DT_KERNEL_DIRTY, 150 * MB);
 	w.value[DT_KERNEL_DIRTY] = 40 * MB;
 	run_world(&w, 20);
-	ok(!dt_drain_knows(&w.p.signal[DT_KERNEL_DIRTY].drain),
-	   "a level that stays while nothing is written tells nothing");
 	w.value[DT_KERNEL_DIRTY] = 100 * MB;
 	w.use[0][DT_DIRTY] = 2 * MB;
 	w.use[1][DT_DIRTY] = 10 * MB;
 	run_world(&w, 30);
-	ok_range(w.g[0].rate[DT_DIRTY], 1.98 * MB, 2.02 * MB,
+	ok_range(w.g[0].rate[DT_DIRTY], 1.7 * MB, 2.02 * MB,
 			 "a level that stays: what is written drains");
-	w.g[1].threshold[DT_KERNEL_DIRTY] = 150 * MB;
+	follow(&w, 1, DT_KERNEL_DIRTY, 150 * MB);
 	run_world(&w, 30);
-	ok_range(w.g[0].rate[DT_DIRTY], 5.9 * MB, 6.1 * MB, "of both");
+	ok_range(w.g[0].rate[DT_DIRTY], 5.8 * MB, 6.1 * MB, "of both");
 	w.g[1].observe = true;
 	run_world(&w, 30);
 	ok_range(w.g[0].rate[DT_DIRTY], 1.98 * MB, 2.02 * MB,
 			 "of one, if the other obeys nobody");
-	ok_range(w.g[1].rate[DT_DIRTY], 9.4 * MB, 9.6 * MB,
-			 "who is told his share beside one that wants little");
+	ok_range(w.g[1].rate[DT_DIRTY], 5.8 * MB, 6.1 * MB,
+			 "who is told his share beside one that uses up its own");
 }
 
 /* What others write is no reason to begin with who writes nothing. */
@@ -875,9 +916,9 @@ test_idle(void)
 		World		w;
 
 		new_world(&w);
-		w.g[0].threshold[s] = dt_signals[s].unit == DT_UNIT_SHARE ?
-			100000 : 100 * MB;
-		w.value[s] = 9 * w.g[0].threshold[s];
+		follow(&w, 0, s, dt_signals[s].unit == DT_UNIT_SHARE ?
+			   100000 : 100 * MB);
+		w.value[s] = 9 * w.c[0].threshold;
 		w.other = 50 * MB;
 		run_world(&w, 20);
 		ok(w.g[0].rate[r] == 0 && w.g[0].signal == (int) s &&
@@ -893,7 +934,7 @@ test_idle(void)
 		run_world(&w, 20);
 		ok(w.g[0].rate[r] > 0, "which stays, also for who pauses");
 		w.value[s] = w.other = 0;
-		w.p.signal[s].other = 0;
+		w.stall.counter = 0;
 		run_world(&w, 60);
 		ok(w.g[0].rate[r] == 0, "and ends when nothing presses any more");
 	}
@@ -906,46 +947,46 @@ test_staleness(void)
 	int64_t		rate;
 
 	new_world(&w);
-	w.g[0].threshold[DT_SLOT_LAG] = 100 * MB;
+	follow(&w, 0, DT_SLOT_LAG, 100 * MB);
 	w.use[0][DT_WAL] = 2 * MB;
 	run_world(&w, 5);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
 	   w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "never read: absent");
 	w.value[DT_SLOT_LAG] = 150 * MB;
 	run_world(&w, 5);
 	rate = w.g[0].rate[DT_WAL];
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH && rate > 0 &&
-	   w.p.signal[DT_SLOT_LAG].value == 150 * MB &&
-	   w.p.signal[DT_SLOT_LAG].read_at == w.now, "fresh: it presses");
+	ok(w.c[0].state == DT_SIGNAL_FRESH && rate > 0 &&
+	   w.c[0].shown == 150 * MB &&
+	   w.c[0].read_at == w.now, "fresh: it presses");
 	w.value[DT_SLOT_LAG] = NONE;
-	run_world(&w, 10);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH, "after 10 s: fresh");
+	run_world(&w, 9.8);
+	ok(w.c[0].state == DT_SIGNAL_FRESH, "for 10 s: fresh");
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_STALE &&
+	ok(w.c[0].state == DT_SIGNAL_STALE &&
 	   w.g[0].rate[DT_WAL] == rate && w.g[0].pressure == 1500,
 	   "then: stale, and counts");
 	run_world(&w, 29.6);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_STALE &&
+	ok(w.c[0].state == DT_SIGNAL_STALE &&
 	   w.g[0].rate[DT_WAL] == rate, "for 30 s");
 	run_world(&w, 2 * CYCLE * 1e-6);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
 	   w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == -1,
 	   "then it does not, at once");
 	w.value[DT_SLOT_LAG] = 20 * MB;
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH &&
+	ok(w.c[0].state == DT_SIGNAL_FRESH &&
 	   w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
 	   "it is back: a new beginning");
 	w.value[DT_SLOT_LAG] = 150 * MB;
 	run_world(&w, 5);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_FRESH &&
+	ok(w.c[0].state == DT_SIGNAL_FRESH &&
 	   w.g[0].rate[DT_WAL] > 0, "as is the pressure");
 	rate = w.g[0].rate[DT_WAL];
 	w.value[DT_SLOT_LAG] = NONE;
-	dt_pressure_absent(&w.p, DT_SLOT_LAG);
+	w.c[0].read_at = 0;
 	w.use[0][DT_WAL] = 100 * MB;
 	run_world(&w, 1);
-	ok(w.p.signal[DT_SLOT_LAG].state == DT_SIGNAL_ABSENT &&
+	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
 	   w.g[0].signal == -1, "gone: absent");
 	ok_range((double) w.g[0].rate[DT_WAL] * 10 / rate, 17, 23,
 			 "the rate doubles in a second, in tenths");
@@ -966,7 +1007,7 @@ test_clock(void)
 		World		w;
 
 		new_world(&w);
-		w.g[0].threshold[DT_KERNEL_DIRTY] = 100 * MB;
+		follow(&w, 0, DT_KERNEL_DIRTY, 100 * MB);
 		w.value[DT_KERNEL_DIRTY] = 150 * MB;
 		w.use[0][DT_DIRTY] = 10 * MB;
 		run_world(&w, 20);
@@ -974,7 +1015,7 @@ test_clock(void)
 		run_world(&w, 5);
 		ok(w.g[0].rate[DT_DIRTY] > 0 &&
 		   w.g[0].rate[DT_DIRTY] <= 10 * MB &&
-		   w.p.signal[DT_KERNEL_DIRTY].state == DT_SIGNAL_FRESH,
+		   w.c[0].state == DT_SIGNAL_FRESH,
 		   "the clock jumps by %lld s: pressed",
 		   (long long) (jumps[i] / SEC));
 		w.value[DT_KERNEL_DIRTY] = 0;
@@ -985,7 +1026,8 @@ test_clock(void)
 		run_world(&w, 20);
 		w.value[DT_KERNEL_DIRTY] = NONE;
 		w.now += jumps[i];
-		run_world(&w, 41);
+		/* a value of the future counts when that has come */
+		run_world(&w, 46);
 		ok(w.g[0].rate[DT_DIRTY] == 0, "... without a reading, too");
 	}
 
@@ -995,12 +1037,12 @@ test_clock(void)
 		DtDrain		d;
 
 		new_world(&w);
-		w.g[0].threshold[DT_REPLICA_LAG] = SEC;
+		follow(&w, 0, DT_REPLICA_LAG, SEC);
 		memset(&d, 0, sizeof(DtDrain));
 		dt_drain_sample(&d, GB, 0, w.now + HOUR);
 		read_standby(&w, &d);
 		run_world(&w, 1);
-		ok(w.p.signal[DT_REPLICA_LAG].state == DT_SIGNAL_ABSENT,
+		ok(w.c[0].state == DT_SIGNAL_ABSENT,
 		   "news of the future are none");
 	}
 }
@@ -1013,7 +1055,7 @@ test_replica(void)
 	int64_t		rate;
 
 	new_world(&w);
-	w.g[0].threshold[DT_REPLICA_LAG] = 3 * SEC;
+	follow(&w, 0, DT_REPLICA_LAG, 3 * SEC);
 	w.use[0][DT_WAL] = MB;
 	read_standby(&w, NULL);
 	run_world(&w, 1);
@@ -1027,15 +1069,15 @@ test_replica(void)
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 0,
 	   "one of which nothing is known presses nobody");
 	d.seen_at = w.now;
-	d.capacity = d.arrival = d.speed = 10 * MB;
-	d.learned_us = SEC;
+	d.speed = 10 * MB;
+	d.queued_us = SEC;
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].rate[DT_WAL] == 10 * MB, "at two thirds: its capacity");
+	ok(w.g[0].rate[DT_WAL] == 10 * MB, "at two thirds: its speed");
 	ok(w.g[0].signal == DT_REPLICA_LAG && w.g[0].pressure == 666 &&
-	   w.p.signal[DT_REPLICA_LAG].value == 2 * SEC, "its pressure");
+	   w.c[0].shown == 2 * SEC, "its pressure");
 	rate = w.g[0].rate[DT_WAL];
-	w.g[1].threshold[DT_REPLICA_LAG] = 4 * SEC;
+	follow(&w, 1, DT_REPLICA_LAG, 4 * SEC);
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == rate && w.g[1].rate[DT_WAL] == 0,
@@ -1049,7 +1091,7 @@ test_replica(void)
 	ok(w.g[1].rate[DT_WAL] > 10 * MB && w.g[1].pressure == 525,
 	   "another threshold, another rate");
 	read_standby(&w, &d);
-	run_world(&w, 39.6);
+	run_world(&w, 39.4);
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].signal == DT_REPLICA_LAG, "old: counts");
@@ -1071,18 +1113,18 @@ test_assume(void)
 	ok(d.seen_at == 0, "nothing is assumed before the first sample");
 	d.seen_at = SEC;
 	d.written = 20 * MB;
-	d.capacity = 10 * MB;
-	d.learned_us = SEC;
+	d.speed = 10 * MB;
+	d.queued_us = SEC;
 	dt_drain_assume(&d, 2 * SEC);
 	ok(dt_drain_backlog(&d) == 10 * MB && dt_drain_lag_us(&d) == SEC,
-	   "after a second: what its capacity drains");
+	   "after a second: what its speed drains");
 	dt_drain_assume(&d, 2 * SEC);
 	ok(dt_drain_backlog(&d) == 10 * MB, "at the same time: no more");
 	dt_drain_assume(&d, 9 * SEC);
-	ok(dt_drain_backlog(&d) == 0 && d.capacity == 10 * MB,
+	ok(dt_drain_backlog(&d) == 0 && d.speed == 10 * MB,
 	   "in the end nothing is left, and nothing was learned");
 	d.drained = 0;
-	d.capacity = 0;
+	d.speed = 0;
 	dt_drain_assume(&d, 10 * SEC);
 	ok(dt_drain_backlog(&d) == 20 * MB, "what stands still drains nothing");
 }
@@ -1101,7 +1143,7 @@ test_restart(void)
 	dt_pressure_group_init(&w.g[0], rates, used);
 	ok(w.g[0].rate[DT_WAL] == 2 * MB && w.g[0].rate[DT_DIRTY] == MB,
 	   "a new group has the rates in force");
-	w.g[0].threshold[DT_IO_PRESSURE] = 100000;
+	follow(&w, 0, DT_IO_PRESSURE, 100000);
 	w.value[DT_IO_PRESSURE] = 95000;
 	w.use[0][DT_DIRTY] = MB;
 	w.use[0][DT_WAL] = 10 * MB;
@@ -1109,31 +1151,21 @@ test_restart(void)
 	ok_range(w.g[0].rate[DT_WAL], 3 * MB, 4.5 * MB, "let go slowly");
 	ok(w.g[0].rate[DT_DIRTY] == MB, "the brake goes on from there");
 	run_world(&w, 4);
-	ok_range(w.p.signal[DT_IO_PRESSURE].value, 94000, 96000, "io_pressure");
+	ok_range(w.c[0].shown, 94000, 96000, "io_pressure");
 	ok(w.g[0].pressure >= 940 && w.g[0].pressure <= 960, "and its pressure");
-	w.value[DT_IO_PRESSURE] += 300000;
-	w.p.signal[DT_IO_PRESSURE].other = w.now / 1000 *
-		w.value[DT_IO_PRESSURE] / 1000;
-	run_world(&w, 1);
-	w.value[DT_IO_PRESSURE] = 0;
-	w.p.signal[DT_IO_PRESSURE].other = 0;
-	run_world(&w, 5);
-	ok(w.g[0].pressure < 500 &&
-	   w.p.signal[DT_IO_PRESSURE].value > 60000,
-	   "the pressure is that of the window with less");
 
 	/* two groups: the brake begins with what both may use */
 	new_world(&w);
 	dt_pressure_group_init(&w.g[0], rates, used);
 	dt_pressure_group_init(&w.g[1], rates, used);
-	w.g[0].threshold[DT_IO_PRESSURE] = w.g[1].threshold[DT_IO_PRESSURE] =
-		100000;
+	follow(&w, 0, DT_IO_PRESSURE, 100000);
+	follow(&w, 1, DT_IO_PRESSURE, 100000);
 	w.value[DT_IO_PRESSURE] = 95000;
 	w.use[0][DT_DIRTY] = w.use[1][DT_DIRTY] = MB;
 	run_world(&w, 1);
 	ok(w.g[0].rate[DT_DIRTY] == MB && w.g[1].rate[DT_DIRTY] == MB,
 	   "two groups go on as before");
-	dt_pressure_absent(&w.p, DT_IO_PRESSURE);
+	w.c[0].read_at = 0;
 	w.value[DT_IO_PRESSURE] = NONE;
 	run_world(&w, 11);
 	w.value[DT_IO_PRESSURE] = 95000;
@@ -1142,20 +1174,91 @@ test_restart(void)
 	   "gone, and back: a new beginning");
 }
 
+/* A probe is over, which one threshold has asked for, and finds that. */
+static void
+end_probe(DtLatency *l, int64_t now, int64_t found)
+{
+	l->read_at = now;
+	l->rested_at = now;
+	l->probes++;
+	l->found = found;
+}
+
+/* What one threshold asks the probes is heard by no other. */
+static void
+test_questions(void)
+{
+	DtAllowed	allowed = {.ns = 5000 * 1000};
+	DtLatency	l = {0};
+	DtEvidence	asks = {.rate = MB,.first = 3 * MB,.question = 5000 * 1000};
+	DtEvidence	other = {.rate = MB,.first = 3 * MB};
+
+	end_probe(&l, HOUR, 8000 * 1000);
+	ok(dt_law_evidence(&asks, &l, allowed, true) == MB && asks.denied_at == HOUR,
+	   "it does not help: that is not believed at once");
+	ok(dt_law_evidence(&other, &l, allowed, true) == MB &&
+	   other.first == 3 * MB && other.denied_at == 0,
+	   "who has not asked hears nothing");
+	asks.question = 5000 * 1000;
+	end_probe(&l, HOUR + 5 * SEC, 8000 * 1000);
+	ok(dt_law_evidence(&asks, &l, allowed, true) == 3 * MB && asks.first == 0 &&
+	   dt_latency_base(&l) >= 8000 * 1000,
+	   "twice: somebody else's doing, the rate is what it was before");
+	ok(dt_law_evidence(&other, &l, allowed, true) == MB && other.first == 3 * MB,
+	   "and who has not asked hears nothing");
+	asks.question = 50 * 1000 * 1000;
+	asks.first = 3 * MB;
+	asks.denied_at = HOUR;
+	end_probe(&l, HOUR + 9 * SEC, 8000 * 1000);
+	ok(dt_law_evidence(&asks, &l, allowed, true) == 3 * MB && asks.first == 0 &&
+	   asks.denied_at == 0, "it helps: the next step is one of its own");
+}
+
+/* Each name under which something is reported is a signal. */
+static void
+test_names(void)
+{
+	World		w;
+
+	new_world(&w);
+	follow(&w, 0, DT_REPORTED, 1000);
+	w.g[1].follows[DT_REPORTED] = &w.c[w.n++];
+	w.c[1] = w.c[0];
+	w.use[0][DT_WAL] = w.use[1][DT_WAL] = 10 * MB;
+	for (int i = 0; i < 5; i++)
+	{
+		w.c[0].value = 1500;
+		w.c[1].value = 500;
+		run_world(&w, 0.8);
+		w.c[0].read_at = w.c[1].read_at = w.now + CYCLE;
+		run_world(&w, 0.2);
+	}
+	ok(w.g[0].rate[DT_WAL] > 0 && w.g[1].rate[DT_WAL] == 0,
+	   "another name is another signal");
+	ok_range(w.c[0].used, 9.9 * MB, 10.1 * MB,
+			 "whose followers are not counted");
+}
+
 /* Commits by others, 1000 a second, each of so many us. */
 static void
 run_commits(World *w, double seconds, int64_t us)
 {
-	static int64_t commits = 0;
-	static int64_t sum = 0;
 	int			i;
+	int			k;
 
 	for (i = 0; i < seconds * 5; i++)
 	{
-		commits += 200;
-		sum += 200 * us;
-		dt_pressure_read(&w->p, DT_COMMIT_LATENCY, commits, sum,
-						 w->now + CYCLE);
+		for (k = 0; k < w->n; k++)
+		{
+			if (w->p.new_window)
+				w->c[k].commits = (DtCommits)
+			{
+				0, 0
+			};
+			w->c[k].commits.n += 200;
+			w->c[k].commits.us += 200 * us;
+			w->c[k].read_at = w->now + CYCLE;
+		}
 		run_world(w, 0.2);
 	}
 }
@@ -1167,7 +1270,7 @@ test_commits(void)
 	int			cycles = 0;
 
 	new_world(&w);
-	w.g[0].threshold[DT_COMMIT_LATENCY] = 5000;
+	follow(&w, 0, DT_COMMIT_LATENCY, 5000);
 	w.use[0][DT_WAL] = 10 * MB;
 	w.other = 30 * MB;
 	run_commits(&w, 10, 1000);
@@ -1176,7 +1279,7 @@ test_commits(void)
 	run_commits(&w, 35, 1000);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
 	   "commits below the threshold: no limit for what needs none");
-	ok(w.p.signal[DT_COMMIT_LATENCY].value == 1000, "the value");
+	ok(w.c[0].shown == 1000, "the value");
 	while (w.g[0].rate[DT_WAL] == 0 && cycles++ < 20)
 		run_commits(&w, 0.2, 20000);
 	ok(cycles <= 10 && w.g[0].rate[DT_WAL] < 6 * MB &&
@@ -1185,10 +1288,9 @@ test_commits(void)
 
 	/* two groups rest at the same time */
 	new_world(&w);
-	w.g[0].threshold[DT_COMMIT_LATENCY] = w.g[1].threshold[DT_COMMIT_LATENCY] =
-		200000;
-	w.g[0].by_share[DT_COMMIT_LATENCY] = w.g[1].by_share[DT_COMMIT_LATENCY] =
-		true;
+	follow(&w, 0, DT_COMMIT_LATENCY, 200000);
+	follow(&w, 1, DT_COMMIT_LATENCY, 200000);
+	w.c[0].by_share = true;
 	w.use[0][DT_WAL] = w.use[1][DT_WAL] = 10 * MB;
 	for (cycles = 0; cycles < 20 && w.g[0].rate[DT_WAL] == 0; cycles++)
 		run_commits(&w, 0.2, 1000);
@@ -1196,7 +1298,7 @@ test_commits(void)
 	   w.g[1].rate[DT_WAL] == w.g[1].floor, "a share: they rest together");
 	ok(w.g[0].probed && w.g[1].probed, "for a moment");
 	run_commits(&w, 3, 1000);
-	ok(w.p.signal[DT_COMMIT_LATENCY].latency.n_samples == 0,
+	ok(w.p.latency.n_samples == 0,
 	   "one that goes on as before: nothing is learned from that");
 	while (!w.g[0].probed)
 		run_commits(&w, 0.2, 1000);
@@ -1211,11 +1313,11 @@ test_commits(void)
 
 	/* what is only observed makes nobody rest */
 	new_world(&w);
-	w.g[0].threshold[DT_COMMIT_LATENCY] = 200000;
-	w.g[0].by_share[DT_COMMIT_LATENCY] = w.g[0].observe = true;
+	follow(&w, 0, DT_COMMIT_LATENCY, 200000);
+	w.c[0].by_share = w.g[0].observe = true;
 	w.use[0][DT_WAL] = 10 * MB;
 	run_commits(&w, 20, 1000);
-	ok(w.p.signal[DT_COMMIT_LATENCY].latency.n_samples == 0 &&
+	ok(w.p.latency.n_samples == 0 &&
 	   w.g[0].rate[DT_WAL] == 0, "mode observe: no probe");
 }
 
@@ -1224,10 +1326,10 @@ main(void)
 {
 	test_drain();
 	test_worst();
-	test_zones();
-	test_budget();
-	test_ramp();
+	test_room();
 	test_brake();
+	test_stall();
+	test_commits_together();
 	test_free();
 	test_decision();
 	test_changes();
@@ -1244,6 +1346,8 @@ main(void)
 	test_assume();
 	test_restart();
 	test_commits();
+	test_questions();
+	test_names();
 
 	return done_testing();
 }

@@ -144,6 +144,7 @@ typedef struct Session
 static Group groups[MAX_GROUPS];
 static Session sessions[MAX_SESSIONS];
 static DtPressure pressure;
+static DtController controllers[MAX_GROUPS * 2];
 static DtDrain standby;
 
 static struct
@@ -896,6 +897,7 @@ start_sampler(void)
 	int			r;
 
 	memset(&pressure, 0, sizeof(DtPressure));
+	memset(controllers, 0, sizeof(controllers));
 	memset(&standby, 0, sizeof(DtDrain));
 	for (i = 0; i < world.n_groups; i++)
 	{
@@ -922,12 +924,39 @@ follows_any(const Group *g)
 	return false;
 }
 
+/* What group i follows; a new threshold has a new controller. */
+static void
+follow(int i, DtSignal signal)
+{
+	DtController *c = &controllers[i * 2 + (signal == DT_KERNEL_DIRTY)];
+	int64_t		threshold = groups[i].threshold[signal];
+
+	if (c->threshold != threshold)
+	{
+		memset(c, 0, sizeof(*c));
+		c->threshold = threshold;
+	}
+	c->signal = signal;
+	c->fresh_us = DT_STALE_US;
+	if (signal == DT_REPLICA_LAG)
+	{
+		c->queue = &standby;
+		c->read_at = standby.seen_at;
+	}
+	else if (!world.blind)
+	{
+		c->value = world.dirty;
+		c->read_at = world.now;
+	}
+	groups[i].pressure.follows[signal] = threshold > 0 ? c : NULL;
+}
+
 static void
 sample(void)
 {
 	static DtPressureGroup results[MAX_GROUPS];
 	DtPressureGroup *all[MAX_GROUPS];
-	const DtDrain *const one = &standby;
+	DtController *those[MAX_GROUPS * 2];
 	int64_t		drained = world.capacity / (SEC / SAMPLE_US);
 	int64_t		behind = world.wal - world.replayed;
 	int			i;
@@ -936,13 +965,7 @@ sample(void)
 	world.replayed += drained < behind ? drained : behind;
 	world.dirty -= drained < world.dirty ? drained : world.dirty;
 	if (!world.blind)
-	{
 		dt_drain_sample(&standby, world.wal, world.replayed, world.now);
-		dt_pressure_read(&pressure, DT_KERNEL_DIRTY, world.dirty, 0, world.now);
-	}
-	if (dt_drain_worst(&one, 1, 0, world.now) != NULL)
-		dt_pressure_read(&pressure, DT_REPLICA_LAG, dt_drain_lag_us(&standby), 0,
-						 standby.seen_at);
 	for (i = 0; i < world.n_groups; i++)
 	{
 		Group	   *g = &groups[i];
@@ -952,14 +975,17 @@ sample(void)
 			g->pressure.limit[r] = g->limit[r];
 			g->pressure.used[r] = g->usage[r].used;
 		}
-		memcpy(g->pressure.threshold, g->threshold, sizeof(g->threshold));
+		follow(i, DT_REPLICA_LAG);
+		follow(i, DT_KERNEL_DIRTY);
+		those[i * 2] = &controllers[i * 2];
+		those[i * 2 + 1] = &controllers[i * 2 + 1];
 		g->pressure.floor = g->floor;
 		g->pressure.observe = g->observe;
-		g->pressure.drain[DT_REPLICA_LAG] = &standby;
 		results[i] = g->pressure;
 		all[i] = &results[i];
 	}
-	dt_pressure_step(&pressure, all, world.n_groups, world.wal, world.now);
+	dt_pressure_step(&pressure, those, world.n_groups * 2, all, world.n_groups,
+					 world.wal, world.now);
 	for (i = 0; i < world.n_groups; i++)
 	{
 		Group	   *g = &groups[i];

@@ -90,13 +90,13 @@ new_setup(DtSignal signal, double threshold)
 }
 
 static void
-init_group(DtPressureGroup *g, const Setup *s, int i)
+init_group(DtPressureGroup *g, DtController *c, const Setup *s, int i)
 {
 	int64_t		none[DT_RESOURCES] = {0, 0};
 
 	dt_pressure_group_init(g, none, none);
 	g->weight = s->weight[i];
-	g->threshold[s->signal] = (int64_t) s->threshold;
+	g->follows[s->signal] = c;
 	if (s->floor > 0)
 		g->floor = (int64_t) s->floor;
 }
@@ -105,7 +105,9 @@ static void
 simulate(const Setup *s)
 {
 	static DtPressure p;
+	static DtController controller;
 	static DtDrain drain;
+	DtController *const c = &controller;
 	static DtPressureGroup groups[MAX_GROUPS];
 	DtPressureGroup *const all[MAX_GROUPS] = {&groups[0], &groups[1]};
 	double		rates[MAX_GROUPS][LATE + 1];
@@ -119,14 +121,16 @@ simulate(const Setup *s)
 
 	memset(&p, 0, sizeof(p));
 	memset(&drain, 0, sizeof(drain));
+	memset(c, 0, sizeof(*c));
+	c->signal = s->signal;
+	c->threshold = (int64_t) s->threshold;
+	c->fresh_us = DT_STALE_US;
+	c->queue = &drain;
 	memset(&trace, 0, sizeof(trace));
 	memset(rates, 0, sizeof(rates));
 	seed_rng(1);
 	for (i = 0; i < s->groups; i++)
-	{
-		init_group(&groups[i], s, i);
-		groups[i].drain[DT_ARCHIVE_LAG] = &drain;
-	}
+		init_group(&groups[i], c, s, i);
 	for (tick = 0; tick < s->end * SECOND; tick++, now += TICK_US)
 	{
 		double		t = tick * TICK;
@@ -168,12 +172,12 @@ simulate(const Setup *s)
 			if (s->signal == DT_ARCHIVE_LAG)
 				dt_drain_sample(&drain, (int64_t) (floor(wal / SEGMENT) * SEGMENT),
 								(int64_t) archived, now);
-			dt_pressure_read(&p, s->signal,
-							 s->signal == DT_WAL_RATE ? 0 : (int64_t) value,
-							 (int64_t) s->disk, now);
+			c->value = (int64_t) value;
+			c->other = (int64_t) s->disk;
+			c->read_at = now;
 			for (i = 0; i < s->groups; i++)
 				groups[i].used[DT_WAL] = (int64_t) trace.used[i];
-			dt_pressure_step(&p, all, s->groups, (int64_t) wal, now);
+			dt_pressure_step(&p, &c, 1, all, s->groups, (int64_t) wal, now);
 		}
 		for (i = 0; i < s->groups; i++)
 			rates[i][(tick + LATE) % (LATE + 1)] = (double) groups[i].rate[DT_WAL];

@@ -1,0 +1,299 @@
+/*-------------------------------------------------------------------------
+ *
+ * followers.c
+ *		The groups that follow signals, and the controllers of these.
+ *
+ * Groups that follow the same signal with the same threshold, and of standbys
+ * the same ones, have one controller.  It begins anew when the threshold is
+ * another one, so what a user changes is not held back by what was learned at
+ * another threshold.
+ *
+ * All of this belongs to the sampler.  Definitions are copied under the registry
+ * lock, shared, and what a group has used under the group's lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "pressure/followers.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+
+/* As many standbys as can be named. */
+#define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
+
+/* What a group follows: those who follow the same have one controller. */
+typedef struct Subject
+{
+	DtThreshold threshold;
+	char		names[DT_STANDBYS_SIZE];	/* of standbys, or the name of
+											 * what is reported; zero-padded */
+} Subject;
+
+typedef struct Watch
+{
+	DtController controller;	/* comes first */
+	Subject		subject;
+	bool		is_needed;
+} Watch;
+
+static DtFollower *places;		/* in the places of the groups */
+static DtFollowers all;
+static int	max_controllers;
+
+static void
+begin(void)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+
+	places = palloc0(dt_shared->max_groups * sizeof(DtFollower));
+	all.laws = palloc0(dt_shared->max_groups * sizeof(DtPressureGroup *));
+	max_controllers = DT_SIGNALS;
+	all.controllers = palloc0(max_controllers * sizeof(DtController *));
+	MemoryContextSwitchTo(before);
+}
+
+static Watch *
+new_watch(DtSignal signal, const Subject *subject)
+{
+	Watch	   *w = MemoryContextAllocZero(TopMemoryContext, sizeof(Watch));
+
+	if (all.n_controllers == max_controllers)
+	{
+		max_controllers *= 2;
+		all.controllers = repalloc(all.controllers,
+								   max_controllers * sizeof(DtController *));
+	}
+	all.controllers[all.n_controllers++] = &w->controller;
+	w->subject = *subject;
+	w->controller.signal = signal;
+	w->controller.threshold = subject->threshold.unit == DT_UNIT_NONE ?
+		1000 : subject->threshold.value;
+	w->controller.by_share = subject->threshold.unit == DT_UNIT_SHARE;
+	w->controller.fresh_us = DT_STALE_US;
+	return w;
+}
+
+/* The controller of those who follow this, or NULL. */
+static Watch *
+find_watch(DtSignal signal, const Subject *subject)
+{
+	for (int i = 0; i < all.n_controllers; i++)
+	{
+		Watch	   *w = (Watch *) all.controllers[i];
+
+		if (w->controller.signal == signal &&
+			memcmp(&w->subject, subject, sizeof(*subject)) == 0)
+			return w;
+	}
+	return NULL;
+}
+
+/* The controller for what a group follows; NULL: it does not. */
+static DtController *
+controller_for(const DtDefinition *d, DtSignal signal)
+{
+	Subject		subject;
+	Watch	   *w;
+
+	if (!dt_definition_follows(d, signal))
+		return NULL;
+	memset(&subject, 0, sizeof(subject));
+	subject.threshold = d->threshold[signal];
+	if (signal == DT_REPORTED)
+		memcpy(subject.names, d->reported, sizeof(d->reported));
+	else if (signal < DT_STANDBY_SIGNALS)
+		memcpy(subject.names, d->standbys[signal], sizeof(subject.names));
+	w = find_watch(signal, &subject);
+	if (w == NULL)
+		w = new_watch(signal, &subject);
+	w->is_needed = true;
+	all.followed[signal] = true;
+	return &w->controller;
+}
+
+/* Free the controllers that nobody needs any more. */
+static void
+free_watches(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < all.n_controllers; i++)
+	{
+		Watch	   *w = (Watch *) all.controllers[i];
+
+		if (w->is_needed)
+			all.controllers[n++] = all.controllers[i];
+		else
+			pfree(w);
+	}
+	all.n_controllers = n;
+}
+
+/*
+ * Make a group that follows signals a follower, if it is none yet.
+ */
+static void
+put_follower(DtFollower *f, DtGroup *g)
+{
+	int64		rate[DT_RESOURCES];
+	int64		used[DT_RESOURCES];
+
+	dt_group_lock(g);
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		rate[r] = dt_rate_lately(&g->usage[r].engine);
+		used[r] = g->usage[r].used;
+	}
+	dt_group_unlock(g);
+	if (f->id != g->id)
+	{
+		memset(f, 0, sizeof(DtFollower));
+		f->id = g->id;
+		f->group = g;
+		f->definition = g->definition;
+		memcpy(f->woken_rate, rate, sizeof(rate));
+		dt_pressure_group_init(&f->law, rate, used);
+	}
+	memcpy(f->law.used, used, sizeof(used));
+	/* a new name changes nothing */
+	memcpy(f->definition.name, g->definition.name, NAMEDATALEN);
+	if (memcmp(&f->definition, &g->definition, sizeof(DtDefinition)) != 0)
+		f->law.redefined = true;
+	f->definition = g->definition;
+	all.laws[all.n++] = &f->law;
+}
+
+/*
+ * Tell the laws what is defined of a follower.
+ */
+static void
+tell_law(DtFollower *f)
+{
+	DtPressureGroup *law = &f->law;
+	const DtDefinition *d = &f->definition;
+
+	memcpy(law->limit, d->rate, sizeof(law->limit));
+	law->floor = d->floor;
+	law->weight = d->weight;
+	law->observe = d->observe != 0 || !dt_throttling_is_enabled();
+	for (int s = 0; s < DT_SIGNALS; s++)
+		law->follows[s] = controller_for(d, s);
+}
+
+/*
+ * Find the groups that follow signals, and what they define.
+ */
+const DtFollowers *
+dt_followers_find(void)
+{
+	if (places == NULL)
+		begin();
+	all.n = 0;
+	memset(all.followed, 0, sizeof(all.followed));
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	for (int i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+
+		if (g->id == 0 || !dt_definition_follows_any(&g->definition))
+			places[i].id = 0;
+		else
+			put_follower(&places[i], g);
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	for (int i = 0; i < all.n_controllers; i++)
+		((Watch *) all.controllers[i])->is_needed = false;
+	for (int i = 0; i < all.n; i++)
+		tell_law((DtFollower *) all.laws[i]);
+	free_watches();
+	return &all;
+}
+
+/* Is a name in a list, separated by commas, of those that count? */
+static bool
+is_listed(const char *list, const char *name)
+{
+	size_t		size;
+
+	for (; *list != '\0'; list += size)
+	{
+		list += strspn(list, ", ");
+		size = strcspn(list, ",");
+		while (size > 0 && list[size - 1] == ' ')
+			size--;
+		if (strlen(name) == size && pg_strncasecmp(list, name, size) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The queue that counts: the worst, or the worst of the standbys that do. */
+static const DtDrain *
+queue_for(const Watch *w, const DtFound *found, int64 now)
+{
+	const DtDrain *those[MAX_NAMED];
+	int			ignore = w->subject.threshold.ignore;
+	int			n = 0;
+
+	if (found->names == NULL || w->subject.names[0] == '\0')
+		return dt_drain_worst(found->drains, found->n, ignore, now);
+	for (int i = 0; i < found->n && n < MAX_NAMED; i++)
+		if (is_listed(w->subject.names, found->names[i]))
+			those[n++] = found->drains[i];
+	return dt_drain_worst(those, n, ignore, now);
+}
+
+/* The report that counts, if there is one. */
+static void
+read_report(Watch *w)
+{
+	DtReport	reports[DT_REPORTS];
+	int			n = dt_reports(reports);
+
+	w->controller.read_at = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(reports[i].name, w->subject.names) != 0)
+			continue;
+		w->controller.value = reports[i].value;
+		w->controller.read_at = reports[i].at;
+		w->controller.fresh_us = reports[i].ttl_us;
+	}
+}
+
+/*
+ * Tell the controllers of a signal what was found.
+ */
+void
+dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
+{
+	for (int i = 0; i < all.n_controllers; i++)
+	{
+		DtController *c = all.controllers[i];
+		Watch	   *w = (Watch *) c;
+
+		if (c->signal != signal)
+			continue;
+		if (signal == DT_REPORTED)
+			read_report(w);
+		else if (look == DT_LOOK_NOTHING)
+			c->read_at = 0;
+		else if (dt_signals[signal].law == DT_LAW_QUEUE)
+		{
+			c->queue = queue_for(w, found, now);
+			c->read_at = c->queue != NULL ? c->queue->seen_at : 0;
+		}
+		else if (look == DT_LOOK_MEASURED && found->at != 0)
+		{
+			c->value = found->value;
+			c->other = found->other;
+			c->commits = found->commits;
+			c->read_at = found->at;
+			if (dt_signals[signal].law == DT_LAW_RESERVE && c->by_share)
+				c->threshold = muldiv64(found->other,
+										w->subject.threshold.value, 1000000);
+		}
+	}
+}
