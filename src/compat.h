@@ -148,13 +148,6 @@ dt_is_decoding(pid_t pid)
 #define dt_slot_is_valid(slot)	((slot)->data.invalidated == RS_INVAL_NONE)
 #endif
 
-/* 19: there are slots for REPACK, in the same array */
-#if PG_VERSION_NUM >= 190000
-#define dt_max_slots	(max_replication_slots + max_repack_replication_slots)
-#else
-#define dt_max_slots	max_replication_slots
-#endif
-
 /* 19: the state of a buffer has 64 bits */
 #if PG_VERSION_NUM >= 190000
 #define dt_buffer_is_dirty(desc) \

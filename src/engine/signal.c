@@ -29,7 +29,7 @@ const DtSignalKind dt_signals[DT_SIGNALS] = {
 		"The threshold is a time from 1s to 1d: how far the slowest standby may be behind with writing WAL to its disk.",
 	"1s"},
 	[DT_SLOT_LAG] = {"slot_lag", DT_WAL, DT_LAW_QUEUE, DT_UNIT_BYTES, AMOUNTS,
-		"The threshold is an amount of WAL from 1MB to 1000TB: how much the replication slots may retain.",
+		"The threshold is an amount of WAL from 1MB to 1000TB: how far the slowest consumer of a replication slot may be behind.",
 	"10GB"},
 	[DT_ARCHIVE_LAG] = {"archive_lag", DT_WAL, DT_LAW_QUEUE, DT_UNIT_BYTES, AMOUNTS,
 		"The threshold is an amount of WAL from 1MB to 1000TB: how much may wait to be archived.",

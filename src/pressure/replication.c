@@ -172,46 +172,63 @@ dt_look_flush_lag(DtFound *found)
 	return look_at_standbys(found, &replicas, true);
 }
 
-/* Bytes of WAL that the replication slots retain. */
+/*
+ * How far the consumer of a slot has come; invalid: the slot does not count.  That
+ * is what it has confirmed.  Where decoding would have to begin again, the
+ * restart_lsn of a logical slot, is held back by each running transaction, also by
+ * those of the groups that are to be slowed down.
+ */
+static XLogRecPtr
+consumed_by(ReplicationSlot *slot)
+{
+	XLogRecPtr	position = InvalidXLogRecPtr;
+
+	if (!slot->in_use)
+		return position;
+	SpinLockAcquire(&slot->mutex);
+	if (dt_slot_is_valid(slot))
+		position = SlotIsLogical(slot) ? slot->data.confirmed_flush :
+			slot->data.restart_lsn;
+	SpinLockRelease(&slot->mutex);
+	return position;
+}
+
+/*
+ * Bytes of WAL that the slowest consumer of a replication slot has not confirmed.
+ * The slots that 19 has in addition, for REPACK, have none.
+ */
 DtLook
 dt_look_slot_lag(DtFound *found)
 {
 	static DtDrain drain;
 	static const DtDrain *const one = &drain;
 	XLogRecPtr	wal = GetXLogInsertRecPtr();
-	XLogRecPtr	oldest = InvalidXLogRecPtr;
-	int			i;
+	XLogRecPtr	slowest = InvalidXLogRecPtr;
 
-	if (dt_max_slots == 0)
+	if (max_replication_slots == 0)
 		return dt_no_look(found, DT_LOOK_FAILED,
 						  _("There cannot be a replication slot, since max_replication_slots is 0."));
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (i = 0; i < dt_max_slots; i++)
+	for (int i = 0; i < max_replication_slots; i++)
 	{
-		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
-		XLogRecPtr	restart = InvalidXLogRecPtr;
+		XLogRecPtr	position =
+			consumed_by(&ReplicationSlotCtl->replication_slots[i]);
 
-		if (!slot->in_use)
-			continue;
-		SpinLockAcquire(&slot->mutex);
-		if (dt_slot_is_valid(slot))
-			restart = slot->data.restart_lsn;
-		SpinLockRelease(&slot->mutex);
-		if (!XLogRecPtrIsInvalid(restart) &&
-			(XLogRecPtrIsInvalid(oldest) || restart < oldest))
-			oldest = restart;
+		if (!XLogRecPtrIsInvalid(position) &&
+			(XLogRecPtrIsInvalid(slowest) || position < slowest))
+			slowest = position;
 	}
 	LWLockRelease(ReplicationSlotControlLock);
-	if (XLogRecPtrIsInvalid(oldest))
+	if (XLogRecPtrIsInvalid(slowest))
 	{
 		memset(&drain, 0, sizeof(drain));
 		return dt_no_look(found, DT_LOOK_NOTHING,
-						  _("There is no replication slot that retains WAL."));
+						  _("There is no replication slot that has been used and is valid."));
 	}
-	oldest = Min(oldest, wal);
-	dt_drain_sample(&drain, wal, oldest, found->at);
+	slowest = Min(slowest, wal);
+	dt_drain_sample(&drain, wal, slowest, found->at);
 	found->drains = &one;
 	found->n = 1;
-	found->value = wal - oldest;
+	found->value = wal - slowest;
 	return DT_LOOK_MEASURED;
 }

@@ -57,7 +57,7 @@ sub check_slot_lag
 	poll_until(
 		sub {
 			$value = $dt->signal('slot_lag')->{value} // 'NULL';
-			$real = $dt->sql("SELECT pg_current_wal_insert_lsn() - restart_lsn
+			$real = $dt->sql("SELECT pg_current_wal_insert_lsn() - coalesce(confirmed_flush_lsn, restart_lsn)
 				FROM pg_replication_slots WHERE slot_name = '$slot'");
 			return $value ne 'NULL' && abs($value - $real) < 100000;
 		});
@@ -66,10 +66,10 @@ sub check_slot_lag
 
 my $row = $dt->signal('slot_lag');
 is(($row->{value} // 'NULL') . ': ' . $row->{reason},
-	'NULL: There is no replication slot that retains WAL.', 'no slot');
+	'NULL: There is no replication slot that has been used and is valid.', 'no slot');
 $dt->sql("SELECT pg_create_physical_replication_slot('not_yet')");
 is($dt->signal('slot_lag')->{value},
-	undef, 'a slot that was never used retains nothing');
+	undef, 'a slot that was never used does not count');
 $dt->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
 write_wal(5);
 followed_and_not('slot_lag', '1GB', sub { check_slot_lag($_[0], 'physical') });
@@ -81,18 +81,43 @@ $dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_l
 write_wal(1);
 followed_and_not('slot_lag', '1GB',
 	sub { check_slot_lag("$_[0], logical", 'logical') });
+
+# its consumer has all there is, while a transaction that goes on for long, as of a
+# job, has it retain WAL
+$dt->sql('CREATE PUBLICATION none');
+my $long = $dt->session;
+$long->query($_) foreach 'BEGIN', 'SELECT pg_current_xact_id()';
+write_wal(20);
+$dt->sql(q{SELECT pg_logical_emit_message(true, 'x', 'flushes what is before')});
+$dt->sql(q{SELECT count(*) FROM pg_logical_slot_get_binary_changes('logical', NULL, NULL,
+	'proto_version', '1', 'publication_names', 'none')});
+my ($retained, $behind) = split /\|/, $dt->sql(
+	q{SELECT pg_current_wal_insert_lsn() - restart_lsn, pg_current_wal_insert_lsn() - confirmed_flush_lsn
+		FROM pg_replication_slots WHERE slot_name = 'logical'});
+cmp_ok($retained, '>', 20e6, 'a transaction goes on: the slot retains WAL');
+cmp_ok($behind, '<', 1e6, 'of which its consumer has all');
+$dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
+followed_and_not('slot_lag', '1GB', sub {
+	my ($what) = @_;
+	my $value;
+
+	ok(poll_until(sub { $value = $dt->signal('slot_lag')->{value}; defined $value && $value < 1e6 }),
+		"$what: which is what counts") or diag $value;
+});
+$long->query('ROLLBACK');
+$long->quit;
 $dt->sql("SELECT pg_drop_replication_slot('logical')");
 followed_and_not('slot_lag', '1GB',
 	sub { check_slot_lag("$_[0], the logical one is dropped", 'physical') });
 
-# a slot that has lost its WAL retains none
+# a slot that has lost its WAL does not count
 $dt->set_conf('max_slot_wal_keep_size', '1MB');
 write_wal(40);
 $dt->sql('SELECT pg_switch_wal(); CHECKPOINT');
 is( $dt->sql(
 		"SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'physical'"),
 	'lost', 'a slot is invalidated');
-is($dt->signal('slot_lag')->{value}, undef, 'and retains nothing');
+is($dt->signal('slot_lag')->{value}, undef, 'and does not count');
 $dt->follow('batch', 'slot_lag', '1GB');
 ok(poll_until(sub { ($dt->signal('slot_lag')->{state} // '') eq 'absent' }),
 	'nor when it is followed');
