@@ -76,6 +76,8 @@ sub start_program
 
 	if ($pid == 0)
 	{
+		# it is no client of the server that the test has started
+		delete @ENV{ grep { /^PG/ } keys %ENV };
 		open STDOUT, '>>', $log;
 		open STDERR, '>&', \*STDOUT;
 		{ exec @command }
