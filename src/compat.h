@@ -47,6 +47,7 @@
  * GSSAPI, which are not installed everywhere with those of the server.
  */
 extern bool pq_check_connection(void);
+extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000

@@ -94,8 +94,9 @@ start_client_timer(bool was_active)
 }
 
 /*
- * Look at the client if client_interval() has passed since the last look, which
- * may have been in an earlier pause.
+ * Look at the client, if there is one, when client_interval() has passed since the
+ * last look, which may have been in an earlier pause.  A background worker may
+ * have a Port, but has no set of events for a client.
  * If it has gone, that is an interrupt, by which the core ends the session.
  * Sets *latch_set when the latch may have been reset.
  */
@@ -105,7 +106,7 @@ client_has_gone(bool *latch_set)
 	static int64 next_look = 0;
 	int64		now = dt_now_us();
 
-	if (MyProcPort == NULL || !WaitEventSetCanReportClosed() || now < next_look)
+	if (FeBeWaitSet == NULL || !WaitEventSetCanReportClosed() || now < next_look)
 		return false;
 	next_look = now + client_interval();
 	*latch_set = true;

@@ -15,7 +15,8 @@
  *	die			has the one that ordinary sessions have
  *	flag		has one that sets a variable and the latch, as most examples do
  *	info		the same by sigaction(), with flags and a mask
- *	late		the same as "flag", but only when it is connected
+ *	late		the same as "flag", but only when it is connected; and it has a Port
+ *				without a client, as pglogical's workers do
  *	chained		puts one before that which it finds when it is connected
  *	restored	does the same, and puts the old one back when it is told to end
  *				for the first time, for the second one
@@ -151,6 +152,8 @@ ending_worker_main(Datum main_arg)
 	set_handler(work->kind);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection("postgres", work->role, 0);
+	if (strcmp(work->kind, "late") == 0)
+		MyProcPort = calloc(1, 8192);
 	change_handler(work->kind);
 	do
 		run(work->sql);
