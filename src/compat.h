@@ -61,19 +61,6 @@ extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 #endif
 
 /*
- * 16: a variable tells that VACUUM has come to its failsafe.  In 15 there is a
- * WARNING, and the cost-based delay ends if there is one.
- */
-#if PG_VERSION_NUM < 160000
-#define DT_FAILSAFE_WARNS		true
-#define VacuumFailsafeActive \
-	((MyProc->statusFlags & PROC_IN_VACUUM) && VacuumCostDelay > 0 && \
-	 !VacuumCostActive)
-#else
-#define DT_FAILSAFE_WARNS		false
-#endif
-
-/*
  * The locks of a process in one partition of the lock table, and the queue of
  * those that wait for a lock: the first one for NULL, then the next one.  16:
  * these lists are dlists.  19: the member of PGPROC has a new name.

@@ -29,7 +29,7 @@ dt_guc_init(void)
 
 	DefineCustomStringVariable("dirty_throttle.autovacuum_group",
 							   "Sets the resource group of autovacuum workers.",
-							   "An empty string means that they are not throttled, whatever dirty_throttle.group is set to for their database. A vacuum to prevent wraparound does not pause while it runs, and its worker pauses for at most a second after each of its transactions.",
+							   "An empty string means that they are not throttled, whatever dirty_throttle.group is set to for their database. A vacuum to prevent wraparound does not pause while it runs and the server is beyond autovacuum_freeze_max_age, and its worker pauses for at most a second after each of its transactions.",
 							   &dt_parameters.autovacuum_group, "",
 							   PGC_SIGHUP, 0,
 							   dt_check_background_group, NULL, NULL);

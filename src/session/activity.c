@@ -17,7 +17,7 @@
  *									cancels while it reads one
  *
  * The start time of a statement is that of the client's message, and so tells
- * messages apart; autovacuum sets it for each table.
+ * messages apart.
  *
  * All state is local to this process.
  *
@@ -25,9 +25,11 @@
  */
 #include "postgres.h"
 
+#include "access/multixact.h"
 #include "access/parallel.h"
+#include "access/transam.h"
 #include "access/xact.h"
-#include "commands/vacuum.h"
+#include "postmaster/autovacuum.h"
 #include "replication/logicalworker.h"
 #include "session/activity.h"
 #include "session/apply.h"
@@ -37,9 +39,7 @@
 
 static struct
 {
-	/* start times: of the message that calls a function, and of a VACUUM */
-	TimestampTz call_started;
-	TimestampTz urgent_started;
+	TimestampTz call_started;	/* start of the message that calls a function */
 }			my;
 
 DtProcess
@@ -115,31 +115,37 @@ dt_activity_is_working(void)
 }
 
 /*
- * To be called for each WARNING: in 15 the failsafe of VACUUM reports one.
- * Where log_min_messages is higher than that, and there is no cost-based
- * delay, which the failsafe ends, it cannot be seen.
+ * Is the oldest transaction or multixact of the server older than so many per
+ * cent of the age at which autovacuum must freeze it?
  */
-void
-dt_activity_note_warning(const ErrorData *warning)
+bool
+dt_activity_must_freeze(int percent)
 {
-	if (DT_FAILSAFE_WARNS && warning->funcname != NULL &&
-		strcmp(warning->funcname, "lazy_check_wraparound_failsafe") == 0)
-		my.urgent_started = GetCurrentStatementStartTimestamp();
+	MultiXactId oldest;
+	MultiXactId next;
+
+	ReadMultiXactIdRange(&oldest, &next);
+	return next - oldest > autovacuum_multixact_freeze_max_age / 100.0 * percent ||
+		(uint32) (ReadNextTransactionId() - TransamVariables->oldestXid) >
+		autovacuum_freeze_max_age / 100.0 * percent;
 }
 
 /*
  * Does this process run a VACUUM that must not be slowed down, because it
- * prevents wraparound or has triggered its failsafe?  Other VACUUMs pause at
- * their checks for interrupts, as all commands do, in addition to the delays
- * of vacuum_cost_delay.  May be called in a signal handler.
+ * prevents a wraparound that is near?  Other VACUUMs pause at their checks for
+ * interrupts, as all commands do, in addition to the delays of
+ * vacuum_cost_delay.
+ *
+ * Nothing that a user can set decides, neither vacuum_failsafe_age nor the
+ * parameters of a table that make autovacuum freeze it early: code of his own
+ * can run within VACUUM, to compute the expressions of an index.  The failsafe
+ * begins at the same age, at the earliest.
  */
 bool
 dt_activity_is_urgent(void)
 {
-	/* in a parallel worker the variable is the leader's, and ends with it */
-	if (VacuumFailsafeActive && dt_process() != DT_PARALLEL_WORKER)
-		my.urgent_started = GetCurrentStatementStartTimestamp();
-	return VacuumFailsafeActive ||
-		my.urgent_started == GetCurrentStatementStartTimestamp() ||
-		(MyProc->statusFlags & PROC_VACUUM_FOR_WRAPAROUND) != 0;
+	uint8		flags = MyProc->statusFlags;
+
+	return ((flags & PROC_VACUUM_FOR_WRAPAROUND) && dt_activity_must_freeze(100)) ||
+		((flags & PROC_IN_VACUUM) && dt_activity_must_freeze(105));
 }

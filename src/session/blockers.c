@@ -25,11 +25,9 @@
  */
 #include "postgres.h"
 
-#include "access/multixact.h"
-#include "access/transam.h"
 #include "access/xlog.h"
-#include "postmaster/autovacuum.h"
 #include "session/account.h"
+#include "session/activity.h"
 #include "session/blockers.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
@@ -65,7 +63,7 @@ static struct
 	uint32	   *in_round;
 	int			n_todo;
 	uint32		round;
-	bool		must_freeze;	/* in this walk; see server_must_freeze() */
+	bool		must_freeze;	/* in this walk, of the server */
 }			my;
 
 typedef struct Walk
@@ -88,21 +86,6 @@ leader_of(PGPROC *proc)
 	PGPROC	   *leader = ((volatile PGPROC *) proc)->lockGroupLeader;
 
 	return leader ? leader : proc;
-}
-
-/*
- * Is a wraparound nearer than the server's own parameters allow?
- */
-static bool
-server_must_freeze(void)
-{
-	MultiXactId oldest;
-	MultiXactId next;
-
-	ReadMultiXactIdRange(&oldest, &next);
-	return TransactionIdFollowsOrEquals(ReadNextTransactionId(),
-										TransamVariables->xidVacLimit) ||
-		next - oldest > (uint32) autovacuum_multixact_freeze_max_age;
 }
 
 /* Auxiliary processes, such as the startup process, have no slot. */
@@ -140,7 +123,7 @@ begin_round(void)
 	}
 	my.n_todo = 0;
 	my.round++;
-	my.must_freeze = server_must_freeze();
+	my.must_freeze = dt_activity_must_freeze(100);
 	return true;
 }
 

@@ -411,7 +411,9 @@ at_check(void)
 		return;
 	dt_pay_mark_begun();
 	/* there are checks without that parameter, too: other processes ask */
-	if (dt_parameters.interrupt_pauses && !dt_activity_is_urgent())
+	if (dt_activity_is_urgent())
+		dt_pay_later();
+	else if (dt_parameters.interrupt_pauses)
 		dt_pay_at_check();
 	else
 		dt_account_charge_at_next_safe_point();
@@ -421,8 +423,6 @@ at_check(void)
 static void
 dt_emit_log(ErrorData *error)
 {
-	if (error->elevel == WARNING)
-		dt_activity_note_warning(error);
 	if (!dt_check_takes_message(error) && prev.emit_log)
 		prev.emit_log(error);
 }

@@ -80,6 +80,9 @@
 #define LONGEST_AT_CHECK_US		INT64CONST(200000)
 #define LONGEST_EVER_US			INT64CONST(3600000000)
 
+/* What must not pause is charged so often while it runs. */
+#define CHARGES_APART_US			INT64CONST(100000)
+
 /*
  * For so long a message of a parallel worker may wait at a check.  If it could
  * end the pause, a worker could end each pause of its leader.
@@ -350,6 +353,13 @@ dt_pay_at_check(void)
 		dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING ?
 		pay_before_at_check() : charge_and_pause_at(AT_CHECK, true);
 	xact.unpaused_us = Max(xact.unpaused_us - (dt_now_us() - start), 0);
+}
+
+void
+dt_pay_later(void)
+{
+	dt_account_catch_up();
+	dt_tick_rest(Max(CHARGES_APART_US, WORTH_OF_CHECKS * dt_check_take_cost()));
 }
 
 /*

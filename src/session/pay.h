@@ -89,6 +89,12 @@ dt_pay_if_due(void)
 extern void dt_pay_at_check(void);
 extern void dt_pay_note_check(void);
 
+/*
+ * At a check of what must not be slowed down: charge only.  What is owed is paid
+ * afterwards.
+ */
+extern void dt_pay_later(void);
+
 /* The transaction is being prepared: no pause follows its end. */
 extern void dt_pay_note_prepare(void);
 

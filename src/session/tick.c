@@ -76,6 +76,7 @@ static struct
 	volatile bool pausing;		/* the process pauses */
 	bool		goes_on;		/* the last pause has to go on */
 	int64		worth_us;		/* see dt_tick_after_check() */
+	int64		rests_until_us; /* no check is due until then; 0: no rest */
 	int64		since_us;		/* when the command began, or the last check
 								 * ended */
 	int64		wall_us;		/* the wall clock's timer was set for that; 0:
@@ -180,14 +181,14 @@ set_wall_timer(int64 us)
 						  GetCurrentTimestamp() + CPU_TICK_MOST_US);
 }
 
-/* Is a charge worth a check for interrupts, and may a pause follow it? */
+/* Is a charge worth a check for interrupts? */
 static bool
 is_due(void)
 {
 	return (my.goes_on || dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
-		!dt_activity_is_urgent() &&
+		(my.rests_until_us == 0 || dt_machine_now_us() >= my.rests_until_us) &&
 		!InitializingParallelWorker &&
 		MyProc->waitStatus != PROC_WAIT_STATUS_WAITING;
 }
@@ -330,7 +331,13 @@ dt_tick_end_transaction(bool owes)
 {
 	my.pausing = false;			/* an error may have ended a pause */
 	my.goes_on = owes;
-	my.worth_us = 0;
+	my.worth_us = my.rests_until_us = 0;
+}
+
+void
+dt_tick_rest(int64 us)
+{
+	my.rests_until_us = dt_machine_now_us() + us;
 }
 
 void

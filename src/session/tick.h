@@ -18,6 +18,9 @@ extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
 extern void dt_tick_end_transaction(bool owes);
 
+/* For so long no check is to be requested, but for the end of the statement. */
+extern void dt_tick_rest(int64 us);
+
 /* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);
 

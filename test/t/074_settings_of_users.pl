@@ -1,0 +1,157 @@
+# What a user can set decides nothing: code of his own that runs within a VACUUM,
+# to compute the expression of an index, sets parameters that the core's VACUUM
+# obeys, and is held at its rate all the same.  A table that asks to be frozen
+# early does not keep the worker of autovacuum that does so from pausing.
+#
+# expect-in-log: WARNING:  oldest xmin is far in the past
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Books;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $limit = 500;     # KB/s
+my $seconds = 2;
+my $unit = 10000;    # bytes of WAL between two checks
+my $dt = DirtyThrottle->new('settings_of_users', conf => q{
+autovacuum = off
+autovacuum_naptime = 1s
+log_min_messages = fatal
+});
+
+# On the last page that BRIN summarizes the function writes until it is canceled.
+my $functions =
+	q{CREATE FUNCTION writes(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+		DECLARE
+			b bool;
+		BEGIN
+			IF i < 1000 OR current_setting('own.writes', true) IS DISTINCT FROM 'on' THEN
+				RETURN i;
+			END IF;
+			PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), false)
+				FROM regexp_split_to_table(current_setting('own.sets'), ' ') s WHERE s <> '';
+			LOOP
+				b := pg_logical_emit_message(false, '', repeat('x', 9900)) IS NULL;
+			END LOOP;
+		END $$;
+	CREATE TABLE t (i int, pad text);
+	CREATE INDEX ON t USING brin (writes(i)) WITH (pages_per_range = 1)};
+my $burn = q{CREATE PROCEDURE burn(n int) LANGUAGE plpgsql AS $$ BEGIN
+		FOR i IN 1 .. n LOOP
+			PERFORM pg_current_xact_id();
+			COMMIT;
+		END LOOP; END $$};
+$dt->sql($functions);
+$dt->sql($burn);
+
+# The WAL of the server, which is that of one session, in KB.
+sub wal_kb
+{
+	return $dt->sql(q{SELECT round(pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') / 1000)});
+}
+
+my @settings = (
+	'', 'vacuum_cost_delay=1', 'vacuum_cost_delay=0', 'vacuum_failsafe_age=0',
+	'vacuum_failsafe_age=0 vacuum_multixact_failsafe_age=0 vacuum_cost_delay=1',
+	'vacuum_cost_delay=1 vacuum_cost_limit=1 vacuum_cost_page_hit=0',
+	'client_connection_check_interval=1',
+	'idle_in_transaction_session_timeout=1 lock_timeout=1',
+	'application_name=x default_transaction_read_only=on');
+foreach my $n (0 .. $#settings)
+{
+	my ($sets, $group) = ($settings[$n], "grp$n");
+	my $name = $sets eq '' ? 'nothing' : $sets;
+
+	$dt->limit($group => 0);
+	my $s = $dt->session(group => $group);
+
+	$dt->sql(q{TRUNCATE t; INSERT INTO t SELECT g, repeat('x', 1500) FROM generate_series(1, 1000) g});
+	$s->query("SET vacuum_cost_delay = 0; SET own.writes = on; SET own.sets = '$sets'");
+	$dt->sql(qq{SELECT set_group_wal_limit('$group', $limit)});
+	$s->send('VACUUM t');
+	# in the function, and noticed: what it writes before that is as much as the
+	# kernel lets it until it looks at the timers of CPU time
+	ok( poll_until(
+			sub {
+				my $row = $dt->session_row($s);
+				return $s->finished || ($row->{wal_bytes} > 100_000 && defined $row->{paused_since});
+			}),
+		"within VACUUM it sets $name: it pauses, and is charged");
+	diag $s->wait(1)->{err} if $s->finished;
+	my $start = time;
+	my $before = wal_kb();
+	sleep $seconds;
+	my $kb = wal_kb() - $before;
+	my $ms = 1000 * (time - $start);
+	my $granted = granted(kb => $limit, charge => $unit) / 1000;
+
+	cmp_ok($kb, '<=', $limit * $ms / 1000 + $granted, sprintf '%s: KB of WAL in %.0f ms', $name, $ms);
+	$dt->cancel_ms($s);
+	$s->quit;
+}
+
+# ------------------------------------------------------------- autovacuum
+
+# The table wants to be frozen after 100000 transactions, the server after 200
+# million.
+$dt->sql(q{DROP TABLE t;
+	CREATE TABLE early (id int, filler text) WITH (fillfactor = 10, autovacuum_enabled = off);
+	INSERT INTO early SELECT i, repeat('x', 800) FROM generate_series(1, 4000) i;
+	DELETE FROM early WHERE id % 2 = 0;
+	ALTER TABLE early SET (autovacuum_freeze_max_age = 100000);
+	CALL burn(101000);
+	SELECT set_group_dirty_limit('grp', 20);
+	CHECKPOINT});
+$dt->set_conf('dirty_throttle.autovacuum_group', 'grp');
+$dt->set_conf('autovacuum', 'on');
+ok( poll_until(
+		sub {
+			$dt->sql(q{SELECT count(*) FROM dirty_throttle_sessions() s JOIN pg_stat_activity a USING (pid)
+				WHERE query LIKE '%early (to prevent wraparound)' AND paused_since IS NOT NULL
+					AND xact_start IS NOT NULL}) > 0;
+		}),
+	'autovacuum pauses, although the table wants to be frozen');
+$dt->limit(grp => 0);
+$dt->stop;
+
+# --------------------------------------------------- close to a wraparound
+
+# There is a transaction that nothing can be frozen beyond.  A VACUUM of a member
+# does not pause, but it is charged while it runs, and pays afterwards.
+$dt = DirtyThrottle->new('old', conf => q{
+autovacuum = off
+autovacuum_freeze_max_age = 100000
+});
+$dt->sql($functions);
+my $holder = $dt->session;
+$holder->query('BEGIN; SELECT pg_current_xact_id()');
+$dt->sql($burn);
+$dt->sql('CALL burn(105500)');
+$dt->sql(q{INSERT INTO t SELECT g, repeat('x', 1500) FROM generate_series(1, 1000) g;
+	SELECT set_group_wal_limit('grp', 500)});
+my $s = $dt->session(group => 'grp');
+$s->query(q{SET own.writes = on; SET own.sets = ''});
+$s->send('VACUUM t');
+my $row;
+ok( poll_until(
+		sub {
+			$row = $dt->session_row($s);
+			return $s->finished || $row->{wal_bytes} > 20_000_000;
+		}),
+	'close to a wraparound a VACUUM is charged while it runs');
+diag $s->wait(1)->{err} if $s->finished;
+cmp_ok($row->{paused_time}, '==', 0, 'and does not pause');
+cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10_000, 'it owes that');
+$dt->cancel_ms($s);
+$s->send('CREATE TABLE after_that (i int)');
+ok($dt->wait_paused($s, undef, 180), 'and pays before its next transaction');
+$dt->sql(q{SELECT set_group_wal_limit('grp', 0)});
+$s->wait;
+$holder->quit;
+$dt->finish;
