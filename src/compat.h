@@ -166,6 +166,19 @@ dt_is_decoding(pid_t pid)
 #define F_RANDOM_	F_RANDOM
 #endif
 
+/* 19: the planner knows of EXPLAIN */
+#if PG_VERSION_NUM >= 190000
+#define PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursorOptions, \
+	ParamListInfo boundParams, ExplainState *es
+#define PLANNER_ARGS	parse, query_string, cursorOptions, boundParams, es
+#else
+#define PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursorOptions, \
+	ParamListInfo boundParams
+#define PLANNER_ARGS	parse, query_string, cursorOptions, boundParams
+#endif
+
 /* 18: ExecutorRun lost its execute_once argument */
 #if PG_VERSION_NUM >= 180000
 #define EXECUTOR_RUN_PARAMS \

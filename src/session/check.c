@@ -63,7 +63,6 @@ static struct
 	bool	   *told;			/* whether checks can be requested */
 
 	volatile sig_atomic_t requested;	/* by this file, not served yet */
-	volatile sig_atomic_t withdrawn;	/* since the last pause began */
 	volatile sig_atomic_t others_wait;	/* for a genuine request */
 	volatile sig_atomic_t unasked;
 	volatile sig_atomic_t *asked_by_other;
@@ -328,34 +327,22 @@ dt_check_request(void)
 		my.listing || my.others_listing || my.others_wait ||
 		(LogMemoryContextPending && !my.requested))
 		return;
-	/* on its way to the context "nothing": an interrupt would end the pause */
-	if (silent && my.requested && !LogMemoryContextPending)
-		return;
 	my.repeated = my.requested && (my.repeated || !LogMemoryContextPending);
 	if (!my.repeated)
 		my.cost_since = cpu_time();
 	my.requested = 1;
 	LogMemoryContextPending = true;
-	InterruptPending = true;
+	(void) __sync_bool_compare_and_swap(&InterruptPending, 0,
+										DT_INTERRUPT_OF_OURS);
 }
 
 void
 dt_check_withdraw(void)
 {
-	my.withdrawn = my.requested;
 	if (my.requested)
 		LogMemoryContextPending = false;
 	my.requested = 0;
 	dt_check_serve_others();
-}
-
-bool
-dt_check_was_withdrawn(void)
-{
-	bool		result = my.withdrawn;
-
-	my.withdrawn = 0;
-	return result;
 }
 
 void

@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "compat.h"
@@ -97,10 +98,22 @@ extern void dt_check_request(void);
 extern void dt_check_withdraw(void);
 
 /*
- * Has a request been withdrawn, so that there may be an interrupt without a
- * reason?  True once for each withdrawal.
+ * A request sets InterruptPending to this.  The core, and everybody else, sets
+ * it to true.
  */
-extern bool dt_check_was_withdrawn(void);
+#define DT_INTERRUPT_OF_OURS	2
+
+/*
+ * Is there an interrupt that may be somebody else's?  One of ours, which a
+ * request that was withdrawn or repeated has left, is none.
+ */
+static inline bool
+dt_check_others_interrupt(void)
+{
+	sig_atomic_t pending = InterruptPending;
+
+	return pending != 0 && pending != DT_INTERRUPT_OF_OURS;
+}
 
 /*
  * To be called now and then: a genuine call of

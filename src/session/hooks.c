@@ -5,8 +5,8 @@
  *		parameters and of EXPLAIN.
  *
  * In the order in which they are called: at server start, those for shared
- * memory; when a statement begins, post_parse_analyze, object_access,
- * ExecutorRun and ProcessUtility; when something is logged, emit_log, by which
+ * memory; when a statement begins, post_parse_analyze, planner, object_access,
+ * ExecutorRun, ExecutorFinish and ProcessUtility; when something is logged, emit_log, by which
  * checks for interrupts are found; when a subtransaction ends, its callback.
  * The rest of the library knows of no hook, except that check.c tests
  * whether emit_log still leads here, and sql/explain.c installs those of
@@ -45,6 +45,7 @@
 #include "catalog/objectaccess.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
+#include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "session/activity.h"
 #include "session/blockers.h"
@@ -75,7 +76,9 @@ static struct
 	shmem_startup_hook_type shmem_startup;
 	post_parse_analyze_hook_type post_parse_analyze;
 	object_access_hook_type object_access;
+	planner_hook_type planner;
 	ExecutorRun_hook_type ExecutorRun;
+	ExecutorFinish_hook_type ExecutorFinish;
 	ProcessUtility_hook_type ProcessUtility;
 	emit_log_hook_type emit_log;
 }			prev;
@@ -299,6 +302,38 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 		note_object_access(access, classId, objectId, arg);
 }
 
+/*
+ * Code of users runs while a query is planned (IMMUTABLE functions), and after
+ * its last row (AFTER triggers), too.  There are no rows at which to pause, but
+ * checks.
+ */
+static PlannedStmt *
+dt_planner(PLANNER_PARAMS)
+{
+	PlannedStmt *plan;
+	DtCallbackCut cut;
+
+	if (!dt_session_active())
+		return prev.planner(PLANNER_ARGS);
+	dt_check_begin_cut(&cut);
+	plan = prev.planner(PLANNER_ARGS);
+	dt_check_end_cut(&cut);
+	return plan;
+}
+
+static void
+dt_ExecutorFinish(QueryDesc *queryDesc)
+{
+	bool		is_active = dt_session_active();
+	DtCallbackCut cut;
+
+	if (is_active)
+		dt_check_begin_cut(&cut);
+	prev.ExecutorFinish(queryDesc);
+	if (is_active)
+		dt_check_end_cut(&cut);
+}
+
 static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
@@ -456,9 +491,14 @@ dt_hooks_install(void)
 	post_parse_analyze_hook = dt_post_parse_analyze;
 	prev.object_access = object_access_hook;
 	object_access_hook = dt_object_access;
+	prev.planner = planner_hook ? planner_hook : standard_planner;
+	planner_hook = dt_planner;
 	prev.ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook :
 		standard_ExecutorRun;
 	ExecutorRun_hook = dt_ExecutorRun;
+	prev.ExecutorFinish = ExecutorFinish_hook ? ExecutorFinish_hook :
+		standard_ExecutorFinish;
+	ExecutorFinish_hook = dt_ExecutorFinish;
 	prev.ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
 		standard_ProcessUtility;
 	ProcessUtility_hook = dt_ProcessUtility;

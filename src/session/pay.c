@@ -114,8 +114,9 @@ static struct
 								 * on if no charge finds that all is paid */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
-	int64		unpaused_us;	/* by how much the pauses at checks are
-								 * shorter than the checks are worth */
+	int64		unpaused_us;	/* how much longer a pause has to be than what
+								 * is owed, for the checks to be worth it */
+	int64		cost_noted_us;	/* when that was set */
 	bool		paused_there;	/* at the check that is not over yet */
 	bool		prepared;		/* by PREPARE TRANSACTION */
 }			xact;
@@ -204,14 +205,19 @@ may_pause_here(void)
 }
 
 /*
- * Add the pause that the cost of this check, or of a part of it, is worth.  A
- * check costs several times more than usual where calls are deeply nested, since
- * the core collects the context of a message; see check.c.
+ * Add the time that the cost of this check, or of a part of it, is worth, and
+ * forget of it what has passed since the last call.  A check costs many times
+ * more than usual where calls are deeply nested or texts are long, since the core
+ * collects the context of a message; see check.c.
  */
 static void
 note_cost_of_check(void)
 {
-	xact.unpaused_us += WORTH_OF_CHECKS * dt_check_take_cost();
+	int64		now = dt_now_us();
+
+	xact.unpaused_us = Max(xact.unpaused_us - (now - xact.cost_noted_us), 0) +
+		WORTH_OF_CHECKS * dt_check_take_cost();
+	xact.cost_noted_us = now;
 }
 
 void
@@ -346,13 +352,10 @@ dt_pay_between_rows(void)
 void
 dt_pay_at_check(void)
 {
-	int64		start = dt_now_us();
-
 	note_cost_of_check();
 	xact.paused_there =
 		dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING ?
 		pay_before_at_check() : charge_and_pause_at(AT_CHECK, true);
-	xact.unpaused_us = Max(xact.unpaused_us - (dt_now_us() - start), 0);
 }
 
 void

@@ -152,11 +152,12 @@ dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
 	{
 		is_new = false;
 		pause = Min(pause, dt_blockers_interval());
-		if (!InterruptPending &&
+		if (!dt_check_others_interrupt() &&
 			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
 			latch_set = true;
-		/* any interrupt, also of a kind that is unknown here */
-		interrupted = InterruptPending || client_has_gone(&latch_set);
+		/* any that is not ours, also of a kind that is unknown here */
+		interrupted = dt_check_others_interrupt() ||
+			client_has_gone(&latch_set);
 		if (!interrupted && dt_blockers_check_release(in_flight))
 			break;
 	}
@@ -227,7 +228,7 @@ serve_interrupts(bool *known)
 	*known = true;
 	if (must_end())
 		return false;
-	*known = dt_check_was_withdrawn();
+	*known = false;
 	if (CheckClientConnectionPending)
 		*known = true;			/* this pause looks itself */
 	CheckClientConnectionPending = false;
@@ -255,7 +256,7 @@ interrupted(bool *waiting)
 {
 	bool		known = false;
 
-	while (InterruptPending)
+	while (dt_check_others_interrupt())
 	{
 		/* the reason may have been served in the round before */
 		bool		had_known = known;
