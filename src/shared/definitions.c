@@ -109,13 +109,12 @@ find_setting(HeapTuple tuple, Relation rel)
 }
 
 /*
- * Read the text, palloc'd, as the last transactions that have committed, and
- * this one, have left it, and the version of the row; NULL and a zeroed
- * version if there is none.  Returns false, and leaves *string, when *version is
- * still the version of the row.
+ * Read the text, palloc'd, and the version of the row; NULL and a zeroed version
+ * if there is none.  Returns false, and leaves *string, when *version is still the
+ * version of the row.
  */
-bool
-dt_definitions_read_row(DtRowVersion *version, char **string)
+static bool
+read_row(Snapshot visible, DtRowVersion *version, char **string)
 {
 	DtRowVersion known = *version;
 	Oid			role = dt_definitions_role();
@@ -139,7 +138,7 @@ dt_definitions_read_row(DtRowVersion *version, char **string)
 	 */
 	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
 	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true,
-							  snapshot, 2, key);
+							  visible ? visible : snapshot, 2, key);
 	tuple = OidIsValid(role) ? systable_getnext(scan) : NULL;
 	if (HeapTupleIsValid(tuple))
 	{
@@ -154,6 +153,30 @@ dt_definitions_read_row(DtRowVersion *version, char **string)
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 	return !is_same;
+}
+
+/*
+ * The row as the last transactions that have committed, and this one, have left
+ * it; see read_row().
+ */
+bool
+dt_definitions_read_row(DtRowVersion *version, char **string)
+{
+	return read_row(NULL, version, string);
+}
+
+/* Does the command that runs change the text? */
+bool
+dt_definitions_changed(void)
+{
+	DtRowVersion before = {0};
+	DtRowVersion after = {0};
+	char	   *old = NULL;
+	char	   *new = NULL;
+
+	(void) read_row(NULL, &before, &old);
+	(void) read_row(SnapshotSelf, &after, &new);
+	return strcmp(old ? old : "", new ? new : "") != 0;
 }
 
 /*

@@ -22,6 +22,7 @@ extern bool dt_check_definitions(char **newval, void **extra,
 /* The row */
 extern Oid	dt_definitions_role(void);
 extern bool dt_definitions_read_row(DtRowVersion *version, char **string);
+extern bool dt_definitions_changed(void);
 extern List *dt_definitions_read(bool fail);
 extern DtEntry *dt_definitions_find(List *entries, const char *name);
 

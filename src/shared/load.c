@@ -39,7 +39,10 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/parallel.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
@@ -55,6 +58,7 @@
 #include "shared/group.h"
 #include "shared/load.h"
 #include "storage/lmgr.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -171,22 +175,14 @@ find_slots(Load *load, list_sort_comparator compare)
 }
 
 /*
- * Put definitions in force, with the registry lock.  This must not fail.  A
- * group is known by its ID, so a group that was renamed keeps its members; and
+ * A group is known by its ID, so a group that was renamed keeps its members; and
  * by its name, when the row was written by hand or comes from another server.
  */
 static void
-put_in_force(Load *load)
+replace_definitions(Load *load)
 {
 	int			slot = 0;
 
-	dt_shared->is_current = load->is_current;
-	if (load->is_same)
-		return;
-	pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
-	dt_shared->row = load->version;
-	if (load->is_bad)
-		return;
 	find_slots(load, dt_compare_ids);
 	find_slots(load, dt_compare_names);
 	for (int i = 0; i < dt_shared->max_groups; i++)
@@ -214,6 +210,26 @@ put_in_force(Load *load)
 			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
 	}
 	dt_sampler_wake();
+}
+
+/*
+ * Put what was read in force, with the registry lock.  This must not fail.  What
+ * memory has is noted when all is done: some background workers are ended by
+ * SIGTERM wherever they are, and then the next load does everything again.
+ */
+static void
+put_in_force(Load *load)
+{
+	if (!load->is_same)
+	{
+		dt_shared->is_current = false;
+		memset(&dt_shared->row, 0, sizeof(dt_shared->row));
+		pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
+		if (!load->is_bad)
+			replace_definitions(load);
+		dt_shared->row = load->version;
+	}
+	dt_shared->is_current = load->is_current;
 }
 
 /*
@@ -336,6 +352,22 @@ follow_role(char *name, char *new_name)
 		dt_definitions_write(entries);
 }
 
+/*
+ * Whoever changes the definitions keeps others from that until his transaction
+ * ends; and so does any other change of that role's row.  In PostgreSQL 15 every
+ * role with CREATEROLE may alter and drop that role, as far as the core is
+ * concerned.
+ */
+static void
+check_superuser(void)
+{
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to change role \"%s\"", DT_DEFINITIONS_ROLE),
+				 errdetail("Only superusers can change it, since resource groups are defined in its settings.")));
+}
+
 static void
 role_is_dropped(Oid role)
 {
@@ -346,8 +378,12 @@ role_is_dropped(Oid role)
 	if (name == NULL)
 		return;
 	if (strcmp(name, DT_DEFINITIONS_ROLE) != 0)
+	{
 		follow_role(name, NULL);
-	else if (dt_definitions_begin_change() != NIL)
+		return;
+	}
+	check_superuser();
+	if (dt_definitions_begin_change() != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 				 errmsg("role \"%s\" cannot be dropped because its settings define resource groups",
@@ -356,14 +392,33 @@ role_is_dropped(Oid role)
 						 DT_DEFINITIONS_ROLE, DT_DEFINITIONS_PARAMETER)));
 }
 
+/* The name that the command that runs has given to a role. */
+static char *
+read_new_name(Oid role)
+{
+	Relation	rel = table_open(AuthIdRelationId, AccessShareLock);
+	char	   *name = NULL;
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_authid_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(role));
+	scan = systable_beginscan(rel, AuthIdOidIndexId, true, SnapshotSelf, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		name = pstrdup(NameStr(((Form_pg_authid) GETSTRUCT(tuple))->rolname));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return name;
+}
+
 static void
 role_is_altered(Oid role)
 {
 	char	   *name = GetUserNameFromId(role, true);
-	char	   *new_name;
+	char	   *new_name = read_new_name(role);
 
-	CommandCounterIncrement();	/* until then the caches have the old name */
-	new_name = GetUserNameFromId(role, true);
 	if (name == NULL || new_name == NULL || strcmp(name, new_name) == 0)
 		return;
 	if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
@@ -375,6 +430,17 @@ role_is_altered(Oid role)
 		load_at_commit();
 	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
 	follow_role(name, new_name);
+}
+
+/* A setting has changed, of a role or of all roles. */
+static void
+setting_is_altered(Oid role)
+{
+	if (!OidIsValid(role) || role != dt_definitions_role())
+		return;
+	if (!dt_definitions_changed())
+		check_superuser();
+	load_at_commit();
 }
 
 /* The functions go, and the groups, which are the server's, stay. */
@@ -416,10 +482,8 @@ dt_load_object_accessed(ObjectAccessType access, Oid classId,
 	else if (classId == ExtensionRelationId && access == OAT_DROP)
 		extension_is_dropped(objectId);
 	else if (classId == DbRoleSettingRelationId &&
-			 access == OAT_POST_ALTER && !OidIsValid(objectId) &&
-			 ((ObjectAccessPostAlter *) arg)->auxiliary_id ==
-			 dt_definitions_role())
-		load_at_commit();
+			 access == OAT_POST_ALTER && !OidIsValid(objectId))
+		setting_is_altered(((ObjectAccessPostAlter *) arg)->auxiliary_id);
 }
 
 /* --------------------------------- the events that load what has changed */

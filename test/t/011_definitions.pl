@@ -376,6 +376,45 @@ subtest 'an operator' => sub {
 	$s->quit;
 };
 
+# The row is locked only by who changes it, and nobody but a superuser can touch its
+# role; in 15 a role with CREATEROLE may alter any role, as far as the core knows.
+subtest 'the lock' => sub {
+	my $LOCKED = q{SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()
+		AND locktype = 'object' AND classid = 'pg_db_role_setting'::regclass};
+	my $s = $dt->session;
+	$dt->sql('DROP ROLE dirty_throttle; CREATE ROLE someone');
+	foreach (
+		[ 'a setting of all roles', q{ALTER ROLE ALL SET work_mem = '1MB'}, 0 ],
+		[ 'no setting of all roles', 'ALTER ROLE ALL RESET work_mem', 0 ],
+		[ 'a setting of some role', q{ALTER ROLE someone SET work_mem = '1MB'}, 0 ],
+		[ 'a role is renamed', 'ALTER ROLE someone RENAME TO somebody', 0 ],
+		[ 'a group', q{SELECT create_resource_group('g')}, 1 ])
+	{
+		my ($name, $sql, $locks) = @$_;
+
+		is($s->query("BEGIN; $sql; $LOCKED") =~ s/^\n//r, $locks, "$name: locks");
+		$s->query('ROLLBACK');
+	}
+	$dt->sql(q{CREATE ROLE creator LOGIN CREATEROLE; SELECT create_resource_group('g')});
+	my $creator = $dt->session(user => 'creator');
+	foreach my $sql (
+		q{ALTER ROLE dirty_throttle SET work_mem = '1MB'},
+		'ALTER ROLE dirty_throttle RESET work_mem',
+		'ALTER ROLE dirty_throttle RESET ALL',
+		'DROP ROLE dirty_throttle')
+	{
+		is($creator->run("BEGIN; SAVEPOINT s; $sql")->{sqlstate}, '42501', "CREATEROLE: $sql");
+		$creator->query('ROLLBACK TO s');
+		is($s->run(q{SET lock_timeout = '100s'; SELECT set_group_burst('g', 7)})->{sqlstate},
+			undef, '... and others change groups meanwhile');
+		$creator->query('ROLLBACK');
+	}
+	reset_all();
+	is($creator->run('DROP ROLE dirty_throttle')->{sqlstate}, '42501', 'CREATEROLE: DROP ROLE, without groups');
+	$_->quit foreach $s, $creator;
+	$dt->sql('DROP ROLE creator, someone');
+};
+
 # A grant follows its role.
 subtest 'grants' => sub {
 	$dt->limit($_ => 0) foreach 'g', 'h';
