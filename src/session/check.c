@@ -194,9 +194,12 @@ dt_check_cut_callbacks(void *arg)
 	cut->callback.previous = serves_request() ? NULL : cut->rest;
 }
 
+/* An error that ends a listing ends the hold of interrupts, too. */
 void
 dt_check_serve_others(void)
 {
+	if (my.listing && TopMemoryContext == my.nothing && InterruptHoldoffCount == 0)
+		dt_check_forget_listing();
 	if (my.others_wait && !my.requested && !my.listing)
 	{
 		LogMemoryContextPending = true;

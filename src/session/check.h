@@ -118,7 +118,9 @@ dt_check_others_interrupt(void)
 /*
  * To be called now and then: a genuine call of
  * pg_log_backend_memory_contexts() that came while a request was served is
- * answered at the next check.  May be called in a signal handler.
+ * answered at the next check; and where an error has ended the answer to a request,
+ * and was caught without a subtransaction, this is noticed.  May be called in a
+ * signal handler.
  */
 extern void dt_check_serve_others(void);
 

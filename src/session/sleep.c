@@ -23,7 +23,9 @@
 #include "session/check.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
+#include "storage/condition_variable.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
@@ -207,6 +209,10 @@ dt_sleep_call_safely(void (*function) (void))
 	{
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
+		/* there is no subtransaction that would do this; nothing was held before */
+		LWLockReleaseAll();
+		ConditionVariableCancelSleep();
+		pgstat_report_wait_end();
 		InterruptHoldoffCount = interrupt_holdoff;
 		QueryCancelHoldoffCount = cancel_holdoff;
 		done = false;

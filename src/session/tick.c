@@ -94,6 +94,11 @@ static void cpu_tick(void);
 static void wall_tick(void);
 
 #ifdef __linux__
+/* not in the headers of older C libraries */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 static void
 handle_signal(int signo, siginfo_t *info, void *context)
 {
@@ -110,15 +115,16 @@ static bool
 create_timer(clockid_t clock, int signo, timer_t *timer)
 {
 	struct sigevent event = {
-		.sigev_notify = SIGEV_SIGNAL,.sigev_signo = signo,
-		.sigev_value.sival_ptr = timer
+		.sigev_notify = SIGEV_THREAD_ID,.sigev_signo = signo,
+		.sigev_value.sival_ptr = timer,.sigev_notify_thread_id = MyProcPid
 	};
 
 	return timer_create(clock, &event, timer) == 0;
 }
 
 /*
- * Their signal is the first real-time signal that nobody else has taken.
+ * Their signal is the first real-time signal that nobody else has taken.  It goes
+ * to this thread, and not to one of a library that has its own.
  */
 static bool
 create_timers(void)
@@ -133,9 +139,13 @@ create_timers(void)
 	action.sa_sigaction = handle_signal;
 	action.sa_flags = SA_RESTART | SA_SIGINFO;
 	sigfillset(&action.sa_mask);
-	return sigaction(signo, &action, NULL) == 0 &&
-		create_timer(CLOCK_THREAD_CPUTIME_ID, signo, &my.cpu_timer) &&
-		create_timer(CLOCK_MONOTONIC, signo, &my.wall_timer);
+	if (sigaction(signo, &action, NULL) != 0 ||
+		!create_timer(CLOCK_THREAD_CPUTIME_ID, signo, &my.cpu_timer))
+		return false;
+	if (create_timer(CLOCK_MONOTONIC, signo, &my.wall_timer))
+		return true;
+	(void) timer_delete(my.cpu_timer);
+	return false;
 }
 
 static void

@@ -14,8 +14,10 @@
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
  *   members; one more spinlock protects what the sampler tells the views.
- *   What is done under them takes constant time, except for rate.c's tours
- *   around all members, some 20 ns a member; see there when these are made.
+ *   What is done under them takes bounded time: next to none, but for rate.c's
+ *   tours around all members, some 20 ns a member, see there when these are
+ *   made; and for who joins or leaves, and the views, which look through the
+ *   debts that are kept for roles.
  *   The clock is read before a spinlock is taken.
  *
  * No process sleeps on its latch while it holds one of the last two.

@@ -17,6 +17,7 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -486,9 +487,10 @@ report_pressure(PG_FUNCTION_ARGS)
 	report.value = (int64) rint(value * 1000);
 	check_not_null(fcinfo, 2, "argument \"ttl\"");
 	ttl = PG_GETARG_INTERVAL_P(2);
-	report.ttl_us = ttl->time + ttl->day * USECS_PER_DAY;
-	if (ttl->month != 0 || report.ttl_us < 1000 ||
-		report.ttl_us > USECS_PER_DAY)
+	if (ttl->month != 0 ||
+		pg_mul_s64_overflow(ttl->day, USECS_PER_DAY, &report.ttl_us) ||
+		pg_add_s64_overflow(report.ttl_us, ttl->time, &report.ttl_us) ||
+		report.ttl_us < 1000 || report.ttl_us > USECS_PER_DAY)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"ttl\" is out of range"),

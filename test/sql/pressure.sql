@@ -206,6 +206,8 @@ FROM unnest(ARRAY[
 	$$report_pressure('kafka_lag', NULL)$$,
 	$$report_pressure('kafka_lag', 1, '0')$$,
 	$$report_pressure('kafka_lag', 1, '1 month')$$,
+	-- beyond 2^64 us
+	$$report_pressure('kafka_lag', 1, '213503983 days')$$,
 	$$report_pressure('kafka_lag', 1, NULL)$$,
 	$$report_pressure('', 1)$$,
 	$$report_pressure(NULL, 1)$$]) AS call;
