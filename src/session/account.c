@@ -27,6 +27,7 @@
 #include "postgres.h"
 
 #include "session/account.h"
+#include "session/gathers.h"
 #include "shared/commits.h"
 #include "shared/group.h"
 #include "shared/role_debt.h"
@@ -268,14 +269,16 @@ beyond_allowance_locked(DtMemberUsage *shared_usage, int64 bytes)
  * own.
  */
 static int64
-take_workers_part_locked(int64 *charged, int64 bytes)
+take_workers_part_locked(int64 *charged, int64 *added, int64 bytes)
 {
-	int64		theirs = Min(*charged, bytes);
+	int64		theirs = Min(Min(*charged, *added), bytes);
 
 	if (my->slot->workers_have_no_plan && *charged > FEW_BYTES &&
 		bytes < *charged / 2)
 		theirs = 0;
 	*charged -= theirs;
+	if (*added != PG_INT64_MAX)
+		*added -= theirs;
 	return theirs;
 }
 
@@ -296,7 +299,7 @@ take_uncharged_locked(int resource, int64 now)
 	usage->charged_up_to = used;
 	if (shared_usage->charged_by_workers > 0 && !IsParallelWorker())
 		bytes -= take_workers_part_locked(&shared_usage->charged_by_workers,
-										  bytes);
+										  &dt_gathers_added[resource], bytes);
 	if (bytes == 0)
 		return 0;
 	shared_usage->used += bytes;
@@ -590,8 +593,11 @@ dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
 	int64		pause = look_at_creditor(false, false, owed_us);
 	int64		due[DT_RESOURCES];
 	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
+	DtGroup    *g;
 
+	if (dt_account_workers_have_charged())
+		dt_gathers_look();
+	g = dt_account_lock(&now);
 	if (g != NULL)
 	{
 		mark_running_locked(g, now);	/* an error has ended the last pause */

@@ -335,6 +335,30 @@ dt_ExecutorFinish(QueryDesc *queryDesc)
 }
 
 static pg_noinline void
+run_with_workers(EXECUTOR_RUN_PARAMS)
+{
+	DtGathers	gathers;
+	DtCallbackCut cut;
+
+	dt_pay_tell_workers();
+	dt_workers_begin(&gathers, queryDesc->planstate);
+	dt_rows_pace(queryDesc);
+	PG_TRY();
+	{
+		dt_check_begin_cut(&cut);
+		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+		dt_check_end_cut(&cut);
+	}
+	PG_CATCH();
+	{
+		dt_workers_fail(&gathers);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	dt_workers_end(&gathers);
+}
+
+static pg_noinline void
 member_runs(EXECUTOR_RUN_PARAMS)
 {
 	DtCallbackCut cut;
@@ -349,13 +373,14 @@ member_runs(EXECUTOR_RUN_PARAMS)
 		begin_reading();
 	analyzed_at = 0;
 	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
-		dt_pay_tell_workers();
+	{
+		run_with_workers(EXECUTOR_RUN_ARGS);
+		return;
+	}
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
 	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	dt_check_end_cut(&cut);
-	if (queryDesc->plannedstmt->parallelModeNeeded)
-		dt_workers_skip();
 }
 
 static pg_noinline void

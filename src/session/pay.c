@@ -507,7 +507,7 @@ forget_transaction(void)
 bool
 dt_pay_end_transaction(bool committed)
 {
-	if (dt_account_workers_have_charged())
+	if (dt_account_workers_have_charged() || dt_gathers_have_failed())
 		dt_workers_forget();
 	if (unlikely(dt_account.slot->released_until != 0))
 		dt_blockers_end_release();

@@ -209,7 +209,11 @@ dt_sleep_call_safely(void (*function) (void))
 	{
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
-		/* there is no subtransaction that would do this; nothing was held before */
+
+		/*
+		 * there is no subtransaction that would do this; nothing was held
+		 * before
+		 */
 		LWLockReleaseAll();
 		ConditionVariableCancelSleep();
 		pgstat_report_wait_end();

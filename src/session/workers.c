@@ -9,7 +9,7 @@
  * leader must not charge that a second time, so at its end the worker adds
  * what it has charged for that part to "charged_by_workers" in the slot
  * (under the lock of the group), and the leader's charges leave that much
- * out.
+ * out, when gathers.c tells that it was added.
  *
  * What a worker uses before and after its part of a plan, for example to set
  * hint bits in the catalogs that it reads, is charged as well, but never gets
@@ -23,6 +23,9 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
 #include "session/account.h"
 #include "session/workers.h"
 
@@ -114,25 +117,85 @@ dt_worker_event(XactEvent event, void *arg)
 }
 
 /*
- * In the leader.  A parallel query has ended without an error, and the
- * leader's counters now include what its workers have used: leave out what
- * they have charged, before anything else can fail.
+ * In the leader.  If its counters now include what workers have used, leave out
+ * what these have charged, before anything else can happen.
  */
-void
-dt_workers_skip(void)
+static void
+skip(void)
 {
 	if (dt_account_workers_have_charged())
 		dt_account_catch_up();
 }
 
 /*
- * When the transaction ends, or a subtransaction is rolled back: forget what
- * workers have charged if the leader's counters do not include it by now.
- *
- * First a charge, as if all of it were in the leader's counter.  When the
- * query has failed before the workers' counters were added, what the leader
- * itself has used since its last charge passes for theirs, and is not
- * charged.
+ * A Gather node that is not "initialized" is going to launch workers, perhaps not
+ * for the first time: what was added for those before them can still be told.
+ */
+static inline void
+note_round(PlanState *node)
+{
+	if (IsA(node, GatherState) ? ((GatherState *) node)->initialized :
+		((GatherMergeState *) node)->initialized)
+		return;
+	skip();
+	dt_gathers_begin_round(node);
+}
+
+static TupleTableSlot *
+gather(PlanState *node)
+{
+	note_round(node);
+	return node->ExecProcNodeReal(node);
+}
+
+/* The same for an instrumented node. */
+static TupleTableSlot *
+gather_measured(PlanState *node)
+{
+	TupleTableSlot *slot;
+
+	note_round(node);
+	InstrStartNode(node->instrument);
+	slot = node->ExecProcNodeReal(node);
+	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
+	return slot;
+}
+
+static void
+wrap_gather(PlanState *node)
+{
+	check_stack_depth();		/* as the core's wrapper, which goes, would */
+	node->ExecProcNode = node->instrument ? gather_measured : gather;
+}
+
+/* The root may get another wrapper, as it launches workers only once. */
+void
+dt_workers_begin(DtGathers *run, PlanState *top)
+{
+	if (dt_gathers_have_failed())
+		dt_workers_forget();	/* the error was caught */
+	dt_gathers_begin(run, top, wrap_gather);
+}
+
+void
+dt_workers_end(DtGathers *run)
+{
+	dt_gathers_end(run);
+	skip();
+}
+
+/* The nodes still tell what was added. */
+void
+dt_workers_fail(DtGathers *run)
+{
+	skip();
+	dt_gathers_fail(run);
+}
+
+/*
+ * When the transaction ends, or a subtransaction is rolled back: charge, and
+ * forget what workers have charged if the leader's counters do not include it by
+ * now.
  */
 void
 dt_workers_forget(void)
@@ -140,7 +203,8 @@ dt_workers_forget(void)
 	DtGroup    *g;
 	int64		now;
 
-	dt_workers_skip();
+	skip();
+	dt_gathers_forget_failure();
 
 	/* no worker is left that could write it */
 	if (!dt_account_workers_have_charged() || (g = dt_account_lock(&now)) == NULL)
