@@ -205,7 +205,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION suspend_group(text, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION suspend_group(text, boolean) IS
-'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A session that suspends its own group goes on. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
+'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock, and before its next statement that may write. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A session that suspends its own group goes on. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
 
 CREATE FUNCTION resume_group(group_name text)
 RETURNS void
@@ -318,7 +318,7 @@ COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slo
 COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share of what the signals allow';
 COMMENT ON COLUMN dirty_throttle_groups.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
 COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
-COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of sessions that are pausing for the group: members, and sessions that have left it and still owe to it';
+COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of members that are pausing';
 COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_groups.out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the signal does not slow the group down until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
@@ -412,7 +412,6 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT datid oid,
     OUT group_name name,
     OUT moved boolean,
-    OUT has_left boolean,
     OUT paused_since timestamptz,
     OUT paused_by text,
     OUT released_since timestamptz,
@@ -436,7 +435,7 @@ COMMENT ON FUNCTION dirty_throttle_sessions() IS
 
 CREATE VIEW dirty_throttle_sessions AS
 SELECT s.pid, r.rolname AS usename, d.datname, a.application_name,
-       s.group_name, s.moved, s.has_left, s.paused_since, s.paused_by,
+       s.group_name, s.moved, s.paused_since, s.paused_by,
        s.released_since,
        pg_catalog.ceil(s.dirty_debt)::int8 AS dirty_debt,
        pg_catalog.ceil(s.wal_debt)::int8 AS wal_debt,
@@ -450,19 +449,18 @@ FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_stat_activity AS a
           ON a.pid OPERATOR(pg_catalog.=) s.pid;
 GRANT SELECT ON dirty_throttle_sessions TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group, one row per session, and one for a group that a session has left and still owes to; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_sessions.pid IS 'Process ID, as in pg_stat_activity';
 COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for an autovacuum worker, and for a background worker that runs as no particular user';
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_sessions.application_name IS 'Name of the application';
 COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
-COMMENT ON COLUMN dirty_throttle_sessions.has_left IS 'True if the session has left the group in debt and pauses for it; the counters in this row are 0, but for the time of the present pause, and another row shows the group that it is in now, if any';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
-COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group, or ended_sessions when sessions of the same role have left the group in debt before this one ran its first statement there; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';
-COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up; while the session waits for what its role has left unpaid in the group (has_left, or paused_by is ended_sessions), also that';
-COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up; while the session waits for what its role has left unpaid in the group (has_left, or paused_by is ended_sessions), also that';
+COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
+COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, or another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';

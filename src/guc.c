@@ -49,9 +49,9 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.transaction_grace",
 							"Sets how much a transaction may owe before it pauses while it runs: as much as its group's limit allows in this time.",
-							"A transaction that owes less pays after its end, when it holds no lock. Raise it when short transactions hold locks that many sessions want; lower it for a smoother rate.",
+							"A transaction that owes less pays after its end, when it holds no lock. Raise it when short transactions hold locks that many sessions want, or for a role whose transactions must not pause while they run, such as that of the nodes of a distributed database; lower it for a smoother rate.",
 							&dt_parameters.transaction_grace, 50, 0, INT_MAX,
-							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"Sets the maximum duration of a pause after a transaction.",

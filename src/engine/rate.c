@@ -572,6 +572,22 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir, int64_t now)
 	distribute_pool(g);			/* the number of debtors has changed */
 }
 
+void
+dt_rate_pass_debt(DtRateGroup *g, DtRateMember *from, DtRateMember *to,
+				  int32_t n, int64_t now)
+{
+	int64_t		part;
+
+	advance(g, now);
+	remove_if_paid(g, from);
+	if (!from->debtor)
+		return;
+	part = div_up(unpaid(g, from), n);
+	add_debt(g, to, part);
+	from->finish -= (uint64_t) part;
+	remove_if_paid(g, from);
+}
+
 int64_t
 dt_rate_charge(DtRateGroup *g, DtRateMember *m, int64_t bytes, int64_t now,
 			   double jitter)
@@ -633,14 +649,6 @@ dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now)
 	pause = min64(pause, PAUSE_MAX_US);
 	busy(g, g->t_last + pause);
 	return pause;
-}
-
-void
-dt_rate_forget_lag(DtRateGroup *g, DtRateMember *m, int64_t now)
-{
-	advance(g, now);
-	if (!m->debtor)
-		m->finish = g->vtime;
 }
 
 int64_t

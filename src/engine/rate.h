@@ -122,6 +122,12 @@ extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
 						  int64_t now);
 
 /*
+ * Pass the n-th part, n > 0, of what one member owes to another one.
+ */
+extern void dt_rate_pass_debt(DtRateGroup *g, DtRateMember *from,
+							  DtRateMember *to, int32_t n, int64_t now);
+
+/*
  * Charge m with "bytes" it has used.  Returns for how long it should pause,
  * in us, at most 1 s (call dt_rate_wake() afterwards), or 0 to run on, even if
  * it owes a little.  "jitter" is a random number in [0, 1) that keeps members
@@ -140,12 +146,6 @@ extern int64_t dt_rate_wake(DtRateGroup *g, DtRateMember *m, int64_t now);
  * things equal.
  */
 extern int64_t dt_rate_left(const DtRateGroup *g, const DtRateMember *m);
-
-/*
- * m has had its share up to now: it does not lag behind those who were in debt
- * while it was not, and may use nothing in advance.
- */
-extern void dt_rate_forget_lag(DtRateGroup *g, DtRateMember *m, int64_t now);
 
 /*
  * For mode observe: forgive what m owes.  Returns for how long, in us, it

@@ -22,6 +22,50 @@ typedef struct DtUsage
 } DtUsage;
 
 /*
+ * Is a pause due, as far as known, and where?  This is all that there is to
+ * remember of that:
+ *
+ *	joins a group, and takes over a debt			DT_DUE_BEFORE
+ *	a charge, or a slice of a pause, finds a pause	DT_DUE_AFTER, if nothing was
+ *													due before
+ *	... or none										DT_DUE_NOTHING
+ *	a pause begins									DT_DUE_GOES_ON
+ *	a check at which a pause does not go on			DT_DUE_BEFORE
+ *	a transaction ends, and something is due		DT_DUE_BEFORE; in a background
+ *													worker DT_DUE_GOES_ON
+ *	leaves the group								DT_DUE_NOTHING
+ */
+typedef enum DtDueState
+{
+	DT_DUE_NOTHING,
+	DT_DUE_AFTER,				/* the transaction pays after its end, or in
+								 * flight what is more than the grace */
+	DT_DUE_BEFORE,				/* ... before its first statement that may
+								 * write, if that is still to come */
+	DT_DUE_GOES_ON				/* the same, or at the next check: what was
+								 * paused for has not been paid wholly */
+} DtDueState;
+
+/* Which suspension makes a member pause? */
+typedef enum DtHeed
+{
+	DT_HEED_NONE,				/* none: it leaves the group */
+	DT_HEED_HARD,				/* one with "hard": within a transaction */
+	DT_HEED_ANY
+} DtHeed;
+
+/* What a charge has found. */
+typedef struct DtDue
+{
+	int64		pause_us;		/* how long to pause, at most a second; 0: not */
+	int64		owed_us;		/* what is owed, in time at the group's rate;
+								 * 0 if it is not worth a pause */
+	DtPauseCause cause;
+	bool		observed;		/* mode observe: instead of a pause call
+								 * dt_account_forgive() */
+} DtDue;
+
+/*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
  * engine.  account.c writes this; but session.c writes "slot", workers.c up to
@@ -43,10 +87,7 @@ typedef struct DtAccount
 	uint32		generation;		/* group->generation at the last charge */
 	uint32		times_joined;	/* slot->times_joined at the last look */
 	uint32		times_left;		/* the same of slot->times_left */
-	bool		pause_is_due;	/* the last charge or slice found a pause to
-								 * make */
-	DtPauseCause cause;			/* of that pause */
-	bool		asleep;			/* counted in slot->sleepers */
+	volatile DtDueState due;
 	bool		joined_midway;	/* the membership began within a transaction
 								 * that had locks already */
 } DtAccount;
@@ -137,17 +178,23 @@ dt_account_workers_have_charged(void)
 		dt_account.group != NULL && !IsParallelWorker();
 }
 
+/* Is something due that the transaction has not caused? */
+static inline bool
+dt_account_is_due_before(void)
+{
+	return dt_account.due >= DT_DUE_BEFORE;
+}
+
 /*
  * Does the end of a transaction have nothing to do?  So it is when the process
- * is current, nothing is left to be charged, no pause is due, there is no
- * creditor, and the group is not suspended.
+ * is current, nothing is left to be charged, no pause is due, and the group is
+ * not suspended.
  */
 static inline bool
 dt_account_is_quiet(void)
 {
-	return dt_account_is_current() && !dt_account.pause_is_due &&
-		!dt_account_has_uncharged() && dt_account.group->suspended_since == 0 &&
-		dt_account.slot->creditor == NULL;
+	return dt_account_is_current() && dt_account.due == DT_DUE_NOTHING &&
+		!dt_account_has_uncharged() && dt_account.group->suspended_since == 0;
 }
 
 /* A transaction has ended and was charged: the next one has an allowance. */
@@ -175,18 +222,11 @@ extern bool dt_account_check_is_due(int64 worth_us);
 extern DtGroup *dt_account_lock(int64 *now);
 extern bool dt_account_follow(void);
 extern void dt_account_leave(void);
-extern void dt_account_close(void);
 extern bool dt_account_exempt(uint64 group_id);
-extern bool dt_account_waits_for_role(void);
-
-/* As pause_from_us: begin no pause, whatever is owed. */
-#define DT_NO_PAUSE		PG_INT64_MAX
-
-extern int64 dt_account_charge(bool in_flight, int64 pause_from_us, bool is_new,
-							   int64 *owed_us);
+extern DtDue dt_account_charge(DtHeed heed);
+extern DtDue dt_account_look(DtHeed heed, DtPause *pause);
+extern void dt_account_forgive(void);
 extern void dt_account_catch_up(void);
-extern int64 dt_account_pause(bool is_new, bool in_flight, int64 longest);
-extern void dt_account_end_pause(void);
 extern void dt_account_note_release(int pid);
 
 #endif							/* DT_ACCOUNT_H */

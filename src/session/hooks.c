@@ -65,6 +65,7 @@
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
+#include "utils/guc.h"
 #include "utils/snapmgr.h"
 
 #include "compat.h"
@@ -132,13 +133,12 @@ note_statement(void)
 static void
 begin_statement(bool snapshot_is_new, bool is_command)
 {
-	bool		is_member = note_statement();
-
+	if (!note_statement())
+		return;
 	/* also after a commit within a procedure, and between its commands */
-	if (is_member || dt_account.slot->creditor != NULL)
-		dt_pay_before(snapshot_is_new);
+	dt_pay_before(snapshot_is_new);
 	/* not before the pause, which would stop the timer that this sets */
-	if (is_command && is_member && !dt_process_is_servers_own())
+	if (is_command && !dt_process_is_servers_own())
 		dt_tick_start_command();
 }
 
@@ -146,8 +146,33 @@ begin_statement(bool snapshot_is_new, bool is_command)
 static void
 begin_reading(void)
 {
-	if (note_statement() || dt_account.slot->creditor != NULL)
+	if (note_statement())
 		dt_pay_note_reading();
+}
+
+/* Does this command lead out of the group, as far as it says where to? */
+static bool
+leaves_group(VariableSetStmt *set)
+{
+	char	   *name;
+
+	if (set->name == NULL || pg_strcasecmp(set->name, "dirty_throttle.group") != 0)
+		return false;
+	name = ExtractSetVariableArgs(set);
+	return name == NULL || strcmp(name, dt_show_group()) != 0;
+}
+
+/*
+ * Outside of a transaction, whoever leaves the group by SET or RESET pays before
+ * that.  RESET ALL and DISCARD ALL do not: by these a pooler takes a connection
+ * from one client and gives it to the next one, who would wait.
+ */
+static void
+set_group(Node *command, ProcessUtilityContext context)
+{
+	if (IsA(command, VariableSetStmt) && context == PROCESS_UTILITY_TOPLEVEL &&
+		!IsTransactionBlock() && leaves_group((VariableSetStmt *) command))
+		dt_pay_before_leaving();
 }
 
 static inline bool
@@ -399,7 +424,7 @@ worker_runs(EXECUTOR_RUN_PARAMS)
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
-		dt_tick_end_transaction(false);
+		dt_tick_end_transaction();
 		dt_worker_ends_part();
 	}
 }
@@ -429,6 +454,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 
 	if (is_active)
 	{
+		set_group(pstmt->utilityStmt, context);
 		if (command_reads(pstmt->utilityStmt))
 			begin_reading();
 		else if (context != PROCESS_UTILITY_TOPLEVEL ||

@@ -13,20 +13,20 @@
  * the views:
  *
  * 1. The statement begins (hooks.c).  The session learns in which group it is
- *    (session.c), starts its timers (tick.c), and pays what is to be paid
- *    first, also what others of its role have left unpaid (role_debt.c):
- *    dt_pay_before().  ExecutorRun wraps what gets the rows (rows.c).
+ *    (session.c), and pays what is to be paid first, also what it has taken over
+ *    from its role (role_debt.c): dt_pay_before().  ExecutorRun wraps what gets
+ *    the rows (rows.c).
  * 2. The core counts the block, and calls nobody.  Between two rows (rows.c),
  *    or at a check for interrupts that a timer has requested (tick.c, check.c),
  *    the counter is found to have grown by what is worth a charge, which leads
  *    to charge_and_pause_at().
  * 3. dt_account_charge() adds to the counters of the group and of the member,
- *    which the views show, and tells the group's rate engine (rate.c).  When
- *    that returns a pause, and more than the grace is owed, the member is
- *    marked as pausing (member.c).
- * 4. Unless others wait for it (blockers.c), the session sleeps (sleep.c).  After
- *    each slice it looks at its account: dt_account_pause().  When all is paid,
- *    the time that it has paused is counted (member.c).
+ *    which the views show, tells the group's rate engine (rate.c), and returns
+ *    what is due and owed.  Here it is decided whether that leads to a pause:
+ *    not if the transaction owes no more than the grace, nor if others wait for
+ *    it (blockers.c).
+ * 4. The session sleeps (sleep.c).  After each slice it counts that and looks at
+ *    its account: dt_account_look().
  * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
  *    something is left; then dt_pay_after_transaction() charges it, and the
  *    session sleeps for what is owed then.
@@ -89,13 +89,6 @@
  */
 #define LONGEST_PUT_OFF_US			INT64CONST(1000000)
 
-typedef enum Place
-{
-	BETWEEN_ROWS,
-	AT_CHECK,					/* for interrupts; the core serves them */
-	BEFORE_TRANSACTION
-} Place;
-
 /*
  * What only reads may use so much within a minute before it pauses in flight, in
  * bytes of one resource.  To set hint bits in the pages that a health check
@@ -110,8 +103,6 @@ DtPayState	dt_pay_state = DT_PAY_NOTHING;
 static struct
 {
 	bool		paces;			/* it has once owed more than the grace */
-	bool		continues;		/* the last pause has not paid all, and goes
-								 * on if no charge finds that all is paid */
 	int64		longest_us;		/* the longest pause at that check */
 	int64		owed_us;		/* what was owed before the last one */
 	int64		unpaused_us;	/* how much longer a pause has to be than what
@@ -124,7 +115,6 @@ static struct
 /* What is carried from one transaction to the next. */
 static struct
 {
-	bool		pay_first;		/* something is to be paid before it */
 	int64		pause_end;		/* of the last pause after a transaction, us */
 
 	/*
@@ -143,49 +133,52 @@ static struct
 }			reading;
 
 /*
- * Pause until all is paid, if nothing intervenes.  If dt_account_charge() has
- * begun the pause, and thereby counted it, first_slice_us is how long its
- * first slice takes.  Otherwise that is 0, and is_new tells whether to count
- * the pause.  After an ERROR there is nothing to undo: what is not paid is
- * still owed.
+ * Pause until all is paid, if nothing intervenes.  After an ERROR there is
+ * nothing to undo: what is not paid is still owed.  In mode observe the pause is
+ * only counted.
  */
 static void
-pause_at(Place place, bool in_flight, int64 first_slice_us, bool is_new)
+pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 {
 	int64		start = dt_now_us();
-	int64		until = place == AT_CHECK ?
+	int64		until = place == DT_AT_CHECK ?
 		start + xact.longest_us : PG_INT64_MAX;
 	bool		messages = false;
-	bool		interrupted;
 
+	if (due.observed)
+	{
+		dt_account_forgive();
+		return;
+	}
 	for (;;)
 	{
 		dt_tick_before_pause();
-		interrupted = dt_sleep_interruptible(first_slice_us, is_new, in_flight,
-											 until);
-		first_slice_us = 0;
-		xact.continues = dt_account.pause_is_due;
-		if (!interrupted)
+		if (!dt_sleep(place, heed, due, is_new, until))
 			break;
 
 		/* if the error is caught, the pause goes on at the next safe point */
 		dt_account_charge_at_next_safe_point();
 		is_new = false;
-		if (place == AT_CHECK)
+		if (place == DT_AT_CHECK)
 		{
 			if (!dt_sleep_put_off_messages())
 				break;
 			messages = true;
 			until = Min(until, start + LONGEST_PUT_OFF_US);
-			continue;
 		}
-		/* a check of the client connection resets the latch: look again */
-		while (InterruptPending)
-			CHECK_FOR_INTERRUPTS();
-		if (dt_blockers_check_release(in_flight))
+		else
+		{
+			/* a check of the client connection resets the latch: look again */
+			while (InterruptPending)
+				CHECK_FOR_INTERRUPTS();
+			if (dt_blockers_check_release(heed == DT_HEED_HARD))
+				break;
+		}
+		due = dt_account_charge(heed);
+		if (due.pause_us == 0)
 			break;
 	}
-	dt_tick_after_pause(xact.continues);
+	dt_tick_after_pause();
 	if (messages)
 	{
 		ParallelMessagePending = true;
@@ -237,7 +230,7 @@ dt_pay_note_check(void)
 static void
 set_longest_at_check(bool is_new, int64 owed_us)
 {
-	if (is_new || xact.longest_us == 0)
+	if (is_new)
 		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
@@ -280,48 +273,34 @@ may_be_paused(void)
 /*
  * Charge, and pause if the transaction has to pay while it runs: once it has
  * owed more than the grace, it pays in flight to its end, for a smooth rate.
- * Returns whether there was a pause, which mode observe only counts.  What is
- * not paid here is paid at a later safe point.
- *
- * Normally the charge begins the pause, and whether others wait for this
- * session is looked at after that.  While the session is released, that look
- * comes first.
- *
- * in_flight: false for who pays here what is to be paid before a transaction.
+ * Returns whether there was a pause.  What is not paid here is paid at a later
+ * safe point.
  */
 static bool
-charge_and_pause_at(Place place, bool in_flight)
+charge_and_pause_at(DtPlace place, DtHeed heed)
 {
-	bool		is_new = place != AT_CHECK || !xact.continues ||
-		!dt_account.pause_is_due;
+	bool		is_new = place != DT_AT_CHECK || xact.longest_us == 0 ||
+		!dt_account_is_due_before();
 	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
-	int64		from_us = xact.paces || !in_flight ? 0 : grace_us;
-	int64		owed_us;
-	int64		pause;
+	int64		from_us = xact.paces || heed != DT_HEED_HARD ? 0 : grace_us;
+	DtDue		due = dt_account_charge(heed);
 
-	pause = dt_account_charge(in_flight,
-							  may_pause && dt_account.slot->released_until == 0 ?
-							  from_us : DT_NO_PAUSE,
-							  is_new, &owed_us);
-	if (pause == 0)
+	if (due.pause_us == 0)
 	{
 		reading.bytes = 0;
 		return false;
 	}
 	if (!may_pause ||
-		(owed_us < from_us && !dt_account_is_suspended_hard()) ||
-		dt_blockers_check_release(in_flight))
-	{
-		dt_account_end_pause();
+		(due.owed_us < from_us && due.cause != DT_BY_SUSPEND) ||
+		dt_blockers_check_release(heed == DT_HEED_HARD))
 		return false;
-	}
-	if (owed_us >= grace_us)
+	if (due.owed_us >= grace_us)
 		xact.paces = true;
-	if (place == AT_CHECK)
-		set_longest_at_check(is_new, owed_us);
-	pause_at(place, in_flight, dt_account.asleep ? pause : 0, is_new);
-	return true;
+	if (place == DT_AT_CHECK)
+		set_longest_at_check(is_new, due.owed_us);
+	pause_at(place, heed, due, is_new);
+	return !due.observed;
 }
 
 /*
@@ -332,13 +311,10 @@ charge_and_pause_at(Place place, bool in_flight)
 static bool
 pay_before_at_check(void)
 {
-	bool		paused = charge_and_pause_at(AT_CHECK, false);
+	bool		paused = charge_and_pause_at(DT_AT_CHECK, DT_HEED_ANY);
 
-	if (!dt_account.pause_is_due)
-	{
-		after.pay_first = false;
+	if (!dt_account_is_due_before())
 		dt_pay_state = DT_PAY_BEGUN;
-	}
 	return paused;
 }
 
@@ -346,7 +322,7 @@ void
 dt_pay_between_rows(void)
 {
 	if (DT_ROW_PAUSES && !dt_process_is_servers_own())
-		(void) charge_and_pause_at(BETWEEN_ROWS, true);
+		(void) charge_and_pause_at(DT_BETWEEN_ROWS, DT_HEED_HARD);
 }
 
 void
@@ -355,7 +331,7 @@ dt_pay_at_check(void)
 	note_cost_of_check();
 	xact.paused_there =
 		dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING ?
-		pay_before_at_check() : charge_and_pause_at(AT_CHECK, true);
+		pay_before_at_check() : charge_and_pause_at(DT_AT_CHECK, DT_HEED_HARD);
 }
 
 void
@@ -393,18 +369,28 @@ take_snapshot(void)
 static inline bool
 may_have_to_pause_before(void)
 {
-	return after.pay_first || dt_account.slot->creditor != NULL ||
-		(dt_account.group != NULL && dt_account.group->suspended_since != 0);
+	return dt_account.group != NULL &&
+		(dt_account_is_due_before() || dt_account.group->suspended_since != 0);
+}
+
+/* What is due before a transaction, which has not begun to write? */
+static DtDue
+due_before(void)
+{
+	if (dt_account.joined_midway || !may_pause_here() ||
+		dt_process_is_servers_own())
+		return (DtDue)
+	{
+		0
+	};
+	return dt_account_charge(DT_HEED_ANY);
 }
 
 bool
 dt_pay_is_due_before(void)
 {
 	return dt_pay_state != DT_PAY_BEGUN && may_have_to_pause_before() &&
-		!dt_account.joined_midway && may_pause_here() &&
-		!dt_process_is_servers_own() &&
-		(after.pay_first || dt_account_is_suspended_hard() ||
-		 dt_account_waits_for_role());
+		due_before().pause_us > 0;
 }
 
 /*
@@ -415,13 +401,14 @@ dt_pay_is_due_before(void)
 static pg_noinline void
 pause_before(bool snapshot_is_new)
 {
-	if (!dt_pay_is_due_before())
+	DtDue		due = due_before();
+
+	if (due.pause_us == 0)
 		return;
 	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
 	if (snapshot_is_new)
 		release_snapshot();
-	pause_at(BEFORE_TRANSACTION, false, 0, true);
-	after.pay_first = false;
+	pause_at(DT_BEFORE_TRANSACTION, DT_HEED_ANY, due, true);
 	if (snapshot_is_new)
 		take_snapshot();
 }
@@ -441,16 +428,33 @@ dt_pay_before_slow(bool snapshot_is_new)
 }
 
 /*
- * A check has found the transaction at work.  When something is to be paid
- * first, the statement is yet to come that pays: between two transactions of a
- * procedure there are checks, too.
+ * A check has found the transaction at work, of which nothing was noticed until
+ * now.  When something is due, the statement is yet to come that pays: between
+ * two transactions of a procedure there are checks, too.
  */
 void
 dt_pay_mark_begun(void)
 {
-	if (dt_pay_state == DT_PAY_NOTHING && !after.pay_first &&
+	if (dt_pay_state == DT_PAY_NOTHING && !dt_account_is_due_before() &&
 		dt_process() != DT_JOB && !dt_activity_is_to_begin())
 		dt_pay_state = DT_PAY_BEGUN;
+}
+
+/*
+ * Outside of a transaction the session is about to leave its group by SET or
+ * RESET, unless it was moved: pay what is owed there.  A suspension does not hold
+ * it.
+ */
+void
+dt_pay_before_leaving(void)
+{
+	DtDue		due;
+
+	if (dt_account.group == NULL || dt_account.slot->moved || !may_pause_here())
+		return;
+	due = dt_account_charge(DT_HEED_NONE);
+	if (due.pause_us > 0)
+		pause_at(DT_BEFORE_TRANSACTION, DT_HEED_NONE, due, true);
 }
 
 void
@@ -487,11 +491,13 @@ has_begun(void)
 static pg_attribute_always_inline void
 forget_transaction(void)
 {
-	/* a transaction that has only read does not change it */
-	after.pay_first = dt_account.pause_is_due ||
-		(after.pay_first && !has_begun());
 	if (dt_activity_client_waits())
-		dt_tick_end_transaction(after.pay_first && dt_process() == DT_JOB);
+	{
+		if (dt_account.due != DT_DUE_NOTHING)
+			dt_account.due = dt_process() == DT_JOB ? DT_DUE_GOES_ON :
+				DT_DUE_BEFORE;
+		dt_tick_end_transaction();
+	}
 	if (!dt_activity_command_goes_on())
 		dt_pay_state = DT_PAY_NOTHING;
 	dt_account.joined_midway = false;
@@ -513,8 +519,7 @@ dt_pay_end_transaction(bool committed)
 		dt_blockers_end_release();
 
 	if (!dt_pause_log_is_empty() ||
-		(!dt_account_is_quiet() &&
-		 (dt_account_is_member() || dt_account.slot->creditor != NULL)))
+		(!dt_account_is_quiet() && dt_account_is_member()))
 	{
 		/*
 		 * The end of the transaction is about to undo a SET LOCAL of it.
@@ -557,16 +562,21 @@ longest_pause(bool client_waits, bool *feedback)
 }
 
 static void
-pay_after(bool client_waits, int64 pause)
+pay_after(bool client_waits, DtDue due)
 {
 	bool		feedback;
 	int64		longest_us = longest_pause(client_waits, &feedback);
 
+	if (due.observed)
+	{
+		dt_account_forgive();
+		return;
+	}
 	dt_tick_before_pause();
-	dt_sleep_after_transaction(dt_account.asleep ? pause : 0, longest_us,
-							   feedback);
+	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
+					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
 	after.pause_end = dt_now_us();
-	dt_tick_after_pause(false);
+	dt_tick_after_pause();
 }
 
 /*
@@ -581,8 +591,7 @@ dt_pay_after_transaction(void)
 	bool		client_waits = dt_activity_client_waits();
 	bool		command_goes_on = dt_activity_command_goes_on();
 	bool		may_pause;
-	int64		owed_us;
-	int64		pause;
+	DtDue		due;
 
 	/*
 	 * A command that goes on with its next transaction may hold locks
@@ -595,15 +604,12 @@ dt_pay_after_transaction(void)
 		!(client_waits && after.commit_pause_ms == 0);
 
 	(void) may_be_paused();
-	pause = dt_account_charge(!has_begun(),
-							  may_pause && !dt_process_is_servers_own() ?
-							  0 : DT_NO_PAUSE,
-							  true, &owed_us);
+	due = dt_account_charge(has_begun() ? DT_HEED_ANY : DT_HEED_HARD);
 	dt_account_renew_allowance();
-	if (pause == 0)
+	if (due.pause_us == 0)
 		reading.bytes = 0;
-	if (pause > 0 && may_pause)
-		pay_after(client_waits, pause);
+	else if (may_pause)
+		pay_after(client_waits, due);
 	forget_transaction();
 	dt_session_allow_changes();
 	if (!command_goes_on)

@@ -11,8 +11,8 @@
 #include "session/account.h"
 
 /*
- * What a member, or a session with a creditor, has begun in this transaction,
- * or in an earlier one of the same command.  Only to be read.
+ * What a member has begun in this transaction, or in an earlier one of the same
+ * command.  Only to be read.
  */
 typedef enum DtPayState
 {
@@ -94,6 +94,12 @@ extern void dt_pay_note_check(void);
  * afterwards.
  */
 extern void dt_pay_later(void);
+
+/*
+ * To be called outside of a transaction, before a SET or RESET of
+ * dirty_throttle.group.  May fail.
+ */
+extern void dt_pay_before_leaving(void);
 
 /* The transaction is being prepared: no pause follows its end. */
 extern void dt_pay_note_prepare(void);

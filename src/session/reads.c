@@ -27,15 +27,19 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "commands/defrem.h"
 #include "commands/prepare.h"
 #include "nodes/nodeFuncs.h"
 #include "session/reads.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "compat.h"
 
@@ -155,9 +159,9 @@ static const Oid reads_though_volatile[] = {
 };
 
 /*
- * Functions of extensions in pg_catalog, where only superusers can create any.
- * Citus calls this one with the BEGIN of a transaction on another node, and
- * cannot be canceled until it has the answer.
+ * Functions in C of other extensions in pg_catalog, where only superusers can
+ * create any.  Citus calls this one with the BEGIN of a transaction on another
+ * node, and cannot be canceled until it has the answer.
  */
 static const char *const reads_of_others[] = {
 	"assign_distributed_transaction_id"
@@ -172,19 +176,49 @@ is_listed(Oid function, const Oid *list, int n)
 	return false;
 }
 
-/* Is this function of an extension known? */
+/* Is the library of a function in C this one? */
 static bool
-is_known_name(Oid function)
+is_ours(HeapTuple function)
 {
-	char	   *name;
+	Datum		library;
+	bool		isnull;
+	bool		result;
+	char	   *path;
 
-	if (get_func_namespace(function) != PG_CATALOG_NAMESPACE ||
-		(name = get_func_name(function)) == NULL)
+	library = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_probin, &isnull);
+	if (isnull)
 		return false;
-	for (int i = 0; i < lengthof(reads_of_others); i++)
-		if (strcmp(name, reads_of_others[i]) == 0)
-			return true;
-	return false;
+	path = TextDatumGetCString(library);
+	result = strcmp(last_dir_separator(path) ? last_dir_separator(path) + 1 : path,
+					"dirty_throttle") == 0;
+	pfree(path);
+	return result;
+}
+
+/*
+ * Is this one of the functions of extensions that are known?  All of this one
+ * are: they write little, if anything, and by some of them somebody leaves a
+ * group, resumes one, or looks what is going on.
+ */
+static bool
+is_known_extension(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
+	bool		result = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	if (form->prolang == ClanguageId)
+	{
+		result = is_ours(tuple);
+		for (int i = 0; i < lengthof(reads_of_others); i++)
+			result |= form->pronamespace == PG_CATALOG_NAMESPACE &&
+				strcmp(NameStr(form->proname), reads_of_others[i]) == 0;
+	}
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 bool
@@ -197,7 +231,7 @@ dt_reads_function_slow(Oid function)
 	if (!IsTransactionState())
 		return false;
 	if (function >= FirstNormalObjectId)
-		return is_known_name(function);
+		return is_known_extension(function);
 	known = &dt_reads_known[function / 4];
 	if ((*known >> shift) & DT_FUNCTION_KNOWN)
 		return false;

@@ -15,8 +15,8 @@
  * where it is, whatever value dirty_throttle.group gets, until that function
  * ends the move; from its next statement on the parameter counts again.
  *
- * A session that leaves a group through the parameter goes on pausing for what
- * it owes there; see role_debt.c.
+ * A session that leaves a group, in whatever way, leaves there what it owes, and
+ * one that joins takes over what its role has left there; see role_debt.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -146,13 +146,14 @@ static void
 leave_at_exit(int code, Datum arg)
 {
 	dt_member_mine()->can_be_asked = false;
+	dt_member_mine()->pause.group = NULL;	/* it may end while it sleeps */
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	if (IsParallelWorker())
 		dt_worker_ends_part();
 	else
 	{
 		dt_member_publish(dt_account.slot, 0);
-		dt_account_close();
+		dt_account_leave();
 	}
 	dt_account.slot = &dt_no_slot;
 }

@@ -21,15 +21,15 @@
 extern int	dt_session_state;
 
 /*
- * May this session be in a group, want one, or owe to one, or may definitions
- * have changed, or has a transaction not been charged yet that has ended?  A
+ * May this session be in a group, or want one, or may definitions have changed,
+ * or has a transaction not been charged yet that has ended?  A
  * session for which this is false does little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)
 {
 	return unlikely(dt_session_state != 0 || dt_account.slot->group != NULL ||
-					dt_account.slot->creditor != NULL || dt_load_may_be_due);
+					dt_load_may_be_due);
 }
 
 /* Check, assign and show hooks. */

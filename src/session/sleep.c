@@ -119,56 +119,25 @@ client_has_gone(bool *latch_set)
 	return true;
 }
 
-/*
- * For how long to sleep before the account and the client are looked at again,
- * us; 0: not any more.  The account may have begun the first slice: then its
- * length is known, and is not asked for again.
- */
-static int64
-next_slice(int64 *first_slice_us, bool is_new, bool in_flight, int64 left)
+/* The slot shows a pause, or a part of the last one. */
+static void
+show_pause(DtPause *pause, bool is_new)
 {
-	int64		slice_us = *first_slice_us > 0 ?
-		Min(*first_slice_us, Max(left, 1)) :
-		dt_account_pause(is_new, in_flight, left);
-
-	*first_slice_us = 0;
-	return Min(slice_us, client_interval());
+	if (is_new)
+	{
+		pause->since = GetCurrentTimestamp();
+		pause->counted = false;
+	}
+	pause->uncounted_since_us = dt_now_us();
 }
 
-bool
-dt_sleep_interruptible(int64 first_slice_us, bool is_new, bool in_flight,
-					   int64 until)
+/* A slice begins, for the group that the session is in now. */
+static void
+show_slice(DtPause *pause, const DtDue *due)
 {
-	bool		had_timer = stop_client_timer();
-	int64		transaction_left_us;
-	bool		latch_set = false;
-	bool		interrupted = false;
-	int64		pause;
-
-	/* a pause before a transaction is no part of it */
-	transaction_left_us = in_flight ? 0 : dt_stop_transaction_timeout();
-	dt_sigterm_watch();
-	while (!interrupted && !dt_sigterm_came() &&
-		   (pause = next_slice(&first_slice_us, is_new, in_flight,
-							   until - dt_now_us())) > 0)
-	{
-		is_new = false;
-		pause = Min(pause, dt_blockers_interval());
-		if (!dt_check_others_interrupt() &&
-			(sleep_slice(pause, WL_EXIT_ON_PM_DEATH) & WL_LATCH_SET))
-			latch_set = true;
-		/* any that is not ours, also of a kind that is unknown here */
-		interrupted = dt_check_others_interrupt() ||
-			client_has_gone(&latch_set);
-		if (!interrupted && dt_blockers_check_release(in_flight))
-			break;
-	}
-	dt_account_end_pause();
-	start_client_timer(had_timer);
-	dt_start_transaction_timeout(transaction_left_us);
-	if (latch_set || InterruptPending)
-		SetLatch(MyLatch);
-	return interrupted;
+	pause->cause = due->cause;
+	pause->group_id = dt_account.group->id;
+	pause->group = dt_account.group;
 }
 
 /* Is there an interrupt that ends the statement or the session? */
@@ -284,51 +253,94 @@ interrupted(bool *waiting)
 	return false;
 }
 
-void
-dt_sleep_after_transaction(int64 first_slice_us, int64 longest_us,
-						   bool feedback)
+static inline bool
+is_after(DtPlace place)
 {
-	int64		until = dt_now_us() + longest_us;
+	return place == DT_AFTER_TRANSACTION || place == DT_AFTER_APPLYING;
+}
+
+/*
+ * Is there an interrupt that ends the pause?  Within a transaction that is any
+ * that is not ours, also of a kind that is unknown here.
+ */
+static bool
+is_interrupted(DtPlace place, bool *waiting)
+{
+	return is_after(place) ? interrupted(waiting) :
+		dt_check_others_interrupt();
+}
+
+/*
+ * Does something else end the pause?  The exit of a process ends its
+ * transaction, and must not wait.  The latch of an apply worker is set when it
+ * has something to do: to read its configuration, or to notice that its
+ * subscription is disabled.
+ */
+static bool
+is_over(DtPlace place, int events)
+{
+	if (dt_sigterm_came())
+		return true;
+	if (!is_after(place))
+		return false;
+	return proc_exit_inprogress || (events & WL_POSTMASTER_DEATH) != 0 ||
+		((events & WL_LATCH_SET) != 0 && dt_process() == DT_APPLY) ||
+		(place == DT_AFTER_APPLYING &&
+		 !dt_sleep_call_safely(dt_apply_feedback_send));
+}
+
+/*
+ * Within a transaction the latch may have been set for another reason; after one
+ * it may have been set at any time since the last pause, and is set again for
+ * whoever waits for it next.
+ */
+bool
+dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
+{
+	DtPause    *pause = &dt_member_mine()->pause;
 	bool		had_timer = stop_client_timer();
-	bool		first = true;
+	int64		transaction_left_us =
+		place == DT_BEFORE_TRANSACTION ? dt_stop_transaction_timeout() : 0;
+	bool		latch_set = is_after(place);
 	bool		waiting = false;
-	bool		looked;
+	bool		interrupted = false;
+	int			events = 0;
 
-	/*
-	 * The latch may have been set at any time since the last pause.  From
-	 * here on it is set when an apply worker has something to do: to read its
-	 * configuration, or to notice that its subscription is disabled.
-	 */
-	ResetLatch(MyLatch);
+	if (dt_account.group != NULL)
+		dt_account.due = DT_DUE_GOES_ON;
+	if (latch_set)
+		ResetLatch(MyLatch);
 	dt_sigterm_watch();
-
-	/* the exit of a process ends its transaction, and must not wait */
-	while (!proc_exit_inprogress && !dt_sigterm_came())
+	show_pause(pause, is_new);
+	/* a look at others may have found that it was moved out of its group */
+	while (due.pause_us > 0 && dt_account.group != NULL &&
+		   !is_over(place, events))
 	{
-		int64		left = until - dt_now_us();
-		int64		pause;
-		int			events;
+		int64		us = due.pause_us;
 
-		/* done first, since it resets the latch */
-		if ((!first && client_has_gone(&looked)) || interrupted(&waiting))
+		if (place != DT_AT_CHECK || due.cause != DT_BY_SUSPEND)
+			us = Min(us, until - dt_now_us());
+		interrupted = is_interrupted(place, &waiting);
+		if (interrupted || us <= 0)
 			break;
-		/* in a suspended group, the pause goes on before the next transaction */
-		if (left <= 0)
+		us = Min(us, client_interval());
+		if (!is_after(place))
+			us = Min(us, dt_blockers_interval());
+		show_slice(pause, &due);
+		events = sleep_slice(us, is_after(place) ? WL_POSTMASTER_DEATH :
+							 WL_EXIT_ON_PM_DEATH);
+		latch_set |= (events & WL_LATCH_SET) != 0;
+		due = dt_account_look(heed, pause);
+		(void) client_has_gone(&latch_set);
+		if (!is_after(place) && dt_blockers_check_release(heed == DT_HEED_HARD))
 			break;
-		pause = next_slice(&first_slice_us, first, false, left);
-		if (pause <= 0)
-			break;
-		pause = Min(pause, left);
-		if (feedback && !dt_sleep_call_safely(dt_apply_feedback_send))
-			break;
-		events = sleep_slice(pause, WL_POSTMASTER_DEATH);
-		if ((events & WL_POSTMASTER_DEATH) ||
-			((events & WL_LATCH_SET) && dt_process() == DT_APPLY))
-			break;
-		first = false;
 	}
-	dt_account_end_pause();
+	pause->group = NULL;
 	start_client_timer(had_timer);
-	SetLatch(MyLatch);			/* it may have been set for another reason */
-	InterruptPending = true;	/* the core looks what is left */
+	dt_start_transaction_timeout(transaction_left_us);
+	if (latch_set || InterruptPending)
+		SetLatch(MyLatch);
+	if (is_after(place))
+		InterruptPending = true;	/* the core looks what is left */
+	return interrupted;
 }

@@ -74,7 +74,6 @@ static struct
 {
 	volatile bool cpu_timer_runs;
 	volatile bool pausing;		/* the process pauses */
-	bool		goes_on;		/* the last pause has to go on */
 	int64		worth_us;		/* see dt_tick_after_check() */
 	int64		rests_until_us; /* no check is due until then; 0: no rest */
 	int64		since_us;		/* when the command began, or the last check
@@ -195,7 +194,8 @@ set_wall_timer(int64 us)
 static bool
 is_due(void)
 {
-	return (my.goes_on || dt_account_check_is_due(my.worth_us)) &&
+	return (dt_account.due == DT_DUE_GOES_ON ||
+			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
 		(my.rests_until_us == 0 || dt_machine_now_us() >= my.rests_until_us) &&
@@ -337,10 +337,9 @@ dt_tick_start_command(void)
 }
 
 void
-dt_tick_end_transaction(bool owes)
+dt_tick_end_transaction(void)
 {
 	my.pausing = false;			/* an error may have ended a pause */
-	my.goes_on = owes;
 	my.worth_us = my.rests_until_us = 0;
 }
 
@@ -353,17 +352,16 @@ dt_tick_rest(int64 us)
 void
 dt_tick_before_pause(void)
 {
-	my.pausing = my.goes_on = true;
+	my.pausing = true;
 	if (my.wall_us > 0)
 		set_wall_timer(0);
 	dt_check_withdraw();
 }
 
 void
-dt_tick_after_pause(bool goes_on)
+dt_tick_after_pause(void)
 {
 	my.pausing = false;
-	my.goes_on = goes_on;
 	if (!my.cpu_timer_runs && may_work())
 		set_wall_timer(CPU_TICK_MOST_US);
 }
@@ -371,7 +369,7 @@ dt_tick_after_pause(bool goes_on)
 void
 dt_tick_renew(void)
 {
-	dt_tick_after_pause(my.goes_on);
+	dt_tick_after_pause();
 	if (may_work())				/* the subtransaction has ended */
 		(void) request_if_due();
 }
@@ -383,8 +381,10 @@ dt_tick_after_check(bool paused, int64 worth_us)
 	bool		soon = now - my.since_us < CPU_TICK_MOST_US;
 
 	my.worth_us = worth_us;
-	my.goes_on &= paused;
+	if (!paused && dt_account.due == DT_DUE_GOES_ON)
+		dt_account.due = DT_DUE_BEFORE;
 	my.since_us = now;
 	if ((paused || soon) && is_at_work())
-		start_wall_timer(my.goes_on ? AT_ONCE_US : wall_interval());
+		start_wall_timer(dt_account.due == DT_DUE_GOES_ON ? AT_ONCE_US :
+						 wall_interval());
 }

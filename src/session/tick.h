@@ -11,12 +11,11 @@
 /*
  * dt_tick_start() is called when this process becomes a member, and when a
  * member's statement begins; dt_tick_start_command() when it can use much at
- * once; dt_tick_end_transaction() when a transaction ends.  "owes": something is
- * to be paid at the first check of the next one.
+ * once; dt_tick_end_transaction() when a transaction ends.
  */
 extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
-extern void dt_tick_end_transaction(bool owes);
+extern void dt_tick_end_transaction(void);
 
 /* For so long no check is to be requested, but for the end of the statement. */
 extern void dt_tick_rest(int64 us);
@@ -24,9 +23,9 @@ extern void dt_tick_rest(int64 us);
 /* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);
 
-/* Around each pause.  "goes_on": it has not paid all. */
+/* Around each pause. */
 extern void dt_tick_before_pause(void);
-extern void dt_tick_after_pause(bool goes_on);
+extern void dt_tick_after_pause(void);
 
 /*
  * A check that was requested is over.  "paused": there was a pause.  The

@@ -13,6 +13,7 @@
 
 #include "shared/group.h"
 #include "shared/member.h"
+#include "shared/role_debt.h"
 #include "utils/timestamp.h"
 
 static void
@@ -163,9 +164,6 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	g->suspended_since = 0;
 	g->suspended_hard = false;
 	g->members = 0;
-	g->paused = 0;
-	g->n_role_debts = 0;
-	memset(g->role_debts, 0, sizeof(g->role_debts));
 	dt_pressure_clear(&g->pressure);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -195,7 +193,8 @@ void
 dt_group_end(DtGroup *g)
 {
 	dt_member_take_out_all(g);
-	dt_group_lock(g);			/* those who owe to it compare the ID */
+	dt_group_lock(g);
+	dt_role_debt_forget_all(g, dt_now_us());
 	g->id = 0;
 	dt_group_unlock(g);
 }

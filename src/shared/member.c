@@ -24,8 +24,6 @@
 
 #include "compat.h"
 
-static void end_pause(DtMember *member, DtGroup *g, int64 now);
-
 void
 dt_member_publish(DtMember *member, int pid)
 {
@@ -35,40 +33,21 @@ dt_member_publish(DtMember *member, int pid)
 	LWLockRelease(dt_shared->registry_lock);
 }
 
-void
-dt_member_wait_for_role(DtMember *member, DtGroup *g)
-{
-	member->creditor = g;
-	member->creditor_id = g->id;
-	member->owes_creditor = false;
-}
-
 /* The caller holds the registry lock, so the group stays. */
 void
 dt_member_join(DtMember *member, DtGroup *g)
 {
 	int64		now = dt_now_us();
-	DtGroup    *pause_of = member->paused_in;
 
 	Assert(member->group == NULL);
-	/* it is done with its creditor, but its slot still shows the pause */
-	if (pause_of != NULL)
-	{
-		dt_group_lock(pause_of);
-		end_pause(member, pause_of, now);
-		dt_group_unlock(pause_of);
-	}
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
+	dt_role_debt_take_over(g, member->role, member->account, now);
 	memset(member->stats, 0, sizeof(member->stats));
-	member->sleepers = 0;
-	/* if it owes to one already, that comes first */
-	if (OidIsValid(member->role) && member->creditor == NULL)
-		dt_member_wait_for_role(member, g);
 	member->exempt_from = 0;
 	member->times_joined++;
 	member->group = g;
@@ -84,7 +63,7 @@ leave_group(DtMember *member, DtGroup *g, bool to_none)
 
 	dt_group_lock(g);
 	if (member->group == g)
-		(void) dt_member_leave(member, to_none, now);
+		dt_member_leave(member, to_none, now);
 	dt_group_unlock(g);
 }
 
@@ -94,8 +73,7 @@ dt_member_cause_name(DtPauseCause cause)
 	static const char *const names[DT_BY_SIGNAL] = {
 		[DT_BY_DIRTY] = "dirty",
 		[DT_BY_WAL] = "wal",
-		[DT_BY_SUSPEND] = "suspend_group",
-		[DT_BY_ROLE] = "ended_sessions"
+		[DT_BY_SUSPEND] = "suspend_group"
 	};
 
 	return cause < DT_BY_SIGNAL ? names[cause] :
@@ -110,59 +88,30 @@ dt_member_count(DtMember *member, DtGroup *g, DtCounter counter, int64 n)
 	g->stats[counter] += n;
 }
 
-static void
-count_time(DtMember *member, int64 now)
-{
-	member->xact.paused_us[member->paused_by] +=
-		now - member->paused_by_since_us;
-	member->paused_by_since_us = now;
-}
-
-void
-dt_member_pauses(DtMember *member, DtGroup *g, DtPauseCause cause,
-				 bool falls_asleep, int64 now, TimestampTz wall_clock)
-{
-	if (member->paused_in != NULL && member->paused_by != cause)
-		count_time(member, now);
-	member->paused_by = cause;
-	if (wall_clock != 0)
-	{
-		dt_member_count(member, g, DT_PAUSES, 1);
-		if (dt_pause_is_by_wal(cause))
-			dt_member_count(member, g, DT_WAL_PAUSES, 1);
-	}
-	if (!falls_asleep || member->sleepers++ > 0)
-		return;
-	strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
-	member->paused_in = g;
-	member->paused_by_since_us = member->paused_since_us = now;
-	if (wall_clock != 0)
-		member->paused_since = wall_clock;
-	g->paused++;
-}
-
-void
-dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now)
-{
-	if (member->paused_in != g || --member->sleepers > 0)
-		return;
-	count_time(member, now);
-	member->paused_in = NULL;
-	dt_member_count(member, g, DT_PAUSED_US, now - member->paused_since_us);
-	g->paused--;
-}
-
 /*
- * Count the member as awake, even if its processes are asleep.  They wake up
- * later and look at their account.
+ * When several processes of a session pause at the same time, that counts once;
+ * but where a pause begins before another one that ends earlier, the time before
+ * that one is not seen.
  */
-static void
-end_pause(DtMember *member, DtGroup *g, int64 now)
+void
+dt_member_count_pause(DtMember *member, DtGroup *g, DtPause *pause, int64 now)
 {
-	if (member->paused_in != g)
-		return;
-	member->sleepers = 1;
-	dt_member_wakes_up(member, g, now);
+	int64		us = now - Max(pause->uncounted_since_us, member->paused_up_to_us);
+
+	if (!pause->counted)
+	{
+		pause->counted = true;
+		dt_member_count(member, g, DT_PAUSES, 1);
+		if (dt_pause_is_by_wal(pause->cause))
+			dt_member_count(member, g, DT_WAL_PAUSES, 1);
+		strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
+	}
+	if (us > 0)
+	{
+		dt_member_count(member, g, DT_PAUSED_US, us);
+		member->xact.paused_us[pause->cause] += us;
+	}
+	pause->uncounted_since_us = member->paused_up_to_us = now;
 }
 
 void
@@ -188,11 +137,10 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
  * What parallel workers have charged here must not be left out of what the
  * session, when it has been in no group, is charged in the next one.
  */
-int64
+void
 dt_member_leave(DtMember *member, bool to_none, int64 now)
 {
 	DtGroup    *g = member->group;
-	int64		left_us;
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -202,58 +150,12 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
 		if (to_none)
 			member->usage[r].charged_by_workers = 0;
 	}
-	left_us = dt_role_debt_inherit(g, member->role, member->account, now);
-	end_pause(member, g, now);
+	dt_role_debt_leave(g, member->role, member->account, now);
 	dt_member_note_release(member, g, 0, now, 0);
-	if (!member->owes_creditor)
-		member->creditor = NULL;
 	if (to_none)
 		member->times_left++;
 	g->members--;
 	member->group = NULL;
-	return left_us;
-}
-
-DtGroup *
-dt_member_lock_creditor(DtMember *member)
-{
-	DtGroup    *g;
-
-	while ((g = ((volatile DtMember *) member)->creditor) != NULL)
-	{
-		dt_group_lock(g);
-		if (member->creditor == g)
-		{
-			if (g->id == member->creditor_id)
-				return g;
-			member->creditor = NULL;
-		}
-		dt_group_unlock(g);
-	}
-	return NULL;
-}
-
-void
-dt_member_forget_creditor(DtMember *member)
-{
-	int64		now = dt_now_us();
-	DtGroup    *g = member->owes_creditor ? dt_member_lock_creditor(member) : NULL;
-
-	if (g == NULL)
-		return;
-	if (member->group != g)
-		end_pause(member, g, now);
-	member->creditor = NULL;
-	dt_group_unlock(g);
-
-	/* who has joined another group since then has not waited there yet */
-	if (member->group == NULL || member->group == g)
-		return;
-	g = member->group;
-	dt_group_lock(g);
-	if (member->group == g && member->creditor == NULL)
-		dt_member_wait_for_role(member, g);
-	dt_group_unlock(g);
 }
 
 /*
@@ -285,9 +187,9 @@ find_session(int pid)
 }
 
 /*
- * Wake the processes of one member or, if that is NULL, of all who are in g
- * or owe to it.  It does no harm to set the latch of a process that is not
- * asleep, or that has exited meanwhile.
+ * Wake the processes of one member or, if that is NULL, of all who are in g.  It
+ * does no harm to set the latch of a process that is not asleep, or that has
+ * exited meanwhile.
  *
  * also_busy: request a check for interrupts, too, in those where one can be
  * requested; see check.c, which serves that.
@@ -300,8 +202,7 @@ wake(const DtMember *one, const DtGroup *g, bool also_busy)
 		PGPROC	   *proc = GetPGProcByNumber(i);
 		DtMember   *member = dt_member_of(proc);
 
-		if (one != NULL ? member != one :
-			(member->group != g && member->creditor != g))
+		if (one != NULL ? member != one : member->group != g)
 			continue;
 		SetLatch(&proc->procLatch);
 		if (!also_busy || !dt_members[i].can_be_asked)
@@ -337,7 +238,6 @@ dt_member_move(int pid, const char *name)
 		return;
 	}
 	was_in_none = member->group == NULL && g != NULL;
-	dt_member_forget_creditor(member);
 	if (member->group != g)
 	{
 		while ((old = member->group) != NULL)
@@ -354,8 +254,8 @@ dt_member_move(int pid, const char *name)
 
 /*
  * First remove everything that sleepers pause for, then wake them.  The
- * registry lock keeps sessions from becoming members or debtors meanwhile (see
- * DtMember), so a slot that the loop has passed stays as it is.  Those that
+ * registry lock keeps sessions from becoming members meanwhile (see DtMember),
+ * so a slot that the loop has passed stays as it is.  Those that
  * exit leave by themselves; after the first step they owe nothing.
  */
 void
@@ -376,8 +276,6 @@ dt_member_take_out_all(DtGroup *g)
 	{
 		DtMember   *member = &dt_members[i];
 
-		if (member->creditor == g)
-			dt_member_forget_creditor(member);
 		if (member->group != g)
 			continue;
 		leave_group(member, g, true);

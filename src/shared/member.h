@@ -21,40 +21,20 @@ extern void dt_member_join(DtMember *member, DtGroup *g);
 /*
  * End a membership, with the group locked, and leave the debt to the role; see
  * role_debt.c.  to_none: the session is in no group then.  Does not wake
- * sleepers.  Returns in what time the group earns what the role owes then, us,
- * or 0 when the member has left no debt that anybody waits for.
+ * sleepers.
  */
-extern int64 dt_member_leave(DtMember *member, bool to_none, int64 now);
-
-/*
- * With g, its group, locked: the member is to wait there before its first
- * statement for what its role has left.
- */
-extern void dt_member_wait_for_role(DtMember *member, DtGroup *g);
-
-/*
- * Lock the creditor.  NULL when there is none, or it was dropped.
- * dt_member_forget_creditor(): the session does not pause any more for what it
- * has left there.
- */
-extern DtGroup *dt_member_lock_creditor(DtMember *member);
-extern void dt_member_forget_creditor(DtMember *member);
+extern void dt_member_leave(DtMember *member, bool to_none, int64 now);
 
 /* With g locked: add n to a counter of the member and of g. */
 extern void dt_member_count(DtMember *member, DtGroup *g, DtCounter counter,
 							int64 n);
 
 /*
- * With g locked: a process of the member (the session or a parallel worker) is
- * in a pause for g, or wakes up.  The first that falls asleep begins the
- * member's pause, and the last that wakes up ends it.  wall_clock: since when
- * the process pauses, for one that is to be counted; 0: it is a part of the
- * last one.
+ * With g locked: a slice of a pause of the member, or of a parallel worker of it,
+ * is over.  Counts it.
  */
-extern void dt_member_pauses(DtMember *member, DtGroup *g, DtPauseCause cause,
-							 bool falls_asleep, int64 now,
-							 TimestampTz wall_clock);
-extern void dt_member_wakes_up(DtMember *member, DtGroup *g, int64 now);
+extern void dt_member_count_pause(DtMember *member, DtGroup *g, DtPause *pause,
+								  int64 now);
 
 /*
  * With its group locked: the member goes on without pausing, as the process with
@@ -82,9 +62,9 @@ extern void dt_member_move(int pid, const char *name);
 extern void dt_member_take_out_all(DtGroup *g);
 
 /*
- * Wake all members of g, with their parallel workers, and all who owe to g,
- * so that sleepers look at their accounts again; with "also_busy", also those
- * that work or wait for something else.
+ * Wake all members of g, with their parallel workers, so that sleepers look at
+ * their accounts again; with "also_busy", also those that work or wait for
+ * something else.
  */
 extern void dt_member_wake_all(DtGroup *g, bool also_busy);
 

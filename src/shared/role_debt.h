@@ -10,12 +10,10 @@
 
 #include "shared/shmem.h"
 
-extern int64 dt_role_debt_inherit(DtGroup *g, Oid role, DtRateMember *account,
-								  int64 now);
-extern int64 dt_role_debt_pause(DtGroup *g, Oid role, bool asleep, int64 now,
-								DtResource *longest_for);
-extern int64 dt_role_debt_bytes(DtGroup *g, Oid role, DtResource resource,
-								int64 now);
-extern int64 dt_role_debt_time(DtGroup *g, Oid role, int64 now);
+extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
+							   int64 now);
+extern void dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account,
+								   int64 now);
+extern void dt_role_debt_forget_all(DtGroup *g, int64 now);
 
 #endif							/* DT_ROLE_DEBT_H */

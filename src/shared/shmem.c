@@ -3,7 +3,8 @@
  * shmem.c
  *		Shared memory: its sizes, its start, its locks, and look-ups.
  *
- * There are three areas: DtShared, and an array each of groups and of members.
+ * There are four areas: DtShared, and an array each of groups, of members and of
+ * debts of roles.
  * What is in them and which lock protects what is in shmem.h.
  *
  *-------------------------------------------------------------------------
@@ -39,6 +40,13 @@ members_size(void)
 	return mul_size(MaxBackends, sizeof(DtMember));
 }
 
+/* So many roles may owe something to groups that their sessions have left. */
+static int
+n_role_debts(void)
+{
+	return MaxBackends + 1024;
+}
+
 static bool was_requested = false;
 
 /* Request shared memory. */
@@ -49,6 +57,8 @@ dt_shmem_request(void)
 
 	size = add_size(size, add_size(groups_size(), PG_CACHE_LINE_SIZE));
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
+	size = add_size(size, add_size(mul_size(n_role_debts(), sizeof(DtRoleDebt)),
+								   PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche(TRANCHE, 1);
 	was_requested = true;
@@ -85,12 +95,16 @@ attach_area(const char *name, Size size)
 void
 dt_shmem_startup(void)
 {
+	DtRoleDebt *role_debts;
+
 	if (!IsUnderPostmaster)
 		check_requested();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	dt_shared = attach_area("dirty_throttle", sizeof(DtShared));
 	dt_groups = attach_area("dirty_throttle groups", groups_size());
 	dt_members = attach_area("dirty_throttle members", members_size());
+	role_debts = attach_area("dirty_throttle role debts",
+							 mul_size(n_role_debts(), sizeof(DtRoleDebt)));
 	if (dt_shared->registry_lock == NULL)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
@@ -110,7 +124,12 @@ dt_shmem_startup(void)
 		{
 			SpinLockInit(&dt_groups[i].lock);
 			pg_atomic_init_u32(&dt_groups[i].generation, 0);
+			dlist_init(&dt_groups[i].role_debts);
 		}
+		SpinLockInit(&dt_shared->role_debts_lock);
+		dlist_init(&dt_shared->free_role_debts);
+		for (int i = 0; i < n_role_debts(); i++)
+			dlist_push_tail(&dt_shared->free_role_debts, &role_debts[i].node);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }

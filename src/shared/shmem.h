@@ -33,6 +33,7 @@
 #include "datatype/timestamp.h"
 #include "engine/meter.h"
 #include "engine/rate.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "shared/definition.h"
@@ -100,13 +101,12 @@ typedef struct DtGroupPressure
  */
 typedef struct DtRoleDebt
 {
-	bool		exists;			/* or this entry is free */
+	dlist_node	node;			/* of its group's list, or of the free ones */
 	Oid			role;
+	int			n_left;			/* so many sessions have left it, and it was
+								 * not taken over since */
 	DtRateMember account[DT_RESOURCES];
 } DtRoleDebt;
-
-/* Of so many roles that owe something a group knows how much each of them. */
-#define DT_ROLE_DEBTS	64
 
 /*
  * One resource group.  The first part is read without the lock by each
@@ -144,7 +144,6 @@ typedef struct DtGroup
 	/* guarded by "lock" */
 				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
 	int			members;		/* who has left and still owes does not count */
-	int			paused;			/* sessions that are asleep for it */
 	int64		stats[DT_COUNTERS]; /* since stats_reset */
 	int64		forgiven;		/* debts, because of pressure, since
 								 * stats_reset, bytes */
@@ -156,8 +155,8 @@ typedef struct DtGroup
 	 * less, what pressure leaves of it.
 	 */
 	DtGroupUsage usage[DT_RESOURCES];
-	int			n_role_debts;
-	DtRoleDebt	role_debts[DT_ROLE_DEBTS + 1];	/* the last is of no role */
+	dlist_head	role_debts;		/* of DtRoleDebt */
+	DtRoleDebt	nobodys_debt;	/* of no role */
 } DtGroup;
 
 /* The reason for a pause. */
@@ -166,7 +165,6 @@ typedef enum DtPauseCause
 	DT_BY_DIRTY = DT_DIRTY,		/* the limit of this resource */
 	DT_BY_WAL = DT_WAL,
 	DT_BY_SUSPEND,				/* suspend_group() */
-	DT_BY_ROLE,					/* what those of the same role have left */
 	DT_BY_SIGNAL				/* pressure, of the DtSignal that is added to
 								 * this */
 } DtPauseCause;
@@ -205,16 +203,32 @@ typedef struct DtMemberUsage
 } DtMemberUsage;
 
 /*
+ * A pause of a process.  The process writes it, without a lock, in its own slot,
+ * also a parallel worker: it is for the views, and what it adds to counters is
+ * added when a slice is over, with the group's lock.
+ */
+typedef struct DtPause
+{
+	DtGroup    *group;			/* for which it pauses; NULL: it does not */
+	uint64		group_id;
+	DtPauseCause cause;
+	TimestampTz since;			/* when it began; one that goes on at another
+								 * place is the same */
+	bool		counted;		/* among the pauses */
+	int64		uncounted_since_us; /* up to then its time is counted */
+} DtPause;
+
+/*
  * The membership of a session, in the slot of its process: the element of
  * dt_members with the process's proc number.  A parallel worker uses its
  * leader's slot, except for the variables that are marked so.
  *
  * "group" is changed by the session itself and by others
  * (set_session_group(), a forced drop), always under the lock of the group
- * that is left or entered.  Setting it to a group, or "creditor" to one that
- * is left, takes the registry lock, too: the session itself takes it shared,
- * others exclusively, so only one process does so at a time.  Anybody may read
- * "group" without a lock, but has to check it again after locking the group.
+ * that is left or entered.  Setting it to a group takes the registry lock, too:
+ * the session itself takes it shared, others exclusively, so only one process
+ * does so at a time.  Anybody may read "group" without a lock, but has to check
+ * it again after locking the group.
  */
 typedef struct DtMember
 {
@@ -233,21 +247,10 @@ typedef struct DtMember
 
 	/*
 	 * As whom the session has logged in, which SET ROLE does not change.
-	 * Invalid for those who do not pay for others of their role.  Written by
-	 * the session before it can be in a group.
+	 * Invalid for those who do not take over the debts of their role. Written
+	 * by the session before it can be in a group.
 	 */
 	Oid			role;
-	bool		owes_creditor;	/* see the next two */
-
-	/*
-	 * The group where the session waits until its role has repaid what was
-	 * left there; see role_debt.c.  If owes_creditor, it has left the group
-	 * in debt by its own choice, and that may have been dropped, and its slot
-	 * in use for another one: compare the IDs.  Otherwise it is a member, and
-	 * waits before its first statement.
-	 */
-	DtGroup    *creditor;		/* NULL: none */
-	uint64		creditor_id;
 
 	/*
 	 * The session goes on without pauses until this time (us), since others
@@ -268,6 +271,7 @@ typedef struct DtMember
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
 	bool		pauses_at_checks;	/* if it can; the parameter */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
+	DtPause		pause;
 
 	/*
 	 * In the slot of each process, which alone writes them, for the sampler:
@@ -282,19 +286,10 @@ typedef struct DtMember
 	DtMemberUsage usage[DT_RESOURCES];
 	bool		workers_have_no_plan;	/* those that have charged last */
 
-	/*
-	 * Guarded by group->lock; while the session is in no group and pauses for
-	 * its creditor, by the lock of that.
-	 */
 	int64		stats[DT_COUNTERS]; /* since it joined */
 	DtXactPauses xact;			/* reset by the session, while it is awake */
-	int			sleepers;		/* processes asleep: session and workers */
-	DtGroup    *paused_in;		/* the group that counts the pause */
-	DtPauseCause paused_by;
-	int64		paused_by_since_us; /* since when for that cause */
-	int64		paused_since_us;	/* start of the pause, monotonic clock */
-	TimestampTz paused_since;	/* start of the pause that this is, or is a
-								 * part of */
+	int64		paused_up_to_us;	/* up to then the time of its processes'
+									 * pauses is counted */
 	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
 								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
@@ -357,6 +352,9 @@ typedef struct DtShared
 	DtRowVersion row;			/* the last that was loaded */
 	uint64		last_group_id;
 	bool		commits_followed;	/* by a group */
+
+	slock_t		role_debts_lock;	/* guards the next; taken last */
+	dlist_head	free_role_debts;
 } DtShared;
 
 extern DtShared *dt_shared;

@@ -21,7 +21,6 @@
 #include "shared/amount.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
-#include "shared/role_debt.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -111,13 +110,59 @@ put(FunctionCallInfo fcinfo, Row *row)
 						 row->nulls);
 }
 
+/*
+ * Which processes pause: for each session its own pause, or the oldest one of its
+ * parallel workers; NULL: none.  palloc'd.
+ */
+static DtPause **
+find_pauses(void)
+{
+	DtPause   **pauses = palloc0(dt_shared->n_members * sizeof(DtPause *));
+
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		DtPause    *pause = &dt_members[i].pause;
+		DtPause   **slot = &pauses[dt_member_of(GetPGProcByNumber(i)) - dt_members];
+
+		if (pause->group != NULL &&
+			(*slot == NULL || pause->since < (*slot)->since))
+			*slot = pause;
+	}
+	return pauses;
+}
+
+/*
+ * How many sessions pause for a group.  A pause that is not counted yet, since its
+ * first slice is not over, counts in the copy from its beginning.
+ */
+static int
+count_pauses(DtPause **pauses, DtGroup *copy)
+{
+	int			n = 0;
+
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		DtPause		pause = pauses[i] ? *pauses[i] : (DtPause) {0};
+
+		if (pause.group == NULL || pause.group_id != copy->id)
+			continue;
+		n++;
+		copy->stats[DT_PAUSES] += !pause.counted;
+		copy->stats[DT_WAL_PAUSES] += !pause.counted &&
+			dt_pause_is_by_wal(pause.cause);
+	}
+	return n;
+}
+
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {
 	DtGroupCopy *copies;
+	DtPause   **pauses;
 	int			n;
 
 	begin(fcinfo);
+	pauses = find_pauses();
 	copies = dt_group_copies(&n);
 	for (int i = 0; i < n; i++)
 	{
@@ -141,7 +186,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->definition.weight);
 		add_thousandths(&row, g->definition.allowance);
 		add(&row, Int32GetDatum(g->members), false);
-		add(&row, Int32GetDatum(g->paused), false);
+		add(&row, Int32GetDatum(count_pauses(pauses, g)), false);
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0), no_signal);
 		add_text(&row, no_signal ? NULL :
 				 dt_definition_signal_name(&g->definition, g->pressure.signal));
@@ -176,31 +221,26 @@ may_see(Oid role)
 		has_privs_of_role(GetUserId(), role);
 }
 
-/* A copy of what a session has to do with one group. */
+/* A copy of a session as a member of its group. */
 typedef struct SessionCopy
 {
 	DtMember	member;
+	DtPause		pause;			/* its group is NULL: none */
 	int			pid;
 	Oid			userid;
 	Oid			databaseid;
 	char		group_name[NAMEDATALEN];
-	bool		pauses;
 	int64		debt[DT_RESOURCES]; /* bytes */
 	int64		now;			/* time of the copy, us */
 } SessionCopy;
 
-/*
- * A session as a member of its group, or as one that has left a group and
- * still owes to it, with no counters of earlier pauses.  False when it is
- * neither.
- */
+/* False when the session is in no group. */
 static bool
-copy_session(SessionCopy *copy, int number, bool has_left)
+copy_session(SessionCopy *copy, int number, const DtPause *pause)
 {
 	DtMember   *m = &dt_members[number];
 	PGPROC	   *proc = GetPGProcByNumber(number);
-	DtGroup    *g = has_left ? m->creditor : m->group;
-	bool		owes;
+	DtGroup    *g = m->group;
 
 	if (g == NULL)
 		return false;
@@ -208,57 +248,59 @@ copy_session(SessionCopy *copy, int number, bool has_left)
 	dt_group_lock(g);
 	dt_group_check_pressure(g, copy->now);
 	copy->member = *m;
+	copy->pause = pause ? *pause : (DtPause)
+	{
+		0
+	};
 	copy->pid = proc->pid;
 	copy->userid = proc->roleId;
 	copy->databaseid = proc->databaseId;
 	memcpy(copy->group_name, g->definition.name, NAMEDATALEN);
-	owes = m->owes_creditor && m->creditor == g &&
-		m->creditor_id == g->id;
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		copy->debt[r] = m->group != g ? 0 :
-			dt_rate_debt(&g->usage[r].engine, &m->account[r], copy->now);
-		if (owes || (m->paused_in == g && m->paused_by == DT_BY_ROLE))
-			copy->debt[r] += dt_role_debt_bytes(g, m->role, r, copy->now);
-	}
+	for (int r = 0; r < DT_RESOURCES && m->group == g; r++)
+		copy->debt[r] = dt_rate_debt(&g->usage[r].engine, &m->account[r],
+									 copy->now);
 	dt_group_unlock(g);
-	m = &copy->member;
-	copy->pauses = (m->paused_in == g);
-	if (!has_left)
-		return m->group == g;
-	memset(m->usage, 0, sizeof(m->usage));
-	memset(m->stats, 0, sizeof(m->stats));
-	m->moved = false;
-	m->released_since = 0;
-	/* that it has been repaid only the session itself notes */
-	return owes && m->group != g &&
-		(copy->debt[DT_DIRTY] != 0 || copy->debt[DT_WAL] != 0);
+	return copy->member.group == g;
 }
 
-/* A session can have two rows. */
+/* A pause counts from its beginning, and not only when a slice of it is over. */
+static void
+count_pause(SessionCopy *copy)
+{
+	int64		us = copy->now - Max(copy->pause.uncounted_since_us,
+									 copy->member.paused_up_to_us);
+
+	if (copy->pause.group == NULL)
+		return;
+	copy->member.stats[DT_PAUSES] += !copy->pause.counted;
+	copy->member.stats[DT_PAUSED_US] += Max(us, 0);
+}
+
 Datum
 dirty_throttle_sessions(PG_FUNCTION_ARGS)
 {
+	DtPause   **pauses;
+
 	begin(fcinfo);
-	for (int i = 0; i < dt_shared->n_members * 2; i++)
+	pauses = find_pauses();
+	for (int i = 0; i < dt_shared->n_members; i++)
 	{
-		bool		has_left = (i % 2 == 1);
 		SessionCopy copy;
 		DtMember   *m = &copy.member;
+		bool		is_paused;
 		Row			row = {0};
 
-		if (!copy_session(&copy, i / 2, has_left) || !may_see(copy.userid))
+		if (!copy_session(&copy, i, pauses[i]) || !may_see(copy.userid))
 			continue;
-		if (copy.pauses)
-			m->stats[DT_PAUSED_US] += copy.now - m->paused_since_us;
+		count_pause(&copy);
+		is_paused = copy.pause.group != NULL;
 		add(&row, Int32GetDatum(copy.pid), false);
 		add(&row, ObjectIdGetDatum(copy.userid), false);
 		add(&row, ObjectIdGetDatum(copy.databaseid), false);
 		add_name(&row, copy.group_name);
 		add(&row, BoolGetDatum(m->moved), false);
-		add(&row, BoolGetDatum(has_left), false);
-		add_time(&row, copy.pauses ? m->paused_since : 0);
-		add_text(&row, copy.pauses ? dt_member_cause_name(m->paused_by) : NULL);
+		add_time(&row, is_paused ? copy.pause.since : 0);
+		add_text(&row, is_paused ? dt_member_cause_name(copy.pause.cause) : NULL);
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);
 		add_thousandths(&row, copy.debt[DT_WAL]);
@@ -283,13 +325,16 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 Datum
 dirty_throttle_blocking(PG_FUNCTION_ARGS)
 {
+	DtPause   **pauses;
+
 	begin(fcinfo);
+	pauses = find_pauses();
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		PGPROC	   *holder = GetPGProcByNumber(i);
 		DtMember   *member = &dt_members[i];
 
-		if ((member->paused_in == NULL && member->released_since == 0) ||
+		if ((pauses[i] == NULL && member->released_since == 0) ||
 			!may_see(holder->roleId))
 			continue;
 		foreach_int(pid, dt_blockers_list(i))

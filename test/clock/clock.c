@@ -298,13 +298,13 @@ waits_for_worker(PGPROC *leader)
 	return false;
 }
 
-/* Is it in a group, or does it owe to one? */
+/* Is it in a group? */
 static bool
 counts(PGPROC *proc)
 {
 	DtMember   *member = dt_member_of(proc);
 
-	return member->group != NULL || member->creditor != NULL;
+	return member->group != NULL;
 }
 
 /*

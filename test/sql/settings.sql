@@ -48,8 +48,23 @@ SELECT name, try(format('SET dirty_throttle.%I = %s', name, value)),
        try(format('ALTER ROLE CURRENT_USER SET dirty_throttle.%I = %s', name, value)),
        try(format('ALTER DATABASE %I SET dirty_throttle.%I = %s',
                   current_database(), name, value))
-FROM (VALUES ('enabled', 'off'), ('transaction_grace', '1'),
-             ('max_groups', '1')) AS p(name, value);
+FROM (VALUES ('enabled', 'off'), ('max_groups', '1')) AS p(name, value);
+-- The grace of a role is not its own choice, unless it is let.
+CREATE ROLE regress_dt_node LOGIN;
+ALTER ROLE regress_dt_node SET dirty_throttle.transaction_grace = '1h';
+GRANT EXECUTE ON FUNCTION try TO regress_dt_node;
+\c - regress_dt_node
+SHOW dirty_throttle.transaction_grace;
+SELECT try('SET dirty_throttle.transaction_grace = 0'),
+       try('ALTER ROLE CURRENT_USER SET dirty_throttle.transaction_grace = 0');
+\c - :superuser
+GRANT SET ON PARAMETER dirty_throttle.transaction_grace TO regress_dt_node;
+\c - regress_dt_node
+SET dirty_throttle.transaction_grace = '1ms';
+SHOW dirty_throttle.transaction_grace;
+\c - :superuser
+DROP OWNED BY regress_dt_node;
+DROP ROLE regress_dt_node;
 
 -- Values; ALTER SYSTEM checks them as the configuration file does.
 ALTER SYSTEM SET dirty_throttle.enabled = 'perhaps';

@@ -813,18 +813,6 @@ test_lag(void)
 	ok(g.pool >= -10 * MB * LAG_US, "the pool is not overdrawn");
 	ok_intact(&g, "lag");
 
-	/* a lag can be forgotten, and a debt cannot */
-	dt_rate_init(&g, 10 * MB, BLOCK, now);
-	dt_rate_join(&g, &a, now);
-	dt_rate_join(&g, &b, now);
-	dt_rate_charge(&g, &a, GB, now, 0);
-	dt_rate_forget_lag(&g, &b, now += 10 * MS);
-	dt_rate_forget_lag(&g, &a, now);
-	ok(dt_rate_debt(&g, &a, now) == GB - 300 * KB, "a debt is not forgotten");
-	ok(dt_rate_charge(&g, &b, 300 * KB, now, 0) == 60 * MS,
-	   "but the lag is: half of the income from now on");
-	ok_intact(&g, "lag forgotten");
-
 	/* but not who oversleeps alone: he has had all that V moved */
 	dt_rate_init(&g, 1 * MB, BLOCK, 0);
 	dt_rate_set_burst(&g, 0, 0);
@@ -835,6 +823,40 @@ test_lag(void)
 	pause = dt_rate_charge(&g, &a, 40 * KB, 40 * MS, 0);
 	ok(pause == 20 * MS,
 	   "who oversleeps alone does not lag: pause %lld us", (long long) pause);
+}
+
+/* A part of a debt is passed to another member, and nothing is lost. */
+static void
+test_passed_debts(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	DtRateMember b;
+	DtRateMember c;
+	int64_t		now = SEC;
+	int128		before;
+
+	dt_rate_init(&g, 10 * MB, BLOCK, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_join(&g, &b, now);
+	dt_rate_join(&g, &c, now);
+	dt_rate_pass_debt(&g, &a, &b, 1, now);
+	ok(dt_rate_debt(&g, &b, now) == 0 && g.n_debtors == 0,
+	   "who owes nothing passes nothing");
+	dt_rate_charge(&g, &a, 3 * MB + 200 * KB, now, 0);
+	before = books(&g);
+	dt_rate_pass_debt(&g, &a, &b, 3, now);
+	ok(dt_rate_debt(&g, &a, now) == 2 * MB && dt_rate_debt(&g, &b, now) == MB,
+	   "a third of a debt");
+	ok(books(&g) == before && g.n_debtors == 2, "the books stay as they are");
+	ok(dt_rate_wake(&g, &b, now) == 200 * MS, "who has got it pays it, as an equal");
+	dt_rate_pass_debt(&g, &a, &b, 1, now);
+	ok(dt_rate_debt(&g, &a, now) == 0 && dt_rate_debt(&g, &b, now) == 3 * MB &&
+	   g.n_debtors == 1, "all of it, to one who owes already");
+	dt_rate_pass_debt(&g, &b, &c, 1, now += 300 * MS);
+	ok(dt_rate_debt(&g, &c, now) == 0 && g.n_debtors == 0,
+	   "what has been paid meanwhile is not passed");
+	ok_intact(&g, "passed debts");
 }
 
 static void
@@ -2281,6 +2303,7 @@ main(void)
 	test_idle_debtors();
 	test_sweeps();
 	test_lag();
+	test_passed_debts();
 	test_rate_changes();
 	test_bound_debts();
 	test_claim();

@@ -95,6 +95,7 @@ typedef struct Group
 	int64_t		threshold[DT_SIGNALS];
 	DtPressureGroup pressure;
 	Account		left[ROLES][DT_RESOURCES];	/* by those who have left */
+	int			n_left[ROLES];	/* so many, and nobody has taken it over */
 	double		paid_when[ROLES][DT_RESOURCES];
 	int			generation;
 	int			accounts;		/* of members and of roles */
@@ -125,7 +126,6 @@ typedef struct Session
 	Group	   *group;
 	Account		account[DT_RESOURCES];
 	double		paid_when[DT_RESOURCES];	/* at this share, at the latest */
-	Group	   *creditor;		/* it has left this group in debt */
 	int			generation;		/* of the group, at the last charge */
 	bool		was_throttled[DT_RESOURCES];
 	int64_t		uncharged[DT_RESOURCES];
@@ -381,7 +381,8 @@ enter(Group *g, int r, Account *a)
 	a->most = 0;
 }
 
-static void
+/* Returns whether it owes something. */
+static bool
 leave(Group *g, int r, Account *a, int role)
 {
 	Usage	   *u = &g->usage[r];
@@ -402,6 +403,34 @@ leave(Group *g, int r, Account *a, int role)
 	g->paid_when[role][r] = due(u, heir, g);
 	check_window(u);
 	seen.left += owed;
+	return owed > 0;
+}
+
+/*
+ * Who joins takes over the part of one of those of its role that have left.
+ */
+static void
+take_over(Group *g, int r, Account *a, int role, double *paid_when)
+{
+	Usage	   *u = &g->usage[r];
+	Account    *left = &g->left[role][r];
+	int128		before = books(&u->rate);
+	int64_t		cap = pool_cap(&u->rate, u->rate.rate);
+	int64_t		part;
+
+	if (g->n_left[role] == 0)
+		return;
+	check_debt(u, left);
+	part = (left->most + g->n_left[role] - 1) / g->n_left[role];
+	dt_rate_pass_debt(&u->rate, &left->rate, &a->rate, g->n_left[role], world.now);
+	check_text(find_wrong_charge(before, books(&u->rate), cap, 0));
+	check_text(find_violation(&u->rate));
+	a->most += part + 1;
+	check_debt(u, a);
+	left->most -= a->most - 1;
+	check_debt(u, left);
+	*paid_when = due(u, a, g);
+	check_window(u);
 }
 
 static void
@@ -473,7 +502,7 @@ wake_all(Group *g)
 	{
 		Session    *s = &sessions[i];
 
-		if ((s->group == g || s->creditor == g) && s->state == ASLEEP)
+		if (s->group == g && s->state == ASLEEP)
 			s->next = world.now;
 	}
 }
@@ -496,13 +525,27 @@ join_group(Session *s, Group *g)
 	{
 		up_to_date(g, &g->usage[r]);
 		enter(g, r, &s->account[r]);
+		take_over(g, r, &s->account[r], role_of(s), &s->paid_when[r]);
+		s->pay_first |= s->account[r].most > 0;
 		/* what was not charged before is used here */
 		g->usage[r].uncharged += s->uncharged[r];
 		g->usage[r].excess += s->uncharged[r];
 		s->was_throttled[r] = true;
 	}
+	if (g->n_left[role_of(s)] > 0)
+		g->n_left[role_of(s)]--;
 	s->group = g;
 	s->generation = g->generation - 1;
+}
+
+/* The session has left its debts, if any, to its role. */
+static void
+note_debt_left(Group *g, const Session *s, bool owes)
+{
+	if (!owes)
+		return;
+	g->n_left[role_of(s)]++;
+	seen.hopped++;
 }
 
 /* Forget what was used since the last charge: it counts in another group. */
@@ -525,12 +568,12 @@ static void
 move_to(Session *s, Group *g)
 {
 	Group	   *old = s->group;
+	bool		owes = false;
 	int			r;
 
 	if (old == g)
 		return;
 	trace("session %d is moved", (int) (s - sessions));
-	s->creditor = NULL;
 	if (old != NULL)
 	{
 		take_away(s);
@@ -538,8 +581,9 @@ move_to(Session *s, Group *g)
 		{
 			if (old->observe)
 				forgive(old, r, &s->account[r]);
-			leave(old, r, &s->account[r], role_of(s));
+			owes |= leave(old, r, &s->account[r], role_of(s));
 		}
+		note_debt_left(old, s, owes);
 		old->accounts--;
 		s->group = NULL;
 	}
@@ -576,15 +620,11 @@ take_uncharged(Session *s, int r)
 	return 0;
 }
 
-/*
- * By itself: it goes on pausing for what it leaves there, unless it exits, or
- * has to pause for longer elsewhere.
- */
+/* By itself: it leaves what it owes to its role. */
 static void
-leave_group(Session *s, bool exits, int64_t owed_us)
+leave_group(Session *s)
 {
 	Group	   *g = s->group;
-	int64_t		left_us = 0;
 	bool		owes = false;
 	int			r;
 
@@ -594,7 +634,6 @@ leave_group(Session *s, bool exits, int64_t owed_us)
 	{
 		Usage	   *u = &g->usage[r];
 		int64_t		bytes = take_uncharged(s, r);
-		int64_t		us;
 
 		if (g->observe)
 		{
@@ -604,62 +643,23 @@ leave_group(Session *s, bool exits, int64_t owed_us)
 		}
 		else
 			(void) charge(g, r, &s->account[r], bytes, &s->paid_when[r]);
-		owes |= s->account[r].most > 0;
-		leave(g, r, &s->account[r], role_of(s));
-		if (u->rate.rate == 0)
-			continue;
-		us = dt_rate_time(&u->rate, g->left[role_of(s)][r].most);
-		left_us = us > left_us ? us : left_us;
+		owes |= leave(g, r, &s->account[r], role_of(s));
 	}
-	if (owes && !exits && left_us > owed_us)
-	{
-		s->creditor = g;
-		seen.hopped++;
-	}
+	note_debt_left(g, s, owes);
 	g->accounts--;
 	s->group = NULL;
-}
-
-/* For how long to pause for a group that was left, and what is owed there. */
-static int64_t
-look_at_creditor(Session *s, bool asleep, int64_t *owed_us)
-{
-	Group	   *g = s->creditor;
-	int64_t		longest = 0;
-	int			r;
-
-	if (g == NULL || !world.enabled)
-		return 0;
-	for (r = 0; r < DT_RESOURCES; r++)
-	{
-		Account    *left = &g->left[role_of(s)][r];
-		double	   *paid_when = &g->paid_when[role_of(s)][r];
-		int64_t		pause = asleep ? wake(g, r, left, *paid_when) :
-			charge(g, r, left, 0, paid_when);
-		int64_t		us;
-
-		if (pause == 0)
-			continue;
-		us = dt_rate_time(&g->usage[r].rate, left->most);
-		*owed_us = us > *owed_us ? us : *owed_us;
-		longest = pause > longest ? pause : longest;
-	}
-	if (longest == 0)
-		s->creditor = NULL;
-	return longest;
 }
 
 /* For how long to pause, and what is owed. */
 static int64_t
 charge_session(Session *s, int64_t *owed_us)
 {
-	int64_t		longest;
+	int64_t		longest = 0;
 	int			r;
 
 	*owed_us = 0;
-	longest = look_at_creditor(s, false, owed_us);
 	if (s->group == NULL)
-		return longest;
+		return 0;
 	s->generation = s->group->generation;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
@@ -689,12 +689,11 @@ static int64_t
 look_again(Session *s, bool in_flight)
 {
 	Group	   *g = s->group;
-	int64_t		owed_us = 0;
-	int64_t		longest = look_at_creditor(s, true, &owed_us);
+	int64_t		longest = 0;
 	int			r;
 
 	if (g == NULL || !world.enabled)
-		return longest;
+		return 0;
 	for (r = 0; r < DT_RESOURCES; r++)
 	{
 		int64_t		pause;
@@ -727,7 +726,7 @@ sleep_or_go_on(Session *s)
 
 	if (released)
 		s->released = true;
-	if (pause > left && !suspended)
+	if (pause > left)
 		pause = left;
 	if (released || pause <= 0)
 	{
@@ -776,11 +775,8 @@ end_transaction(Session *s, bool cancelled)
 static void
 change_group(Session *s, Group *g)
 {
-	int64_t		owed_us = 0;
-
-	(void) look_at_creditor(s, false, &owed_us);
 	if (s->group != NULL)
-		leave_group(s, false, owed_us);
+		leave_group(s);
 	if (g != NULL)
 		join_group(s, g);
 }
@@ -808,7 +804,7 @@ work(Session *s)
 {
 	bool		is_current = s->group == NULL ||
 		s->generation == s->group->generation;
-	bool		charge_now = !is_current || s->creditor != NULL;
+	bool		charge_now = !is_current;
 	int64_t		owed_us;
 	int			r;
 
@@ -878,8 +874,7 @@ disconnect(Session *s)
 {
 	trace("session %d exits", (int) (s - sessions));
 	if (s->group != NULL)
-		leave_group(s, true, 0);
-	s->creditor = NULL;
+		leave_group(s);
 	s->state = GONE;
 	s->next = world.finishing ? INT64_MAX :
 		world.now + rng_range(0, world.think);
