@@ -238,7 +238,7 @@ sub session_row
 	my ($self, $session) = @_;
 	return $self->_row(
 		"SELECT * FROM dirty_throttle_sessions()
-		 WHERE NOT has_left AND pid = " . $session->pid);
+		 WHERE pid = " . $session->pid);
 }
 
 # One row as a hash of column name to text (undef for NULL).

@@ -1,6 +1,6 @@
 # suspend_group(): the members of a group stop, whether they owe anything or
-# not: each after its transaction and never with a lock, or, hard, between two
-# rows.  They can be cancelled, terminated and shut down all the same, and go
+# not: each after its transaction and never with a lock, or before its next
+# statement; or, hard, between two rows.  They can be cancelled, terminated and shut down all the same, and go
 # on when the group is resumed, at once as 104 tests; nobody else notices anything.
 # What only reads is not stopped: 062.
 #
@@ -35,6 +35,7 @@ $dt->sql("CREATE TABLE t $columns; CREATE TABLE other $columns;
 $dt->sql('CREATE PROCEDURE put(n int) LANGUAGE plpgsql AS $$ BEGIN
 	FOR i IN 1..n LOOP
 		INSERT INTO t VALUES (i);
+		PERFORM gate(CASE i WHEN 1 THEN 200 END);
 		COMMIT;
 	END LOOP; END $$');
 
@@ -80,6 +81,16 @@ sub suspend
 {
 	my ($hard) = @_;
 	$dt->sql("SELECT suspend_group('grp_a'" . ($hard ? ', hard => true)' : ')'));
+}
+
+# A transaction that has begun, and commits when its group is suspended.
+sub commit_suspended
+{
+	my ($session, @sql) = @_;
+
+	$session->query($_) foreach 'BEGIN', @sql;
+	suspend();
+	$session->send('COMMIT');
 }
 
 sub resume
@@ -133,10 +144,11 @@ my $outsider = $dt->session;
 # One that stays until the end of this test.
 $dt->limit(grp_s => 0);
 my $stays = $dt->session(group => 'grp_s');
-$stays->query('INSERT INTO other VALUES (0)');
+$dt->sql("CREATE TABLE its_own $columns");
+$stays->query('INSERT INTO its_own VALUES (0)');
 $dt->sql("SELECT suspend_group('grp_s')");
-$stays->send('INSERT INTO other VALUES (0)');
-ok($dt->wait_paused($stays, 'after transaction'), 'a member stops');
+$stays->send('INSERT INTO its_own VALUES (0)');
+ok($dt->wait_paused($stays, 'in flight'), 'a member stops');
 
 # --------------------------------------------------------------- the views
 
@@ -181,7 +193,8 @@ ok(!defined $dt->group_row('grp_a')->{suspended_since}, 'nothing was suspended b
 
 # -------------------------------------------------------------------- soft
 
-# A session that was idle runs its transaction, and stops after it.
+# A session that is idle stops before it begins; one that has begun comes to the end
+# of its transaction, and stops after it.
 foreach my $case (
 	[ 'INSERT', 'INSERT INTO t VALUES (1)' ],
 	[ 'a SELECT that may write', 'SELECT gate(1)' ],
@@ -193,46 +206,72 @@ foreach my $case (
 {
 	my ($what, $sql) = @$case;
 	my $name = "soft, $what";
+	my $blocks = $dt->session_row($s)->{blocks_dirtied};
 
 	suspend();
 	$s->send($sql);
-	check_suspended($name, $s, 'after transaction');
-	is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
-		0, "$name: it holds no lock");
+	check_suspended($name, $s, 'in flight');
+	is( $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = @{[ $s->pid ]}
+			AND locktype <> 'virtualxid' AND mode <> 'RowExclusiveLock'"),
+		0, "$name: it holds no lock but one on the table of a query");
+	is($dt->session_row($s)->{blocks_dirtied}, $blocks, "$name: it has not begun");
 	$row = $dt->group_row('grp_a');
 	is("$row->{paused} of $row->{members}",
 		'1 of 1', "$name: members that pause");
 	check_resume($name, $s);
+
+	$name = "soft, $what has begun";
+	if ($what eq 'VACUUM')
+	{
+		$outsider->query('BEGIN; LOCK t IN SHARE MODE');
+		$s->send($sql);
+		ok( poll_until(
+				sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') == 1 }),
+			"$name: it waits for a lock");
+		suspend();
+		$outsider->query('COMMIT');
+	}
+	else
+	{
+		commit_suspended($s, 'INSERT INTO t VALUES (0)', $sql =~ s/BEGIN;|; COMMIT//gr);
+	}
+	check_suspended($name, $s, 'after transaction');
+	is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
+		0, "$name: it holds no lock");
+	check_resume($name, $s);
 }
+$s->query('BEGIN; INSERT INTO t VALUES (1)');
 suspend();
-$s->query('BEGIN; INSERT INTO t VALUES (1); ROLLBACK');
+$s->query('ROLLBACK');
 $s->send($MAY_WRITE);
 check_suspended('soft, after a ROLLBACK', $s, 'in flight');
 check_resume('soft, after a ROLLBACK', $s);
-suspend();
-$s->send('INSERT INTO t VALUES (-1)');
+commit_suspended($s, 'INSERT INTO t VALUES (-1)');
 ok($dt->wait_paused($s, 'after transaction'), 'soft: it stops');
 is($dt->sql('SELECT count(*) FROM t WHERE id = -1'), 1,
 	'what it has done is committed, for everybody');
 check_stays('soft', $s);
 my $version = $dt->sql("SELECT current_setting('server_version_num')");
-is( $dt->sql('SELECT wait_event_type, wait_event
-		FROM pg_stat_activity WHERE pid = ' . $s->pid),
-	$version >= 170000 ? 'Extension|DirtyThrottle' : 'Extension|Extension',
-	'the wait event');
-is($dt->session_row($s)->{pauses}, $dt->group_row('grp_a')->{pauses},
-	'it is a pause like others, in the session and in the group');
+my $wait_event = $version >= 170000 ? 'Extension|DirtyThrottle' : 'Extension|Extension';
+ok( poll_until(
+		sub {
+			$dt->sql('SELECT wait_event_type, wait_event
+				FROM pg_stat_activity WHERE pid = ' . $s->pid) eq $wait_event;
+		}),
+	"the wait event is $wait_event");
+my $counted = $dt->session_row($s)->{pauses};
 is($dt->group_row('grp_a')->{wal_pauses}, 0, 'but not for the WAL');
 
 # Nothing of that is left to be paid before the next transaction.
 check_resume('soft', $s);
-suspend();
-$s->send('INSERT INTO t VALUES (-3)');
+is($dt->session_row($s)->{pauses}, $counted, 'the session had counted it at once');
+is($dt->group_row('grp_a')->{pauses}, $counted, 'it is a pause like others, also in the group');
+commit_suspended($s, 'INSERT INTO t VALUES (-3)');
 check_suspended('soft, after a long pause', $s, 'after transaction');
 is($dt->sql('SELECT count(*) FROM t WHERE id = -3'),
 	1, 'soft, after a long pause: it stops after its work, not before');
 
-check_resume('soft', $s);
+check_resume('soft, after a long pause', $s);
 cmp_ok($dt->group_row('grp_a')->{paused_time}, '>', 250, 'the pauses are counted: ms');
 
 # It does not stop while it holds a row lock, whatever it does.
@@ -269,22 +308,30 @@ check_resume('soft, a statement under way', $s);
 
 # A procedure stops after each of its transactions.
 $dt->sql('TRUNCATE t');
+start($s, 'CALL put(3)');
 suspend();
-$s->send('CALL put(3)');
+go_on();
 check_suspended('soft, a procedure', $s, 'after transaction');
 is(count('t'), 1, 'soft, a procedure: it stops after its first transaction');
 check_resume('soft, a procedure', $s);
 is(count('t'), 3, 'soft, a procedure: and does the others then');
 
 # A cancel ends the pause: what was committed is, and what comes next waits.
-foreach my $sql ('INSERT INTO t VALUES (77)',
-	'BEGIN; INSERT INTO t VALUES (77); COMMIT')
+foreach my $sql ('INSERT INTO t SELECT 77 + 0 * gate(200)', 'COMMIT')
 {
 	my $name = "cancelled after: $sql";
 
 	$dt->sql('TRUNCATE t');
-	suspend();
-	$s->send($sql);
+	if ($sql eq 'COMMIT')
+	{
+		commit_suspended($s, 'INSERT INTO t VALUES (77)');
+	}
+	else
+	{
+		start($s, $sql);
+		suspend();
+		go_on();
+	}
 	ok($dt->wait_paused($s, 'after transaction'), "$name: it stops");
 	$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
 	is($s->wait->{sqlstate}, undef, "$name: it has succeeded");
@@ -305,9 +352,7 @@ foreach my $sql ('INSERT INTO t VALUES (77)',
 }
 
 # statement_timeout bounds a pause before a transaction, not one after it.
-$s->query("SET statement_timeout = '300ms'");
-suspend();
-$s->send('INSERT INTO t VALUES (80)');
+commit_suspended($s, 'INSERT INTO t VALUES (80)', "SET statement_timeout = '300ms'");
 ok($dt->wait_paused($s, 'after transaction'), 'statement_timeout: it stops');
 ok(!$s->finished(0.5), 'statement_timeout: not after a transaction');
 $dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
@@ -466,8 +511,8 @@ ok( poll_until(
 		},
 		10),
 	'a new session stops');
-is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 1,
-	'after its first transaction');
+is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 0,
+	'before its first statement that may write');
 $dt->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 	WHERE usename = 'batch'");
 waitpid $login, 0;
@@ -484,8 +529,8 @@ $stays->quit;
 
 # --------------------------------------- renamed, dropped, switched off
 
-$s->query('BEGIN');
-$s->query(qq{SET dirty_throttle."group" = 'grp_a'; $MAY_WRITE});
+$s->query("BEGIN; $MAY_WRITE");
+$s->query(q{SET dirty_throttle."group" = 'grp_a'});
 $s->send('COMMIT');
 ok($dt->wait_paused($s, 'after transaction'), 'it joins a suspended group');
 $dt->sql("SELECT rename_resource_group('grp_a', 'grp_c')");
@@ -573,15 +618,13 @@ foreach my $where ('after transaction', 'before a transaction', 'in flight')
 		suspend(1);
 		go_on();
 	}
+	elsif ($where eq 'after transaction')
+	{
+		commit_suspended($s, $MAY_WRITE);
+	}
 	else
 	{
 		suspend();
-		$s->send($MAY_WRITE);
-	}
-	if ($where eq 'before a transaction')
-	{
-		ok($dt->wait_paused($s, 'after transaction'), "$name: it is suspended");
-		$dt->cancel_ms($s);
 		$s->send($MAY_WRITE);
 	}
 	ok($dt->wait_paused($s, $where =~ /after/ ? $where : 'in flight'),
@@ -599,9 +642,8 @@ foreach my $where ('after transaction', 'before a transaction', 'in flight')
 # A fast shutdown does not wait for a session after its transaction, one in
 # flight or an idle one; and the suspension is not durable.
 my @three = map { $dt->session(group => 'grp_a') } 1 .. 3;
-suspend();
-$three[0]->send($MAY_WRITE);
 start($three[1], $long_insert);
+commit_suspended($three[0], $MAY_WRITE);
 ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
 suspend(1);
 go_on();

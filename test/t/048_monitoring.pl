@@ -396,7 +396,7 @@ ok($dt->wait_paused($archive, 'in flight'), 'a member pauses for its WAL');
 my $suspended = $dt->session(group => 'suspended');
 $dt->sql("SELECT suspend_group('suspended')");
 $suspended->send($MAY_WRITE);
-ok($dt->wait_paused($suspended, 'after transaction'), 'a member is suspended');
+ok($dt->wait_paused($suspended, 'in flight'), 'a member is suspended');
 my $trial = $dt->session(group => 'trial');
 $trial->query("INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 100) i");
 my $moved = $dt->session;
@@ -409,7 +409,7 @@ my %sleepers = (
 	$batch->pid => [ 'batch', 'dirty', 'in a transaction' ],
 	$nightly->pid => [ 'nightly', 'dirty', 'after its transaction' ],
 	$archive->pid => [ 'archive', 'wal', 'in a transaction' ],
-	$suspended->pid => [ 'suspended', 'suspend_group', 'after its transaction' ]);
+	$suspended->pid => [ 'suspended', 'suspend_group', 'in a transaction' ]);
 my $insider_pid = $insider->pid;
 my @outsider_pids = map { $_->pid } @outsiders;
 my $event =
@@ -618,7 +618,7 @@ foreach my $who (sort keys %user)
 	$metric = metric_rows($session, 'dirty_throttle_pausing');
 	is_deeply(
 		[ map { $metric->{$_}{in_transaction} } qw(archive batch guests nightly suspended) ],
-		[ 1, 1, 0, 0, 0 ],
+		[ 1, 1, 0, 0, 1 ],
 		"$who: pausing in a transaction");
 	my $longest = $dt->sql("SELECT extract(epoch FROM clock_timestamp() - paused_since)
 		FROM dirty_throttle_sessions

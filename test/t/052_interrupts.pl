@@ -409,8 +409,10 @@ $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 {
 	my $s = $dt->session(group => 'batch');
 
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1d'});
+	$s->query('BEGIN; INSERT INTO batch VALUES (1)');
 	$dt->sql("SELECT suspend_group('batch')");
-	$s->send(join ";\n", map { "INSERT INTO batch VALUES ($_)" } 1 .. 5);
+	$s->send(join ";\n", 'COMMIT', map { "INSERT INTO batch VALUES ($_)" } 2 .. 5);
 	ok($dt->wait_paused($s, 'after transaction'), 'soft, barrier: it stops');
 	$outsider->query('DROP DATABASE victim4');
 	sleep 0.3;
@@ -442,8 +444,9 @@ SKIP:
 	my $ended = 0;
 
 	append_to_file($slow, '20'); # each look takes so many ms
+	$_->query("BEGIN; $MAY_WRITE") foreach @cancelled;
 	$dt->sql("SELECT suspend_group('$kind->{group}')");
-	$_->send($MAY_WRITE) foreach @cancelled;
+	$_->send('COMMIT') foreach @cancelled;
 	my @asleep = grep { $dt->wait_paused($_, 'after transaction') } @cancelled;
 	sleep 0.12;                      # our own timers are quiet then
 	foreach my $n (1 .. @asleep)
@@ -655,14 +658,16 @@ foreach my $n (0 .. $#conflicts)
 	$s->query("SET client_connection_check_interval = @{[ 10 * ($n % 2) ]};
 		SET dirty_throttle.max_commit_pause = '1d';
 		SET dirty_throttle.\"group\" = '$group'");
-	$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
 	if ($kind =~ /hard/)
 	{
 		stop_in_flight($s, $group, '');
 	}
 	else
 	{
-		$s->send('DO $$BEGIN PERFORM count(*) FROM h; END$$');
+		$s->query('BEGIN');
+		$s->query('DO $$BEGIN PERFORM count(*) FROM h; END$$');
+		$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
+		$s->send('COMMIT');
 	}
 	if ($kind =~ /before (\w+)/)
 	{

@@ -313,16 +313,10 @@ foreach my $case (
 
 	$s->query($read);
 	$s->query(q{SET dirty_throttle.max_commit_pause = '1d'; SET dirty_throttle."group" = 'grp'});
+	$s->query("BEGIN; $read") unless $next;
 	$standby->sql("SELECT suspend_group('grp')");
-	$s->send($read);
-	ok($standby->wait_paused($s, 'after transaction'),
-		"a standby, $name: it pauses after a transaction");
-	if ($next)
-	{
-		$standby->cancel_ms($s);
-		$s->send($next);
-		ok($standby->wait_paused($s, 'in flight'), "a standby, $name: it pauses");
-	}
+	$s->send($next // 'COMMIT');
+	ok($standby->wait_paused($s, $next ? 'in flight' : $name), "a standby, $name: it pauses");
 	check_replay("a standby, $name");
 	ok(!$s->finished, "a standby, $name: it pauses on");
 	$standby->sql("SELECT resume_group('grp')");

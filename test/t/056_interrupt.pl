@@ -237,9 +237,9 @@ my @asked = (
 		sql => $rewrite, lists => 20, checks => 1 },
 	{ name => 'pauses between rows', group => 'asked2', limit => 20,
 		sql => insert_sql('between_rows', 5000), lists => 20 },
-	{ name => 'pauses after a transaction', group => 'asked3', stop => 1,
-		options => '-c dirty_throttle.max_commit_pause=1d', sql => $MAY_WRITE,
-		lists => 20 },
+	{ name => 'pauses after a transaction', group => 'asked3',
+		options => '-c dirty_throttle.max_commit_pause=1d',
+		before_stop => "BEGIN; $MAY_WRITE", sql => 'COMMIT', lists => 20 },
 	{ name => 'a member that runs unthrottled', group => 'asked4', sql => $busy,
 		lists => 20 },
 	{ name => 'an idle member', group => 'asked4', lists => 10 },
@@ -255,7 +255,11 @@ foreach my $a (@asked)
 	$a->{s} = $dt->session(
 		group => $a->{group} // '',
 		options => $a->{options});
-	$dt->sql("SELECT suspend_group('$a->{group}')") if $a->{stop};
+	if ($a->{before_stop})
+	{
+		$a->{s}->query($a->{before_stop});
+		$dt->sql("SELECT suspend_group('$a->{group}')");
+	}
 	$a->{s}->send($a->{sql}) if $a->{sql};
 	$dt->wait_paused($a->{s}, $a->{name} =~ /after/ ? 'after transaction' : 'in flight')
 	  or fail("$a->{name}: it pauses")

@@ -246,7 +246,7 @@ sub suspended
 }
 
 check_one('suspended', 'suspend_group',
-	logged('suspended', suspended($MAY_WRITE, 0, 'after transaction')));
+	logged('suspended', suspended($MAY_WRITE, 0, 'in flight')));
 fresh();
 @messages = logged('suspended hard', suspended($big, 1, 'in flight'));
 is(scalar(@messages), 1, 'suspended hard: one message');

@@ -320,7 +320,7 @@ is_deeply([ sort @described ], [ sort @parameters ], 'reference: parameters');
 # whose settings are others.  A struct that grows has to be told there, too.
 SKIP:
 {
-	skip 'the numbers are those of 64 bits', 5 unless $Config{ptrsize} == 8;
+	skip 'the numbers are those of 64 bits', 6 unless $Config{ptrsize} == 8;
 
 	my $page = $docs{'docs/operators.md'}{prose};
 	my %server = map { split /\|/ } split /\n/,
@@ -336,6 +336,8 @@ SKIP:
 	  map { [ $page =~ /^\| `(\Q$_\E)` \| ([\d ]+) \|/m ] } sort keys %server;
 	my ($group) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each of `max_groups` \|/;
 	my ($member) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each possible backend \|/;
+	my ($debt, $more) = map { tr/ //dr }
+	  $page =~ /\| ([\d ]+) for each possible backend and (\d+) more \|/;
 	my ($groups, $members) =
 	  $page =~ /`max_groups` = (\d+) and (\d+) possible backends/;
 
@@ -345,17 +347,20 @@ SKIP:
 	my $backends = $server{'dirty_throttle members'} / $member;
 	ok( $backends =~ /^\d+$/ && $backends > $settings && $backends <= $settings + 3,
 		"operators: of a backend, $backends of $settings in the settings");
+	is($debt * ($backends + $more), $server{'dirty_throttle role debts'},
+		'operators: of a debt of a role');
 	is_deeply(
 		\%total,
 		{
 			'dirty_throttle' => $total{'dirty_throttle'},
 			'dirty_throttle groups' => $group * $groups,
-			'dirty_throttle members' => $member * $members
+			'dirty_throttle members' => $member * $members,
+			'dirty_throttle role debts' => $debt * ($members + $more)
 		},
 		'operators: the sums');
 	is_deeply(
 		[ $page =~ /10 000 groups take (\d+) MB, and 5000 connections ([\d.]+) MB/ ],
-		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * $member / 1e6) ],
+		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * ($member + $debt) / 1e6) ],
 		'operators: of many groups and backends');
 }
 

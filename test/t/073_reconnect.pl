@@ -1,6 +1,6 @@
-# Whoever connects anew gains nothing by it: what ended sessions of a role have
-# left unpaid in a group, the next ones of that role wait for before their first
-# statement that may write.  No other role waits for it.
+# Whoever connects anew gains nothing by it: what a session leaves unpaid in a group
+# when it ends, the next one of its role takes over, and pays before its first
+# statement that may write.  No other role does.
 #
 # takes-about: 5 s
 
@@ -59,15 +59,18 @@ sub use_and_die
 	  or die 'it has not ended';
 }
 
-# Does the statement, the first one of this session that may write, wait for others
-# of its role?  The session, which is asleep.
+# Does the statement, the first one of this session that may write, wait for what it
+# has taken over?  The session, which is asleep.
 sub check_waits
 {
 	my ($name, $s, $sql) = @_;
 
 	$s->send($sql // 'SELECT may_write(1)');
 	ok($dt->wait_paused($s), "$name: it waits");
-	is($dt->session_row($s)->{paused_by}, 'ended_sessions', "$name: as said");
+	my $row = $dt->session_row($s);
+	is($row->{paused_by}, 'wal', "$name: for WAL");
+	cmp_ok($row->{wal_debt}, '>', 10000, "$name: for so much, KB");
+	is($row->{wal_bytes}, 0, "$name: which it has not written itself");
 	return $s;
 }
 
@@ -103,16 +106,15 @@ clear();
 	is($early->query('SELECT may_write(1)'), 1, 'nothing is owed: no wait');
 
 	use_and_die(20000, user => 'batch');
-	is($early->query('SELECT may_write(2)'), 2, 'who works already does not wait');
-	check_waits('who has only connected', $s);
-	$dt->terminate_ms($s);
-	$early->quit;
+	is($_->query('SELECT may_write(2)'), 2, 'who is a member already does not wait')
+	  foreach $early, $s;
+	$_->quit foreach $early, $s;
 
 	$s = $dt->session(user => 'batch');
 	check_waits('the next one', $s);
-	my $row = $dt->session_row($s);
-	cmp_ok($row->{wal_debt}, '>', 10000, 'the view shows for how much');
-	is($row->{wal_bytes}, 0, '... which is not its own');
+	my $next = $dt->session(user => 'batch');
+	is($next->query('SELECT may_write(1)'), 1, 'one after that does not wait, too');
+	$next->quit;
 	cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10000,
 		'the group shows it, too');
 	$dt->cancel_ms($s);
@@ -127,8 +129,7 @@ clear();
 	# nobody else
 	my $other = $dt->session(user => 'other');
 	is($other->query('SELECT may_write(1)'), 1, 'another role does not wait');
-	is($dt->session_row($with_role)->{paused_by},
-		'ended_sessions', '... while this one does');
+	is($dt->session_row($with_role)->{paused_by}, 'wal', '... while this one does');
 
 	wal_limit(10000000);
 	check_goes_on('a raised limit ends that', $with_role);
@@ -169,8 +170,8 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	is($s->query('SELECT may_write(1)'), 1, 'outside of the group: no wait');
 
 	my $t = $dt->session(user => 'chooser', group => 'grp');
-	$t->query(q{SET dirty_throttle."group" = ''});
-	is($t->query('SELECT may_write(1)'), 1, 'who may leave it can do so at once');
+	$t->query($_) foreach 'BEGIN', q{SET dirty_throttle."group" = ''}, 'COMMIT';
+	is($t->query('SELECT may_write(1)'), 1, 'who leaves in a transaction does so at once');
 	$t->quit;
 
 	$s->query('BEGIN');
@@ -200,7 +201,8 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$dt->terminate_ms($s);
 }
 
-# Who leaves by himself waits for what he owes, and so does who joins then.
+# Who leaves by himself, but not by a SET outside of a transaction, goes on; who joins
+# then pays that.
 {
 	clear();
 	my $s = $dt->session(user => 'chooser', group => 'grp');
@@ -208,20 +210,14 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$s->send('SELECT ' . emit(20000));
 	ok($dt->wait_paused($s), 'a session owes');
 	$dt->cancel_ms($s);
-	$s->query(q{SET dirty_throttle."group" = ''});
-	my $row = $dt->session_row($s);
-	is($row, undef, '... and leaves');
+	$s->query($_) foreach 'BEGIN', q{SET dirty_throttle."group" = ''}, 'COMMIT';
+	is($dt->session_row($s), undef, '... and leaves');
 	check_waits('... the next one',
 		my $t = $dt->session(user => 'chooser', group => 'grp'));
+	is($s->query('SELECT may_write(1)'), 1, '... it does not wait itself');
 	$dt->terminate_ms($t);
-	$s->send('SELECT may_write(1)');
-	ok($dt->wait_paused($s), '... it waits itself, too');
-	is($dt->sql('SELECT paused_by, has_left, wal_debt > 10000 FROM dirty_throttle_sessions'),
-		'wal|t|t', '... as the view shows');
-	$dt->sql('SELECT set_session_group(' . $s->pid . q{, '')});
-	check_goes_on('... until it is moved', $s);
-	is($dt->group_row('grp')->{paused}, 0, '... and nobody waits any more');
-	is($s->query('SELECT may_write(2)'), 2, '... nor later');
+	is($s->query('SELECT may_write(2)'), 2, '... nor when the other one has ended');
+	is($dt->group_row('grp')->{paused}, 0, '... nobody does');
 	$s->quit;
 	ok( poll_until(
 			sub {
@@ -230,7 +226,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 			}),
 		'when it has ended');
 	$s = $dt->session(user => 'chooser', group => 'grp');
-	check_waits('... the next one still', $s);
+	check_waits('... the next one', $s);
 	$dt->terminate_ms($s);
 }
 
@@ -260,14 +256,14 @@ SKIP:
 	ok( poll_until(
 			sub {
 				$dt->sql("SELECT count(*) FROM dirty_throttle_sessions
-					WHERE pid = $pid AND paused_by = 'ended_sessions'");
+					WHERE pid = $pid AND paused_by = 'wal' AND wal_debt > 10000");
 			}),
 		'... and when it has ended, the next one waits');
 	$dt->sql("SELECT pg_terminate_backend($pid, 180000)");
 	$launcher->quit;
 }
 
-# More roles than a group knows apart: the largest debts are not forgotten.
+# Many roles: each pays its own.
 clear();
 use_and_die(20000, user => 'batch');
 $dt->sql(join ';',
@@ -279,7 +275,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 check_waits('one more with a large debt',
 	my $late = $dt->session(user => 'chooser', group => 'grp'));
 my $nearly_new = $dt->session(group => 'grp');
-is($nearly_new->query('SELECT may_write(1)'), 1, '... of which nobody else waits for one');
+is($nearly_new->query('SELECT may_write(1)'), 1, '... which nobody else waits for');
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off; SELECT pg_reload_conf()');
 check_goes_on('no throttling ends that', $_) foreach $s, $late;
 

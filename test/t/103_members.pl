@@ -183,7 +183,7 @@ subtest 'members begin and end to work' => sub {
 		@paid[ 0, 1 ]);
 
 	# one joins, one leaves
-	my $other = $dt->session;
+	my $other = $dt->session(user => 'leaver');    # who does not take that over
 	my ($left) = map { $_->{owed} } each_of($s[1]);
 	$dt->sql('SELECT set_session_group(' . $s[1]->pid . ", '')");
 	ok($s[1]->finished(180), 'who is taken out goes on');
@@ -308,75 +308,150 @@ subtest 'who is moved leaves his debt there, and goes on' => sub {
 	$s->quit;
 };
 
-# How long the session pauses in all for what it does in groups g and h, and how
-# long it would in each.
-sub check_hopper
+# What is owed to these groups, in bytes, which is us where the limit is 1000 KB/s.
+sub owed
 {
-	my ($name, $s, $kb_g, $kb_h, @sql) = @_;
-	my $us = 0;
-
-	$dt->fresh(g => dirty => $kb_g);
-	$dt->fresh(h => dirty => $kb_h);
-	foreach my $sql (@sql, $MAY_WRITE)
-	{
-		$s->send($sql);
-		$us += $dt->run;
-		is($s->wait->{sqlstate}, undef, "$name: no error");
-	}
-	my ($g) = $dt->used('g', 'dirty');
-	my ($h) = $dt->used('h', 'dirty');
-	my $pays_g = lone_pause_us(max($g - new_credit($kb_g), 0), $kb_g);
-	my $pays_h = lone_pause_us(max($h - new_credit($kb_h), 0), $kb_h);
-
-	cmp_ok(min(map { ($_->[0] && $_->[1]) || 1e9 } [ $g, 1 ], [ $h, 1 ]), '>', 0, "$name: it has done something");
-	cmp_ok($us, '>=', max($pays_g, $pays_h) - 2, "$name: it pays what it owes to each group");
-	cmp_ok($us, '<=', $pays_g + $pays_h + 2, "$name: and no more");
-	$s->send($MAY_WRITE);
-	is($dt->run, 0, "$name: then it is free");
-	is($_, 0, "$name: and nothing is owed") foreach map { ($dt->used($_, 'dirty'))[1] } 'g', 'h';
-	return ($us, $pays_g, $pays_h);
+	return map { ($dt->used($_, 'dirty'))[1] } @_;
 }
 
-subtest 'who leaves by his own will pays what he owes' => sub {
+sub debt_of
+{
+	my ($session) = @_;
+	return sprintf '%.0f', 1000 * $dt->session_row($session)->{dirty_debt};
+}
+
+# How long the session pauses for each of these.
+sub run_each
+{
+	my ($name, $s, @sql) = @_;
+
+	return map {
+		$s->send($_);
+		my $us = $dt->run;
+		is($s->wait->{sqlstate}, undef, "$name: no error");
+		$us
+	} @sql;
+}
+
+my @set = map { qq{SET dirty_throttle."group" = '$_'} } 'g', 'h';
+my $reset = 'RESET dirty_throttle."group"';
+
+subtest 'SET and RESET outside of a transaction pay first' => sub {
 	my $s = $dt->session;
-	my @set = map { qq{SET dirty_throttle."group" = '$_'} } 'g', 'h';
-	my $reset = 'RESET dirty_throttle."group"';
-	my $work = insert(0, 60);
-	my ($us, $g, $h);
-
 	$s->query('SET dirty_throttle.max_commit_pause = 0');
-	($us, $g) = check_hopper('to no group', $s, 1000, 1000, "$set[0]; $work; $reset");
-	ok(abs($us - $g) <= 2, 'to no group: to the microsecond');
-	($us, $g, $h) = check_hopper('to another group', $s, 1000, 700,
-		"BEGIN; $set[0]; $work; $set[1]; $work; $reset; COMMIT");
-	ok(abs($us - max($g, $h)) <= 2, 'to another group: at the same time, to the microsecond');
-	($us, $g, $h) = check_hopper('to a faster one', $s, 700, 1000,
-		"BEGIN; $set[0]; $work; $set[1]; $work; $reset; COMMIT");
-	ok(abs($us - max($g, $h)) <= 2, 'to a faster one: the one that takes longest counts');
-	check_hopper('again and again', $s, 1000, 700,
-		"BEGIN; " . "$set[0]; $work; $set[1]; $work;" x 10 . " $reset; COMMIT");
-	check_hopper('rolled back', $s, 1000, 700,
-		"BEGIN; SAVEPOINT a; $set[0]; $work; ROLLBACK TO a; $set[1]; $work; ROLLBACK");
-	check_hopper('SET LOCAL', $s, 1000, 700,
-		"BEGIN; " . $set[0] =~ s/SET/SET LOCAL/r . "; $work; COMMIT");
-	check_hopper('DISCARD ALL', $s, 1000, 700, "$set[0]; $work", 'DISCARD ALL');
+	foreach my $leave ($reset, $set[1], q{SET dirty_throttle."group" = ''},
+		'SET dirty_throttle."group" TO DEFAULT', q{SET dirty_throttle."GROUP" = ''})
+	{
+		$dt->fresh($_ => dirty => 1000) foreach 'g', 'h';
+		run_each($leave, $s, $set[0], insert(0, 60));
+		my ($owed) = owed('g');
+		cmp_ok($owed, '>=', 50 * $block, "$leave: it owes");
+		is_deeply([ run_each($leave, $s, $leave, $MAY_WRITE) ], [ $owed, 0 ],
+			"$leave: it pays all of it, and is free then");
+		is_deeply([ owed('g', 'h') ], [ 0, 0 ], "$leave: nothing is owed");
+		run_each($leave, $s, q{SET dirty_throttle."group" = ''});
+	}
+	$s->quit;
+};
 
-	# nor is he behind when he is back before it is repaid
+# The ways to leave a group in debt.  Who does pauses for nothing any more.
+my $work = insert(0, 60);
+my %ways = (
+	'RESET in a block' => [ $set[0], 'BEGIN', $work, $reset, 'COMMIT' ],
+	'RESET in one message' => [ $set[0], "$work\\; $reset" ],
+	'RESET ALL' => [ $set[0], $work, 'RESET ALL' ],
+	'DISCARD ALL' => [ $set[0], $work, 'DISCARD ALL' ],
+	'the query of asyncpg' => [ $set[0], $work,
+		'SELECT pg_advisory_unlock_all()\; CLOSE ALL\; UNLISTEN *\; RESET ALL;' ],
+	'set_config()' => [ $set[0], $work,
+		q{SELECT set_config('dirty_throttle.group', '', false)} ],
+	'leave_joined_group()' => [ q{SELECT join_group('g')}, $work,
+		'SELECT leave_joined_group()' ],
+	'SET LOCAL, COMMIT' => [ 'BEGIN', $set[0] =~ s/SET/SET LOCAL/r, $work, 'COMMIT' ],
+	'SET LOCAL, ROLLBACK' => [ 'BEGIN', $set[0] =~ s/SET/SET LOCAL/r, $work, 'ROLLBACK' ],
+	'ROLLBACK TO a savepoint' => [ 'BEGIN', 'SAVEPOINT a', $set[0], $work, 'ROLLBACK TO a', 'COMMIT' ],
+	'a SET clause' => ['SELECT in_g()'],
+	'a move' => [ $set[0], $work, q{SELECT set_session_group(pg_backend_pid(), '')} ],
+	'an error' => [ "BEGIN; $set[0]; $work; DO 'BEGIN RAISE division_by_zero; END'" ]);
+$dt->sql(qq{CREATE FUNCTION in_g() RETURNS void LANGUAGE sql
+	SET dirty_throttle."group" = 'g' AS \$\$$work\$\$});
+
+subtest 'who leaves in debt owes nothing, and owes it again when he is back' => sub {
+	foreach my $way (sort keys %ways)
+	{
+		my $s = $dt->session(user => 'leaver');
+
+		$dt->fresh(g => dirty => 1000);
+		$s->query('SET dirty_throttle.max_commit_pause = 0');
+		my $start = $dt->now;
+		$s->run($_) foreach @{ $ways{$way} };
+		$s->run('ROLLBACK') if $way eq 'an error';
+		my ($used, $owed) = $dt->used('g', 'dirty');
+		is($owed, $used - 20_000, "$way: the group keeps all that it owes");
+		cmp_ok($owed, '>=', 50 * $block, "$way: which is a lot");
+		is($dt->session_row($s), undef, "$way: it is in no group");
+		$s->query($_) foreach 'SET dirty_throttle.max_commit_pause = 0', $MAY_WRITE, insert(1, 5);
+		is($dt->now, $start, "$way: and pauses for nothing");
+		my $row = $dt->group_row('g');
+		is("$row->{members} $row->{paused}", "$n 0", "$way: nobody else does");
+
+		# half of it is repaid meanwhile, and another role has no part in it
+		my $half = $block * int($owed / $block / 2);
+		$dt->advance($half);
+		my $other = $dt->session(group => 'g');
+		is($dt->session_row($other)->{dirty_debt}, 0, "$way: another role owes nothing");
+		$other->quit;
+		$dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)') if $way eq 'a move';
+		$s->query($set[0]);
+		is(debt_of($s), $owed - $half, "$way: back in the group, it owes the rest");
+		is_deeply([ owed('g') ], [ $owed - $half ], "$way: once");
+		$s->send($MAY_WRITE);
+		$dt->settle;
+		is($dt->session_row($s)->{paused_by}, 'dirty', "$way: it pauses for that");
+		is($dt->run, $owed - $half, "$way: until it is paid");
+		$s->wait;
+		is_deeply([ owed('g') ], [0], "$way: nothing is owed");
+		$s->quit;
+	}
+};
+
+# The pause that follows a COMMIT comes before the end of SET LOCAL.
+subtest 'SET LOCAL pays at its COMMIT' => sub {
+	my $s = $dt->session;
+
 	$dt->fresh(g => dirty => 1000);
-	$s->query('SET dirty_throttle.max_commit_pause = 0');
-	$s->query($set[0]);
-	$s->query(insert(0, 5));
-	$s->query("$reset; $set[0]");
-	my $back = ($dt->used('g', 'dirty'))[1];
-	$s->send($MAY_WRITE);
-	is($dt->run, $back, 'who is back in the group waits there');
-	my $before = ($dt->used('g', 'dirty'))[0];
-	$s->query(q{SET dirty_throttle.max_commit_pause = '1h'});
-	$s->send(insert(0, 2));
-	is($dt->run, ($dt->used('g', 'dirty'))[0] - $before, 'and pays for all that he uses');
+	$s->query($_) foreach 'BEGIN', $set[0] =~ s/SET/SET LOCAL/r, $work;
+	my ($owed) = owed('g');
+	is_deeply([ run_each('SET LOCAL', $s, 'COMMIT', $MAY_WRITE) ], [ $owed, 0 ], 'all of it');
+	is($dt->session_row($s), undef, 'and has left then');
+	$s->quit;
+};
 
-	# who owes to one group and joins another one, where his role owes for
-	# longer, waits for both; if he leaves that again, only for the first
+# Who hops to and fro in a transaction does not pay in flight what is less than the
+# grace, which is a day here.
+subtest 'who hops comes back to all that he has left' => sub {
+	my $s = $dt->session(user => 'leaver');
+
+	$s->query('SET dirty_throttle.max_commit_pause = 0');
+	$dt->fresh(g => dirty => 1000);
+	$dt->fresh(h => dirty => 700);
+	$s->query('BEGIN');
+	$s->query("$set[0]; $work; $set[1]; $work") foreach 1 .. 10;
+	$s->query("$reset; COMMIT");
+	my %owed = map { $_ => (owed($_))[0] } 'g', 'h';
+	my %used = map { $_ => ($dt->used($_, 'dirty'))[0] } 'g', 'h';
+	is($owed{g}, $used{g} - 20_000, 'to g');
+	is($owed{h}, $used{h} - 14_000, 'to h');
+	is_deeply([ run_each('hopper', $s, $MAY_WRITE, $set[1]) ], [ 0, 0 ], 'he is free');
+	my ($us) = run_each('hopper', $s, $MAY_WRITE);
+	is($us, lone_pause_us($owed{h}, 700), 'and pays to h when he is back there');
+	is_deeply([ owed('g', 'h') ], [ $owed{g} - min($owed{g}, $us), 0 ],
+		'while what he has left in g is repaid, too');
+	$s->quit;
+};
+
+subtest 'two groups' => sub {
+	# he has left a debt in g, and joins h, where his role has left more
 	foreach my $stays (1, 0)
 	{
 		$dt->fresh($_ => dirty => 1000) foreach 'g', 'h';
@@ -387,26 +462,41 @@ subtest 'who leaves by his own will pays what he owes' => sub {
 		poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180);
 		my $hopper = $dt->session(user => 'leaver');
 		$hopper->query('SET dirty_throttle.max_commit_pause = 0');
-		$hopper->query("$set[0]; " . insert(0, 20));
-		$hopper->query($set[1]);
-		$hopper->query($reset) unless $stays;
-		my ($in_g, $in_h) = map { ($dt->used($_, 'dirty'))[1] } 'g', 'h';
-		cmp_ok($in_h, '>', $in_g + 100_000, 'to one where his role owes more');
-		$hopper->send($MAY_WRITE);
-		is($dt->run, $stays ? $in_h : $in_g, $stays ? 'he waits for both' : 'and back');
+		$hopper->query("$set[0]\\; " . insert(0, 20) . "\\; $set[1]");
+		my ($in_g, $in_h) = owed('g', 'h');
+		cmp_ok($in_h, '>', $in_g + 100_000, 'his role owes more to the other one');
+		is(debt_of($hopper), $in_h, 'he has taken that over');
+		$hopper->query('RESET ALL') unless $stays;
+		is_deeply([ owed('g', 'h') ], [ $in_g, $in_h ], 'nothing is lost');
+		my ($us) = run_each('two groups', $hopper, $MAY_WRITE);
+		is($us, $stays ? $in_h : 0, $stays ? 'he pays that' : 'he is out again, and free');
+		is_deeply([ owed('g', 'h') ], $stays ? [ 0, 0 ] : [ $in_g, $in_h ], 'as the books say');
 		$hopper->quit;
 	}
 
 	# meanwhile the others get their share
+	my $s = $dt->session;
 	$s->query('SET dirty_throttle.max_commit_pause = 0');
 	$dt->fresh(g => dirty => 1000);
-	$s->query("$set[0]; " . insert(0, 200) . "; $reset");
-	my ($used, $owed) = $dt->used('g', 'dirty');
+	$s->query("$set[0]\\; " . insert(0, 200) . "\\; $reset");
 	my $member = $dt->session(user => 'leaver', group => 'g');
 	$member->send(insert(1, 60));
-	$us = $dt->run;
+	my $us = $dt->run;
 	is($us, 2 * $block * $dt->session_row($member)->{blocks_dirtied},
 		'a member of another role gets half of the limit beside one who has left');
+
+	# nor is he behind when he is back before it is repaid
+	$dt->fresh(g => dirty => 1000);
+	$s->query($set[0]);
+	$s->query(insert(0, 5));
+	$s->query("$reset\\; $set[0]");
+	my ($back) = owed('g');
+	cmp_ok($back, '>=', 10_000, 'back at once');
+	is_deeply([ run_each('back at once', $s, $MAY_WRITE) ], [$back], 'he pays that');
+	my ($before) = $dt->used('g', 'dirty');
+	$s->query(q{SET dirty_throttle.max_commit_pause = '1h'});
+	$s->send(insert(0, 2));
+	is($dt->run, ($dt->used('g', 'dirty'))[0] - $before, 'and for all that he uses');
 	$_->quit foreach $s, $member;
 };
 

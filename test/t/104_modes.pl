@@ -112,20 +112,21 @@ subtest 'a procedure that goes on with an expression' => sub {
 	$s->query('RESET application_name');
 };
 
-# ------------------------------------------------------------------------ creditors
+# ------------------------------------------------------------------------ debts left
 
-subtest 'the limit of a group that a session owes to is removed' => sub {
+subtest 'the limit of a group that a session has left in debt is removed' => sub {
 	$dt->fresh(g => dirty => $kb);
 	$s->query($_) foreach 'BEGIN', insert(5), q{SET dirty_throttle."group" = ''};
 	$s->send('COMMIT');
-	$dt->settle;
-	is($dt->state($s), 'sleeps', 'it pays');
+	is($dt->run, 0, 'it pays nothing');
 	is($dt->group_row('g')->{members}, 0, 'and is in the group no more');
+	cmp_ok(($dt->used('g', 'dirty'))[1], '>', 0, 'which keeps what it owes');
 	$dt->limit(g => 0);
-	$dt->settle;
-	ok($s->finished, 'nothing is left to be paid');
-	$s->wait;
+	is(($dt->used('g', 'dirty'))[1], 0, 'until it has no limit');
+	$dt->limit(g => $kb);
 	$s->query(q{SET dirty_throttle."group" = 'g'});
+	is($dt->session_row($s)->{dirty_debt}, 0, 'then it owes nothing when it is back');
+	$dt->limit(g => 0);
 };
 
 # ----------------------------------------------------------------------- at a check
@@ -289,18 +290,32 @@ sub check_resume
 	is($dt->group_row('g')->{paused}, 0, "$name: nobody pauses");
 }
 
+# The transaction IDs and, of the tables, the locks that the session has.
+sub locks
+{
+	my ($type) = @_;
+	return $dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid .
+		" AND locktype = '$type' AND mode <> 'AccessShareLock'");
+}
+
 subtest 'suspended' => sub {
 	$dt->fresh('g');
-	foreach my $sql ($MAY_WRITE, insert(50), "BEGIN; " . insert(5) . '; COMMIT')
+	foreach my $case (
+		[ 0, $MAY_WRITE ],
+		[ 1, insert(50) ],
+		[ 1, 'BEGIN; ' . insert(5) . '; COMMIT' ])
 	{
+		my ($tables, $sql) = @$case;
 		my $before = us($dt->session_row($s)->{paused_time});
+		my ($used) = $dt->used('g', 'dirty');
 
 		suspend();
 		$s->send($sql);
 		$dt->settle;
 		is($dt->session_row($s)->{paused_by}, 'suspend_group', "$sql: it stops");
-		is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid), 0,
-			"$sql: after its transaction");
+		is(locks('transactionid'), 0, "$sql: before it writes");
+		is(locks('relation'), $tables, "$sql: with the table that it names, at most");
+		is(($dt->used('g', 'dirty'))[0], $used, "$sql: it has done nothing");
 		$dt->advance(3600 * $second);
 		is($dt->state($s), 'sleeps', "$sql: an hour later it still pauses");
 		check_resume($sql);
@@ -308,6 +323,42 @@ subtest 'suspended' => sub {
 			"$sql: and has paused for an hour");
 	}
 	is($dt->group_row('g')->{pauses}, 3, 'three pauses');
+};
+
+# Who is in a transaction runs to its end, whose pause does not take for ever.
+subtest 'suspended in a transaction' => sub {
+	$dt->fresh('g');
+	$s->query('BEGIN; ' . insert(5));
+	suspend();
+	$s->send(insert(50));
+	is($dt->run, 0, 'it goes on');
+	$s->wait;
+	$s->query(q{SET dirty_throttle.max_commit_pause = '10s'});
+	$s->send('COMMIT');
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'it stops at its end');
+	is(locks($_), 0, "with no lock ($_)") foreach 'transactionid', 'relation';
+	is($dt->run, 10 * $second, 'for max_commit_pause');
+	is($s->wait->{sqlstate}, undef, 'and is told that it has committed');
+	$s->send('SELECT 1');
+	is($dt->run, 0, 'to read is allowed');
+	$s->wait;
+	$s->send($MAY_WRITE);
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'to write is not');
+	check_resume('written');
+	$s->query('RESET dirty_throttle.max_commit_pause');
+
+	# leaving is
+	suspend();
+	$s->send(q{SET dirty_throttle."group" = ''});
+	is($dt->run, 0, 'nor is to leave');
+	$s->wait;
+	$s->send($MAY_WRITE);
+	is($dt->run, 0, 'outside of the group it may write');
+	$s->wait;
+	$s->query(q{SET dirty_throttle."group" = 'g'});
+	$dt->sql(q{SELECT resume_group('g')});
 };
 
 subtest 'suspended hard' => sub {
@@ -481,8 +532,9 @@ subtest 'two pauses at checks of a transaction' => sub {
 	$holder->query('SELECT pg_advisory_unlock(1)');
 	$dt->settle;
 	is($dt->state($s), 'sleeps', 'then it pauses again');
+	$dt->advance(100_000);
 	is($dt->group_row('g')->{pauses}, 2, 'which is another pause');
-	$dt->advance(200_000);
+	$dt->advance(100_000);
 	is($dt->state($s), 'sleeps', 'that goes on at another check');
 	is($dt->group_row('g')->{pauses}, 2, 'as one');
 	$dt->cancel_ms($s);

@@ -82,7 +82,7 @@ my @KINDS = (
 	[ 'before ALTER TABLE', 'before', 'nothing', 'limit',
 		"ALTER TABLE %t ALTER filler SET DEFAULT 'x'" ],
 	[ 'after a transaction, suspended', 'after', 'nothing', 'soft',
-		'UPDATE %t SET n = 1 WHERE id = 1' ],
+		"BEGIN;\nUPDATE %t SET n = 1 WHERE id = 1;\nCOMMIT" ],
 	[ 'before DO, suspended', 'before', 'nothing', 'soft', $MAY_WRITE ],
 	[ 'before INSERT, suspended', 'before', 'relation', 'soft',
 		'INSERT INTO %t VALUES (-1)' ],
@@ -176,23 +176,28 @@ sub put
 	$self->let_go($kind);
 	append_to_file($self->naps($kind), '');
 	$dt->limit($group => 1) if $kind->{by} eq 'limit';
-	if ($kind->{order} eq 'before')
+	if ($kind->{order} eq 'before' && $kind->{by} eq 'limit')
 	{
 		# the pause of what came before it is cancelled
-		if ($kind->{by} eq 'limit')
-		{
-			$s->send(_for_table($kind, $SMALL));
-		}
-		else
-		{
-			$dt->sql("SELECT suspend_group('$group')");
-			$s->send($MAY_WRITE);
-		}
+		$s->send(_for_table($kind, $SMALL));
 		$dt->wait_paused($s, 'after transaction')
 		  or fail("$kind->{name}: it pauses before that");
 		$dt->cancel_ms($s);
-		$dt->sql("SELECT suspend_group('$group', true)") if $kind->{by} eq 'hard';
 		$s->send($sql);
+	}
+	elsif ($kind->{order} eq 'before')
+	{
+		$dt->sql("SELECT suspend_group('$group', " .
+			($kind->{by} eq 'hard' ? 'true' : 'false') . ')');
+		$s->send($sql);
+	}
+	elsif ($kind->{by} eq 'soft')
+	{
+		# it must have begun before the group is suspended
+		my ($work, $end) = $sql =~ /^(.*);\n(COMMIT)$/s;
+		$s->query($work);
+		$dt->sql("SELECT suspend_group('$group')");
+		$s->send($end);
 	}
 	elsif ($kind->{by} eq 'hard')
 	{
@@ -208,7 +213,6 @@ sub put
 	}
 	else
 	{
-		$dt->sql("SELECT suspend_group('$group')") if $kind->{by} eq 'soft';
 		$s->send($sql);
 	}
 	my $paused = $dt->wait_paused($s, $kind->{where});
