@@ -31,9 +31,6 @@
 #define SECOND	INT64CONST(1000000)
 #define LATE	(5 * SECOND)
 
-/* What was written in fewer seconds than this is no rate. */
-#define WRITTEN_S	10
-
 /*
  * How long ago, us, the checkpoint with this redo point has begun, for a
  * look after none for long: as the control file says, when it is that one; otherwise it is
@@ -91,26 +88,6 @@ dt_look_checkpoint(DtFound *found)
 		age %= timeout;
 	found->other = Max(timeout - age, 0) + SECOND;
 	return DT_LOOK_MEASURED;
-}
-
-/*
- * How much WAL has been written, in bytes/s, since the last completed
- * checkpoint has begun; 0: not known.
- */
-int64
-dt_wal_rate_since_checkpoint(void)
-{
-	bool		crc_ok;
-	ControlFileData *control = get_controlfile(DataDir, &crc_ok);
-	XLogRecPtr	redo = control->checkPointCopy.redo;
-	pg_time_t	begun = Max((pg_time_t) control->checkPointCopy.time,
-							timestamptz_to_time_t (PgStartTime));
-	int64		seconds = (int64) time(NULL) - (int64) begun;
-
-	pfree(control);
-	if (!crc_ok)
-		return 0;
-	return (int64) (GetXLogInsertRecPtr() - redo) / Max(seconds, WRITTEN_S);
 }
 
 /* How much WAL may be written, in bytes/s, so that no checkpoint is forced. */

@@ -211,9 +211,12 @@ dt_followers_find(void)
 	return &all;
 }
 
-/* Is a name in a list, separated by commas, of those that count? */
-static bool
-is_listed(const char *list, const char *name)
+/*
+ * Is a name in a list, separated by commas, of those that count?  Names may be in
+ * double quotes.
+ */
+bool
+dt_standby_is_listed(const char *list, const char *name)
 {
 	size_t		size;
 
@@ -223,8 +226,14 @@ is_listed(const char *list, const char *name)
 		size = strcspn(list, ",");
 		while (size > 0 && list[size - 1] == ' ')
 			size--;
+		if (size >= 2 && list[0] == '"' && list[size - 1] == '"')
+		{
+			list++;
+			size -= 2;
+		}
 		if (strlen(name) == size && pg_strncasecmp(list, name, size) == 0)
 			return true;
+		list += strcspn(list + size, ",");
 	}
 	return false;
 }
@@ -240,7 +249,7 @@ queue_for(const Watch *w, const DtFound *found, int64 now)
 	if (found->names == NULL || w->subject.names[0] == '\0')
 		return dt_drain_worst(found->drains, found->n, ignore, now);
 	for (int i = 0; i < found->n && n < MAX_NAMED; i++)
-		if (is_listed(w->subject.names, found->names[i]))
+		if (dt_standby_is_listed(w->subject.names, found->names[i]))
 			those[n++] = found->drains[i];
 	return dt_drain_worst(those, n, ignore, now);
 }

@@ -33,6 +33,7 @@ typedef struct DtFollowers
 	bool		followed[DT_SIGNALS];	/* by a group */
 } DtFollowers;
 
+extern bool dt_standby_is_listed(const char *list, const char *name);
 extern const DtFollowers *dt_followers_find(void);
 extern void dt_followers_read(DtSignal signal, DtLook look,
 							  const DtFound *found, int64 now);

@@ -55,7 +55,6 @@ extern DtLook dt_look_reported(DtFound *found);
 
 extern DtLook dt_no_look(DtFound *found, DtLook result, const char *format,...)
 			pg_attribute_printf(3, 4);
-extern int64 dt_wal_rate_since_checkpoint(void);
 extern int64 dt_wal_rate_without_force(void);
 extern int64 dt_max_wal_size_for(int64 rate);
 extern DtLook dt_look_kernel_background(DtFound *found);

@@ -71,8 +71,8 @@ skip_space(const char *p)
 
 /*
  * Read a number with the name of a unit, in upper or lower case, or without
- * one, which is the default factor then; "/s" may follow in a rate.  Returns
- * whether that is what there is.
+ * one, which is the default factor then, if that is not 0; "/s" may follow in a
+ * rate.  Returns whether that is what there is.
  */
 bool
 dt_amount_read(DtUnit unit, const char *value, double default_factor,
@@ -88,7 +88,7 @@ dt_amount_read(DtUnit unit, const char *value, double default_factor,
 	if (*rest == '\0')
 	{
 		*amount *= default_factor;
-		return true;
+		return default_factor != 0;
 	}
 	for (const UnitName *n = names[unit]; n && n->name != NULL; n++)
 	{
@@ -121,4 +121,25 @@ dt_amount_text(DtUnit unit, int64 amount)
 	while (n[1].name != NULL && amount % n[1].factor == 0)
 		n++;
 	return psprintf(INT64_FORMAT "%s", amount / n->factor, n->name);
+}
+
+/*
+ * The same for somebody to read, of any value: three digits in a unit that
+ * suits it.  Rates are per second.
+ */
+char *
+dt_amount_about(DtUnit unit, int64 amount)
+{
+	const UnitName *n = names[unit];
+	double		value;
+	int			digits;
+
+	if (unit == DT_UNIT_NUMBER)
+		return psprintf("%.3g", amount / 1e3);
+	while (n[1].name != NULL && amount >= n[1].factor)
+		n++;
+	value = (double) amount / n->factor;
+	digits = n->factor == 1 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+	return psprintf("%.*f %s%s", digits, value, n->name,
+					unit == DT_UNIT_RATE ? "/s" : "");
 }

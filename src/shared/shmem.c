@@ -243,8 +243,8 @@ dt_name_flaw(const char *name)
  * an additional letter, or two that have changed places?  Names that differ
  * by a digit are meant so.
  */
-static bool
-is_misspelt(const char *a, const char *b)
+bool
+dt_name_is_similar(const char *a, const char *b)
 {
 	size_t		left_a = strlen(a);
 	size_t		left_b = strlen(b);
@@ -282,7 +282,7 @@ dt_group_find_similar(const char *name, char *similar)
 		const char *other = dt_groups[i].definition.name;
 
 		found = dt_groups[i].id != 0 && strcmp(name, other) != 0 &&
-			is_misspelt(name, other);
+			dt_name_is_similar(name, other);
 		if (found)
 			strlcpy(similar, other, NAMEDATALEN);
 	}

@@ -437,6 +437,7 @@ extern DtGroup *dt_group_find_id(uint64 id);
 extern uint64 dt_group_lookup_id(const char *name);
 
 extern const char *dt_name_flaw(const char *name);
+extern bool dt_name_is_similar(const char *a, const char *b);
 extern bool dt_group_find_similar(const char *name, char *similar);
 extern char *dt_group_advice(const char *name, const char *advice);
 extern void dt_group_missing(const char *name);

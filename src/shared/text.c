@@ -296,8 +296,8 @@ read_property(Reader *reader, const DtProperty *property, const char *value,
 
 /*
  * A threshold: a number with a unit, or "on" where the signal has none; the
- * rest of *t stays.  Percentages may have a percent sign, and need one where
- * amounts are possible, too.  Returns whether it fits the signal.
+ * rest of *t stays.  Percentages need no percent sign where nothing else is
+ * possible.  Returns whether it fits the signal.
  */
 bool
 dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)
@@ -311,8 +311,7 @@ dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)
 	if (kind->or_share && strchr(value, '%') != NULL)
 		t->unit = DT_UNIT_SHARE;
 	if (!dt_amount_read(kind->unit == DT_UNIT_RATE ? kind->unit : t->unit, value,
-						t->unit == DT_UNIT_US ? 1000 :
-						t->unit == DT_UNIT_SHARE ? 10000 : 1, &number))
+						t->unit == DT_UNIT_SHARE ? 10000 : 0, &number))
 		return false;
 	number = rint(number);
 	if (!(number >= 0 && number < 1e18))

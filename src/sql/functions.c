@@ -31,6 +31,7 @@
 #include "shared/definitions.h"
 #include "shared/group.h"
 #include "shared/member.h"
+#include "sql/notices.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -176,6 +177,8 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 	entry = dt_definitions_edit(group, how, &entries);
 	*dt_property_value(&entry->definition, property) = (int64) stored;
 	finish(entries, entry);
+	if (stored > 0 && property->unit == DT_UNIT_RATE)
+		dt_notice_floor(&entry->definition);
 	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
@@ -205,6 +208,33 @@ PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
 PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
 PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
 
+/* ERROR: there is no such signal. */
+static void
+signal_missing(const char *name)
+{
+	DtReport	reports[DT_REPORTS];
+	const char *similar = NULL;
+	StringInfoData known;
+
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (dt_name_is_similar(name, reports[i].name))
+			similar = reports[i].name;
+	initStringInfo(&known);
+	for (int s = 0; s < DT_REPORTED; s++)
+	{
+		if (dt_name_is_similar(name, dt_signals[s].name))
+			similar = dt_signals[s].name;
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
+						 dt_signals[s].name);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("signal \"%s\" does not exist", name),
+			 similar != NULL ? errhint("Perhaps you meant \"%s\".", similar) :
+			 errhint("Available signals: %s, and those that report_pressure() has reported.",
+					 known.data)));
+}
+
 /*
  * The second argument, which names a signal.  What the group follows need not
  * be reported any more.
@@ -215,7 +245,6 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 	DtReport	reports[DT_REPORTS];
 	DtSignal	signal;
 	DtEntry    *entry;
-	StringInfoData known;
 
 	*name = get_name(fcinfo, 1, "signal");
 	signal = dt_signal_find(*name);
@@ -227,15 +256,8 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 	entry = dt_definitions_find(dt_definitions_read(true), group);
 	if (entry != NULL && strcmp(entry->definition.reported, *name) == 0)
 		return signal;
-	initStringInfo(&known);
-	for (int s = 0; s < DT_REPORTED; s++)
-		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
-						 dt_signals[s].name);
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("signal \"%s\" does not exist", *name),
-			 errhint("Available signals: %s, and those that report_pressure() has reported.",
-					 known.data)));
+	signal_missing(*name);
+	return signal;
 }
 
 /*
@@ -254,70 +276,11 @@ set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
 }
 
 /*
- * Dirty memory below what the kernel waits for is not written until it is old,
- * so a group that is kept there, at two thirds of its threshold, waits for
- * that.
- */
-static void
-notice_kernel_waits(const DtThreshold *t)
-{
-	DtFound		background;
-
-	if (dt_look_kernel_background(&background) == DT_LOOK_MEASURED &&
-		t->value / 3 * 2 < background.value)
-		ereport(NOTICE,
-				(errmsg("two thirds of the threshold are less than the dirty memory at which the kernel begins to write"),
-				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
-						   background.value / 1000000),
-				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
-}
-
-/*
- * When others alone force checkpoints, it is of no use to slow a group down.
- */
-static void
-notice_out_of_reach(const char *name)
-{
-	DtGroupCopy *copies;
-	double		by_groups = 0;
-	int64		least = 0;
-	int64		written;
-	int64		others;
-	int64		budget;
-	int			n;
-
-	if (RecoveryInProgress())
-		return;
-	copies = dt_group_copies(&n);
-	for (int i = 0; i < n; i++)
-	{
-		DtGroup    *g = &copies[i].group;
-
-		if (dt_definition_follows(&g->definition, DT_CHECKPOINT))
-			by_groups += dt_meter_rate(&g->usage[DT_WAL].meter, copies[i].now);
-		if (strcmp(g->definition.name, name) == 0)
-			least = g->definition.floor;
-	}
-	written = dt_wal_rate_since_checkpoint();
-	others = written - (int64) by_groups;
-	budget = dt_wal_rate_without_force();
-	if (others < budget)
-		return;
-	ereport(NOTICE,
-			(errmsg("resource group \"%s\" will not be slowed down by signal \"checkpoint\", as others alone force checkpoints",
-					name),
-			 errdetail("Since the last completed checkpoint began, the server has written " INT64_FORMAT " KB/s of WAL; the groups that follow the signal now write " INT64_FORMAT " KB/s of that. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
-					   written / 1000, (int64) by_groups / 1000,
-					   budget / 1000),
-			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
-					 dt_max_wal_size_for(others + least))));
-}
-
-/*
  * The standbys that count, an argument that may be NULL.
  */
 static char *
-get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
+get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal,
+			 const char *name)
 {
 	char	   *names = PG_ARGISNULL(arg) ? "" :
 		text_to_cstring(PG_GETARG_TEXT_PP(arg));
@@ -327,8 +290,7 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
 	if (signal >= DT_STANDBY_SIGNALS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("signal \"%s\" is not about standbys",
-						dt_signals[signal].name)));
+				 errmsg("signal \"%s\" is not about standbys", name)));
 	if (strlen(names) >= DT_STANDBYS_SIZE || strchr(names, '\n') != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -342,7 +304,8 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal)
  * A threshold: a number with a unit; NULL for a signal that has none.
  */
 static DtThreshold
-read_threshold(DtSignal signal, const char *value, int32 ignore)
+read_threshold(DtSignal signal, const char *name, const char *value,
+			   int32 ignore)
 {
 	const DtSignalKind *kind = &dt_signals[signal];
 	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
@@ -351,7 +314,7 @@ read_threshold(DtSignal signal, const char *value, int32 ignore)
 	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("cannot ignore %d for signal \"%s\"", ignore, kind->name),
+				 errmsg("cannot ignore %d for signal \"%s\"", ignore, name),
 				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
 						 dt_signals[DT_REPLICA_LAG].name,
 						 dt_signals[DT_FLUSH_LAG].name)));
@@ -360,11 +323,11 @@ read_threshold(DtSignal signal, const char *value, int32 ignore)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 has_none ?
-				 errmsg("signal \"%s\" has no threshold", kind->name) :
+				 errmsg("signal \"%s\" has no threshold", name) :
 				 value == NULL ?
-				 errmsg("signal \"%s\" needs a threshold", kind->name) :
+				 errmsg("signal \"%s\" needs a threshold", name) :
 				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
-						kind->name, value),
+						name, value),
 				 errdetail_internal("%s", _(kind->meaning)),
 				 has_none ? errhint("Leave out the threshold.") :
 				 errhint("Write a number and its unit, for example '%s'.%s",
@@ -391,8 +354,8 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	const char *reported;
 
 	check_not_null(fcinfo, 3, "argument \"ignore\"");
-	threshold = read_threshold(signal, value, PG_GETARG_INT32(3));
-	standbys = get_standbys(fcinfo, 4, signal);
+	threshold = read_threshold(signal, names, value, PG_GETARG_INT32(3));
+	standbys = get_standbys(fcinfo, 4, signal, names);
 	if (signal != DT_REPORTED)
 		names = standbys;
 	look = dt_signal_look(signal, dt_now_us(), &found);
@@ -421,20 +384,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 						threshold.value / 1e4),
 				 errhint("Write '%g%%' if that is what you meant.",
 						 threshold.value / 1e2)));
-	if (look == DT_LOOK_NOTHING)
-		ereport(NOTICE,
-				(errmsg("signal \"%s\" slows nobody down at present",
-						dt_signals[signal].name),
-				 errdetail_internal("%s", found.reason)));
-	if (signal == DT_KERNEL_DIRTY)
-		notice_kernel_waits(&threshold);
-	if (signal == DT_CHECKPOINT)
-		notice_out_of_reach(name);
-	if (!dt_sampler_runs())
-		ereport(NOTICE,
-				(errmsg("signals are not measured at present"),
-				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
-				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+	dt_notice_pressure(entries, &entry->definition, signal, look, &found);
 	PG_RETURN_VOID();
 }
 

@@ -43,10 +43,10 @@ FROM dirty_throttle_pressure;
 CREATE TEMP TABLE good (signal text, threshold text);
 INSERT INTO good VALUES
 	('replica_lag', '1s'), ('replica_lag', '2s'), ('replica_lag', ' 2 s '),
-	('replica_lag', '1500'), ('replica_lag', '0.5 min'), ('replica_lag', '1d'),
+	('replica_lag', '0.5 min'), ('replica_lag', '1d'),
 	('replica_lag', '1234567us'), ('replica_lag', '0.25h'),
 	('slot_lag', '1MB'), ('slot_lag', '1000TB'), ('slot_lag', '1536MB'), ('slot_lag', '5 gb'),
-	('slot_lag', '10485760'), ('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
+	('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
 	('flush_lag', '1s'), ('wal_rate', '50MB'), ('wal_rate', '50 MB/s'), ('disk_free', '20GB'),
 	('checkpoint', NULL),
 	('dirty_buffers', '30%'), ('dirty_buffers', '30 % '), ('dirty_buffers', '30'),
@@ -88,6 +88,33 @@ SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
 SELECT set_group_pressure('batch', 'dirty_buffers', '0.3%');
 SELECT set_group_pressure('batch', 'dirty_buffers', '1');
 SELECT set_group_pressure('batch', 'dirty_buffers', '100%');
+
+-- What leaves nothing to a signal, and what is so already
+SELECT set_group_wal_limit('batch', '500 kB');
+SELECT set_group_floor('batch', 499);
+SELECT set_group_floor('batch', 500);
+SELECT set_group_wal_limit('batch', '1 MB');
+SELECT set_group_wal_limit('batch', '100 kB');
+SELECT reset_group_wal_limit('batch');
+SELECT set_group_dirty_limit('batch', '500 kB');
+SELECT reset_group_dirty_limit('batch');
+SELECT set_group_floor('batch', 1000);
+SELECT set_group_pressure('batch', 'wal_rate', '1 MB');
+SELECT set_group_pressure('batch', 'wal_rate', '1001 kB');
+SELECT reset_group_pressure('batch', 'wal_rate');
+\set VERBOSITY terse
+SELECT set_group_pressure('batch', 'disk_free', '100%');
+SELECT set_group_pressure('batch', 'disk_free', '1MB');
+SELECT reset_group_pressure('batch', 'disk_free');
+\set VERBOSITY default
+
+-- Other groups at another threshold, and at the same one
+SELECT create_resource_group('strict');
+SELECT set_group_pressure('strict', 'wal_rate', '50MB');
+SELECT set_group_pressure('batch', 'wal_rate', '60MB');
+SELECT set_group_pressure('batch', 'wal_rate', '50MB');
+SELECT reset_group_pressure('batch', 'wal_rate');
+SELECT drop_resource_group('strict');
 
 -- The floor
 \set show 'SELECT floor FROM dirty_throttle_groups;'
@@ -146,6 +173,8 @@ INSERT INTO bad VALUES
 	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
 	('replica_lag', '2 seconds'), ('replica_lag', '999ms'),
 	('replica_lag', '2MB'), ('replica_lag', '-2s'), ('replica_lag', 'NaN'),
+	('replica_lag', '1500'), ('slot_lag', '10485760'), ('wal_rate', '50000000'),
+	('commit_latency', '20'), ('commit_latency', '0.2'),
 	('replica_lag', '86401s'), ('replica_lag', '1e400s'), ('replica_lag', '2%'),
 	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '999kB'), ('slot_lag', '2MB/s'), ('slot_lag', '2MiB'),
 	('slot_lag', '1001TB'), ('slot_lag', '10%'),
@@ -162,7 +191,8 @@ INSERT INTO bad VALUES
 	('commit_latency', NULL), ('commit_latency', '99us'),
 	('commit_latency', '11s'), ('commit_latency', '0.9%'),
 	('commit_latency', '1001%'), ('commit_latency', '1MB'),
-	('', '2s'), ('lag', '2s'), ('REPLICA_LAG', '2s');
+	('', '2s'), ('lag', '2s'), ('REPLICA_LAG', '2s'), ('replica-lag', '2s'),
+	('walrate', '2MB'), ('kafka_leg', NULL);
 SELECT signal, threshold,
        try(format('SELECT set_group_pressure(''batch'', %L, %L)', signal,
                   threshold))

@@ -1102,6 +1102,41 @@ test_replica(void)
 	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "too old: does not");
 }
 
+/*
+ * Two that write as fast as they may into a queue that drains at 1 MB/s, and that
+ * follow it at different thresholds: the queue ends up between what they aim at, and
+ * the one with the stricter threshold has less.
+ */
+static void
+test_thresholds(void)
+{
+	World		w;
+
+	new_world(&w);
+	follow(&w, 0, DT_SLOT_LAG, 30 * MB);
+	follow(&w, 1, DT_SLOT_LAG, 60 * MB);
+	w.value[DT_SLOT_LAG] = 0;
+	for (int i = 0; i < 600; i++)
+	{
+		for (int k = 0; k < 2; k++)
+		{
+			int64_t		rate = w.g[k].rate[DT_WAL];
+
+			w.use[k][DT_WAL] = rate == 0 || rate > 10 * MB ? 10 * MB : rate;
+			w.value[DT_SLOT_LAG] += w.use[k][DT_WAL] / 5;
+		}
+		w.value[DT_SLOT_LAG] -= w.value[DT_SLOT_LAG] < MB / 5 ?
+			w.value[DT_SLOT_LAG] : MB / 5;
+		run_world(&w, CYCLE * 1e-6);
+	}
+	ok_range(w.value[DT_SLOT_LAG], 26 * MB, 30 * MB,
+			 "two thresholds: between what they aim at, 20 and 40 MB");
+	ok_range(w.g[0].rate[DT_WAL], 0.25 * MB, 0.35 * MB,
+			 "the one with the stricter threshold has less");
+	ok_range(w.g[1].rate[DT_WAL], 0.65 * MB, 0.75 * MB,
+			 "the other one has the rest");
+}
+
 /* Nothing is written and nothing is heard: the backlog drains all the same. */
 static void
 test_assume(void)
@@ -1343,6 +1378,7 @@ main(void)
 	test_staleness();
 	test_clock();
 	test_replica();
+	test_thresholds();
 	test_assume();
 	test_restart();
 	test_commits();

@@ -1,0 +1,196 @@
+/*-------------------------------------------------------------------------
+ *
+ * notices.c
+ *		What whoever sets a threshold should know at once.
+ *
+ * What he has set is written, and is what he wants; but on this server, or
+ * together with what else is defined, something may come of it that he does not
+ * expect.  These notices tell him, with figures, and what to do.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "nodes/pg_list.h"
+#include "postmaster/bgwriter.h"
+#include "pressure/followers.h"
+#include "shared/amount.h"
+#include "sql/notices.h"
+
+#include "compat.h"
+
+/*
+ * Dirty memory below what the kernel waits for is not written until it is old,
+ * so a group that is kept there, at two thirds of its threshold, waits for
+ * that.
+ */
+static void
+notice_kernel_waits(const DtThreshold *t)
+{
+	DtFound		background;
+
+	if (dt_look_kernel_background(&background) == DT_LOOK_MEASURED &&
+		t->value / 3 * 2 < background.value)
+		ereport(NOTICE,
+				(errmsg("two thirds of the threshold are less than the dirty memory at which the kernel begins to write"),
+				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
+						   background.value / 1000000),
+				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
+}
+
+/*
+ * Signal checkpoint has no threshold, so tell what it comes to.  What others
+ * write of that is known only when the signal is followed.
+ */
+static void
+notice_budget(const DtDefinition *d)
+{
+	int64		budget = dt_wal_rate_without_force();
+
+	ereport(NOTICE,
+			(errmsg("all sessions together can write " INT64_FORMAT " KB/s of WAL without forcing a checkpoint",
+					budget / 1000),
+			 errdetail("So much fits between two checkpoints that come by time, with max_wal_size = %d MB and checkpoint_timeout = %d s. Resource group \"%s\" gets what others leave of it, and at least its floor.",
+					   max_wal_size_mb, CheckPointTimeout, d->name),
+			 errhint("Twice as much fits with a max_wal_size of " INT64_FORMAT " MB.",
+					 dt_max_wal_size_for(2 * budget))));
+}
+
+/*
+ * A group that follows a standby that is not there, or of all but as many as
+ * there are, is slowed down by nobody.
+ */
+static void
+notice_standbys(const DtDefinition *d, DtSignal signal, const DtFound *found)
+{
+	const char *list = d->standbys[signal];
+	int			count = 0;
+
+	for (int i = 0; i < found->n; i++)
+		count += list[0] == '\0' || dt_standby_is_listed(list, found->names[i]);
+	if (count > d->threshold[signal].ignore)
+		return;
+	ereport(NOTICE,
+			(errmsg("signal \"%s\" slows nobody down at present",
+					dt_signals[signal].name),
+			 errdetail("Of the standbys that count, %d are streaming, and %d of these are ignored.",
+					   count, (int) Min(d->threshold[signal].ignore, count)),
+			 errhint("The view pg_stat_replication shows their names, in column application_name.")));
+}
+
+/*
+ * What is known of the signal already: does it leave no more than the floor?
+ */
+static void
+notice_value(const DtDefinition *d, DtSignal signal, const DtFound *found)
+{
+	const DtThreshold *t = &d->threshold[signal];
+	int64		threshold = t->value;
+	bool		is_less = dt_signals[signal].law == DT_LAW_RESERVE;
+
+	if (signal < DT_STANDBY_SIGNALS)
+	{
+		notice_standbys(d, signal, found);
+		return;
+	}
+	if (t->unit == DT_UNIT_NONE || dt_signals[signal].unit != DT_UNIT_BYTES ||
+		dt_signals[signal].resource != DT_WAL)
+		return;					/* it changes by itself, or takes time to
+								 * measure */
+	if (is_less && t->unit == DT_UNIT_SHARE)
+		threshold = muldiv64(found->other, t->value, 1000000);
+	if (is_less ? found->value >= threshold : found->value <= threshold)
+		return;
+	ereport(NOTICE,
+			(errmsg("signal \"%s\" slows resource group \"%s\" down to its floor at present",
+					dt_signals[signal].name, d->name),
+			 errdetail("Its value is %s, and its threshold %s.",
+					   dt_amount_about(dt_signals[signal].unit, found->value),
+					   dt_amount_about(dt_signals[signal].unit, threshold))));
+}
+
+/*
+ * Of groups with different thresholds those with the stricter one get less, and
+ * the signal ends up between what each of them aims at.
+ */
+static void
+notice_other_threshold(List *entries, const DtDefinition *d, DtSignal signal)
+{
+	const DtThreshold *t = &d->threshold[signal];
+
+	if (signal == DT_REPORTED || t->unit == DT_UNIT_NONE)
+		return;
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		const DtDefinition *other = &entry->definition;
+
+		if (other == d || !dt_definition_follows(other, signal) ||
+			memcmp(&other->threshold[signal], t, sizeof(*t)) == 0)
+			continue;
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" follows signal \"%s\" at another threshold",
+						other->name, dt_signals[signal].name),
+				 errdetail("The group with the stricter threshold gets less, down to its floor, and the signal may exceed that threshold."),
+				 errhint("Set the same threshold for groups that are to share.")));
+		break;
+	}
+}
+
+/* A limit or a budget that a floor reaches leaves nothing to a signal. */
+void
+dt_notice_floor(const DtDefinition *d)
+{
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		bool		follows = false;
+
+		for (int s = 0; s < DT_SIGNALS; s++)
+			follows |= dt_definition_follows(d, s) &&
+				dt_signals[s].resource == r;
+		if (follows && d->rate[r] > 0 && d->floor >= d->rate[r])
+			ereport(NOTICE,
+					(errmsg("no signal slows resource group \"%s\" down below its %s",
+							d->name, dt_property(r == DT_WAL ? "wal" : "dirty")->label),
+					 errdetail("Its floor is %s/s, and the limit %s/s.",
+							   dt_amount_about(DT_UNIT_BYTES, d->floor),
+							   dt_amount_about(DT_UNIT_BYTES, d->rate[r])),
+					 errhint("Set a lower floor with set_group_floor().")));
+	}
+	if (dt_definition_follows(d, DT_WAL_RATE) &&
+		d->floor >= d->threshold[DT_WAL_RATE].value)
+		ereport(NOTICE,
+				(errmsg("signal \"wal_rate\" does not slow resource group \"%s\" down below its budget",
+						d->name),
+				 errdetail("The floor of the group is %s/s, and the budget of the server %s/s.",
+						   dt_amount_about(DT_UNIT_BYTES, d->floor),
+						   dt_amount_about(DT_UNIT_BYTES, d->threshold[DT_WAL_RATE].value)),
+				 errhint("Set a lower floor with set_group_floor().")));
+}
+
+/*
+ * A group follows a signal; "look" is what has come of a look at that.
+ */
+void
+dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
+				   DtLook look, const DtFound *found)
+{
+	if (look == DT_LOOK_NOTHING)
+		ereport(NOTICE,
+				(errmsg("signal \"%s\" slows nobody down at present",
+						dt_signals[signal].name),
+				 errdetail_internal("%s", found->reason)));
+	else
+		notice_value(d, signal, found);
+	notice_other_threshold(entries, d, signal);
+	dt_notice_floor(d);
+	if (signal == DT_KERNEL_DIRTY)
+		notice_kernel_waits(&d->threshold[signal]);
+	if (signal == DT_CHECKPOINT)
+		notice_budget(d);
+	if (!dt_sampler_runs())
+		ereport(NOTICE,
+				(errmsg("signals are not measured at present"),
+				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
+				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+}
