@@ -262,6 +262,7 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT paused int4,
     OUT pressure float8,
     OUT pressure_signal text,
+    OUT pressure_reason text,
     OUT out_of_reach boolean,
     OUT suspended_since timestamptz,
     OUT suspended_hard boolean,
@@ -298,7 +299,7 @@ SELECT group_name, mode,
        END AS effective_wal_limit,
        pg_catalog.round(wal_rate)::int8 AS wal_rate,
        pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
-       burst, floor, weight, allowance, members, paused, pressure, pressure_signal, out_of_reach,
+       burst, floor, weight, allowance, members, paused, pressure, pressure_signal, pressure_reason, out_of_reach,
        suspended_since, suspended_hard
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
@@ -319,8 +320,9 @@ COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share 
 COMMENT ON COLUMN dirty_throttle_groups.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
 COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
 COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of members that are pausing';
-COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none, and for roles that may not see the value of the signal';
 COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.pressure_reason IS 'Why pressure makes the group as slow as it is, a sentence with the value of the signal that decides and what it may be; NULL if pressure leaves its limits as they are, and for roles that may not see the value';
 COMMENT ON COLUMN dirty_throttle_groups.out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the signal does not slow the group down until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
@@ -352,7 +354,8 @@ CREATE FUNCTION dirty_throttle_thresholds(
     OUT threshold_value float8,
     OUT unit text,
     OUT ignored_standbys int4,
-    OUT standbys text
+    OUT standbys text,
+    OUT state text
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
@@ -363,7 +366,7 @@ COMMENT ON FUNCTION dirty_throttle_thresholds() IS
 
 CREATE VIEW dirty_throttle_thresholds AS
 SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys,
-       standbys
+       standbys, state
 FROM dirty_throttle_thresholds();
 GRANT SELECT ON dirty_throttle_thresholds TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_thresholds IS 'Signals that resource groups follow: one row per group and signal, as set with set_group_pressure()';
@@ -374,11 +377,14 @@ COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold as a n
 COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value; the same as in dirty_throttle_pressure, unless the threshold of commit_latency or disk_free is a percentage';
 COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag and flush_lag';
 COMMENT ON COLUMN dirty_throttle_thresholds.standbys IS 'Names of the standbys that count; NULL if all do, and for other signals';
+COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may follow other standbys than another one: fresh; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal does not slow the group down';
 
 CREATE FUNCTION dirty_throttle_pressure(
     OUT signal text,
     OUT state text,
+    OUT base float8,
     OUT value float8,
+    OUT threshold float8,
     OUT unit text,
     OUT groups int4,
     OUT measured_at timestamptz,
@@ -393,17 +399,20 @@ COMMENT ON FUNCTION dirty_throttle_pressure() IS
 'Returns the rows of the view dirty_throttle_pressure.';
 
 CREATE VIEW dirty_throttle_pressure AS
-SELECT signal, state, value, unit, groups, measured_at, available, reason
+SELECT signal, state, base, value, threshold, unit, groups, measured_at,
+       available, reason
 FROM dirty_throttle_pressure();
 GRANT SELECT ON dirty_throttle_pressure TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal, and one per reported signal';
 COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, so that the signal slows a group down no more; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
-COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of flush_lag, how far it is behind with writing WAL to its disk; of slot_lag, the WAL that the slowest consumer of a replication slot has not confirmed; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long commits of others take. NULL if it is not known, and for replica_lag, flush_lag, wal_rate, io_pressure and commit_latency also while no group follows them';
-COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
+COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of flush_lag, how far it is behind with writing WAL to its disk; of slot_lag, the WAL that the slowest consumer of a replication slot has not confirmed; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long commits of others take. NULL if it is not known: of commit_latency while no group follows it, and of replica_lag, flush_lag, disk_free, kernel_dirty and io_pressure for roles that are not members of pg_read_all_stats. What no group follows is measured every 10 s';
+COMMENT ON COLUMN dirty_throttle_pressure.base IS 'What the value is without the groups that follow the signal: of commit_latency, if it is known';
+COMMENT ON COLUMN dirty_throttle_pressure.threshold IS 'What the value may be, in the same unit, also where the threshold was set as a percentage; of several thresholds that of the highest pressure. NULL if no group follows the signal, or it has no threshold';
+COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of base, value and threshold: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
 COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server';
+COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server; NULL while there is no group, as nothing is measured then';
 COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, why it has no new value, or why it is out of reach';
 
 CREATE FUNCTION dirty_throttle_sessions(

@@ -383,6 +383,7 @@ show(const DtPressure *p, DtController *c)
 				dt_drain_lag_us(c->queue) : dt_drain_backlog(c->queue);
 			break;
 		case DT_LAW_BUDGET:
+			c->allowed = 0;		/* it has none */
 			c->pressure = pressure_of(p->wal_rate, c->rate);
 			return;
 		case DT_LAW_RATE:

@@ -191,12 +191,14 @@ dt_followers_find(void)
 	if (places == NULL)
 		begin();
 	all.n = 0;
+	all.any_group = false;
 	memset(all.followed, 0, sizeof(all.followed));
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (int i = 0; i < dt_shared->max_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 
+		all.any_group |= g->id != 0;
 		if (g->id == 0 || !dt_definition_follows_any(&g->definition))
 			places[i].id = 0;
 		else

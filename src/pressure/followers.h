@@ -26,6 +26,7 @@ typedef struct DtFollower
 /* All there are, until they are looked for again. */
 typedef struct DtFollowers
 {
+	bool		any_group;		/* there is one, which may follow nothing */
 	int			n;
 	DtPressureGroup **laws;		/* each in a DtFollower */
 	int			n_controllers;

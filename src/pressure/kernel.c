@@ -172,5 +172,7 @@ dt_look_io_pressure(DtFound *found)
 		sscanf(total, "total=" INT64_FORMAT, &counter) != 1)
 		return explain_missing(PRESSURE, "some ... total", found);
 	found->value = dt_stall_sample(&stall, counter, found->at);
+	if (stall.watched_us == 0)
+		found->at = 0;			/* one look at a counter tells nothing */
 	return DT_LOOK_MEASURED;
 }

@@ -4,8 +4,10 @@
  *		The background worker by which limits follow the server's pressure.
  *
  * Five times a second it looks at the signals that groups follow, has the laws
- * in engine/control.c work out the rates, and puts them in force.  While no
- * group follows a signal it sleeps until dt_sampler_wake().  It is started
+ * in engine/control.c work out the rates, and puts them in force.  At the others
+ * it looks every ten seconds, so that a threshold can be chosen; all that the
+ * views show is what it has seen.  While there is no group it sleeps until
+ * dt_sampler_wake().  It is started
  * when recovery has ended, so there is none on a standby, and one second after
  * it has ended for any reason.
  *
@@ -37,6 +39,9 @@
 #include "compat.h"
 
 #define CYCLE_US		INT64CONST(200000)
+
+/* The time between two looks at what nobody follows. */
+#define ALL_US			INT64CONST(10000000)
 
 /* After a change of a definition the next sample comes within that time. */
 #define REDEFINED_US	INT64CONST(20000)
@@ -76,6 +81,7 @@ static struct
 {
 	DtPressure	pressure;
 	const DtFollowers *followers;
+	int64		all_due;		/* a look at all signals is due then */
 	DtSignalInfo infos[DT_SIGNALS];
 	Condition	conditions[DT_SIGNALS];
 	bool		out_of_reach;	/* others alone force checkpoints */
@@ -113,6 +119,8 @@ look(DtSignal signal, int64 now)
 	DtLook		result = dt_signal_look(signal, now, &found);
 	DtSignalInfo *info = &my.infos[signal];
 
+	info->looked = true;
+	info->available = result != DT_LOOK_FAILED;
 	strlcpy(info->reason, found.reason, DT_REASON_SIZE);
 	if (result == DT_LOOK_MEASURED && found.at != 0)
 	{
@@ -122,13 +130,14 @@ look(DtSignal signal, int64 now)
 	else if (result == DT_LOOK_NOTHING)
 		info->read_at = 0;
 	if (signal == DT_COMMIT_LATENCY)
-	{
 		dt_commits_read(my.pressure.new_window, &found.commits,
 						&my.pressure.waiting);
-		info->value = my.pressure.latency.recent / 1000;
-	}
 	if (signal == DT_WAL_RATE)
+	{
 		info->value = my.pressure.wal_rate;
+		if (my.pressure.watched_us == 0)
+			info->read_at = 0;	/* not known yet */
+	}
 	dt_followers_read(signal, result, &found, now);
 	return result;
 }
@@ -177,25 +186,74 @@ log_condition(DtSignal signal, Condition condition)
 static void
 note_signal(DtSignal signal, DtLook result, int64 now)
 {
-	DtSignalInfo *info = &my.infos[signal];
 	Condition	condition = MEASURED;
 
-	info->state = dt_signal_state(info->read_at, DT_STALE_US, now);
 	if (result == DT_LOOK_NOTHING)
 		condition = NOTHING;
 	else if (result == DT_LOOK_FAILED)
 		condition = UNREADABLE;
-	else if (info->state == DT_SIGNAL_ABSENT)
+	else if (dt_signal_state(my.infos[signal].read_at, DT_STALE_US, now) ==
+			 DT_SIGNAL_ABSENT)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
+}
+
+/*
+ * What the controllers make of a signal that groups follow: the views show that
+ * of the highest pressure.
+ */
+static void
+add_highest(DtSignal signal, DtSignalInfo *info)
+{
+	const DtController *highest = NULL;
+
+	for (int i = 0; i < my.followers->n_controllers; i++)
+	{
+		const DtController *c = my.followers->controllers[i];
+
+		if (c->signal == signal && c->pressure >= 0 &&
+			(highest == NULL || c->pressure > highest->pressure))
+			highest = c;
+	}
+	if (highest != NULL)
+	{
+		info->read_at = highest->read_at;
+		info->value = highest->shown;
+		info->base = highest->base;
+		info->allowed = highest->allowed;
+		return;
+	}
+	info->read_at = 0;
+	if (info->reason[0] == '\0')
+		strlcpy(info->reason, signal == DT_COMMIT_LATENCY ?
+				_("Hardly anybody commits who is not in a group that follows the signal.") :
+				signal < DT_STANDBY_SIGNALS ?
+				_("No standby that counts is streaming.") :
+				_("It has had no new value for 40 seconds."),
+				DT_REASON_SIZE);
 }
 
 /* Tell the views. */
 static void
 publish(void)
 {
+	DtSignalInfo infos[DT_SIGNALS];
+
+	memcpy(infos, my.infos, sizeof(infos));
+	for (int s = 0; s < DT_REPORTED; s++)
+	{
+		if (my.followers->followed[s])
+			add_highest(s, &infos[s]);
+		else if (s == DT_COMMIT_LATENCY && infos[s].looked)
+		{
+			infos[s].read_at = 0;
+			strlcpy(infos[s].reason,
+					_("It is measured while a group follows the signal."),
+					DT_REASON_SIZE);
+		}
+	}
 	dt_spin_lock(&dt_shared->sampled.lock);
-	memcpy(dt_shared->sampled.signals, my.infos, sizeof(my.infos));
+	memcpy(dt_shared->sampled.signals, infos, sizeof(infos));
 	dt_spin_unlock(&dt_shared->sampled.lock);
 }
 
@@ -432,32 +490,47 @@ set_rates(int64 wal, int64 now)
 		log_floor((DtFollower *) all->laws[i], now);
 }
 
+/* Look at the signals that are followed or, when that is due, at all. */
+static void
+look_around(DtLook *results, int64 now)
+{
+	bool		is_due = my.followers->any_group && now >= my.all_due;
+
+	if (is_due)
+		my.all_due = now + ALL_US;
+	if (!my.followers->any_group)
+	{
+		my.all_due = 0;
+		memset(my.infos, 0, sizeof(my.infos));
+	}
+	for (int s = 0; s < DT_SIGNALS; s++)
+		if (is_due || my.followers->followed[s])
+			results[s] = look(s, now);
+}
+
 /*
- * One sample.  False: no group follows a signal.
+ * One sample.  Returns in which time the next one is due, us; -1: not before
+ * dt_sampler_wake().
  */
-static bool
+static int64
 cycle(int64 now)
 {
 	DtLook		results[DT_SIGNALS];
 	int64		wal = (int64) GetXLogInsertRecPtr();
 
 	my.followers = dt_followers_find();
-	for (int s = 0; s < DT_SIGNALS; s++)
-		if (my.followers->followed[s])
-			results[s] = look(s, now);
+	look_around(results, now);
 	set_rates(wal, now);
 	for (int s = 0; s < DT_SIGNALS; s++)
 	{
 		if (my.followers->followed[s])
 			note_signal(s, results[s], now);
 		else
-		{
 			log_condition(s, UNKNOWN);
-			memset(&my.infos[s], 0, sizeof(DtSignalInfo));
-		}
 	}
 	publish();
-	return my.followers->n > 0;
+	return my.followers->n > 0 ? CYCLE_US :
+		my.followers->any_group ? ALL_US : -1;
 }
 
 static void
@@ -472,6 +545,7 @@ dt_sampler_main(Datum main_arg)
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottlePressure");
 	int64		next = 0;
 	int64		soonest = 0;
+	int64		pause = CYCLE_US;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -486,7 +560,6 @@ dt_sampler_main(Datum main_arg)
 	while (!ShutdownRequestPending)
 	{
 		int64		now = dt_now_us();
-		bool		busy = true;
 		int			events;
 
 		CHECK_FOR_INTERRUPTS();
@@ -497,15 +570,18 @@ dt_sampler_main(Datum main_arg)
 		}
 		if (now >= next)
 		{
-			busy = cycle(now);
-			next = now + CYCLE_US;
+			pause = cycle(now);
+			next = now + pause;
 			soonest = now + REDEFINED_US;
 		}
-		events = dt_clock_sleep(busy ? Max(next - dt_now_us(), 0) : -1,
+		events = dt_clock_sleep(pause < 0 ? -1 : Max(next - dt_now_us(), 0),
 								WL_EXIT_ON_PM_DEATH, wait_event);
 		ResetLatch(MyLatch);
 		if (events & WL_LATCH_SET)
-			next = busy ? Min(next, soonest) : 0;
+		{
+			next = pause == CYCLE_US ? Min(next, soonest) : 0;
+			my.all_due = 0;		/* who has set something looks at the views */
+		}
 	}
 	proc_exit(1);
 }

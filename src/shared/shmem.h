@@ -296,12 +296,19 @@ typedef struct DtMember
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
 
-/* What the sampler knows of a signal; all zeros when no group follows it. */
+/*
+ * What the sampler knows of a signal; all zeros while there is no group.  Where
+ * groups follow it at several thresholds it is that of the highest pressure.
+ */
 typedef struct DtSignalInfo
 {
-	DtSignalState state;
-	int64		value;			/* unless the state is DT_SIGNAL_ABSENT */
+	bool		looked;			/* it has looked at it, and ... */
+	bool		available;		/* ... it can be measured here */
 	int64		read_at;		/* time of the last fresh value, us; 0 = none */
+	int64		value;			/* in the unit of the signal, unless that is
+								 * too old, as are the next two */
+	int64		base;			/* what it is without the groups, and ... */
+	int64		allowed;		/* ... what it may be; 0 = not known, or none */
 	bool		out_of_reach;	/* DT_CHECKPOINT: of some group */
 	char		reason[DT_REASON_SIZE]; /* for that, or why there is no new
 										 * value; or empty */

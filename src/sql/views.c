@@ -21,6 +21,7 @@
 #include "shared/amount.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
+#include "sql/reason.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -36,7 +37,7 @@ PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
 PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 
 /* The number of columns of the widest row. */
-#define MAX_COLUMNS		32
+#define MAX_COLUMNS		40
 
 /* A row being put together. */
 typedef struct Row
@@ -154,6 +155,38 @@ count_pauses(DtPause **pauses, DtGroup *copy)
 	return n;
 }
 
+/*
+ * May the user see values of this signal?  They follow from what the core shows
+ * to members of pg_read_all_stats only, or of the machine to nobody.
+ */
+static bool
+may_see_values(DtSignal signal)
+{
+	switch (signal)
+	{
+		case DT_REPLICA_LAG:
+		case DT_FLUSH_LAG:
+		case DT_DISK_FREE:
+		case DT_KERNEL_DIRTY:
+		case DT_IO_PRESSURE:
+			return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+		default:
+			return true;
+	}
+}
+
+static const char *
+state_name(DtSignalState state)
+{
+	static const char *const names[] = {
+		[DT_SIGNAL_ABSENT] = "absent",
+		[DT_SIGNAL_FRESH] = "fresh",
+		[DT_SIGNAL_STALE] = "stale"
+	};
+
+	return names[state];
+}
+
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {
@@ -168,6 +201,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 	{
 		DtGroup    *g = &copies[i].group;
 		bool		no_signal = (g->pressure.signal < 0);
+		bool		visible = !no_signal && may_see_values(g->pressure.signal);
 		Row			row = {0};
 
 		add_name(&row, g->definition.name);
@@ -187,9 +221,10 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->definition.allowance);
 		add(&row, Int32GetDatum(g->members), false);
 		add(&row, Int32GetDatum(count_pauses(pauses, g)), false);
-		add(&row, Float8GetDatum(g->pressure.level / 1000.0), no_signal);
+		add(&row, Float8GetDatum(g->pressure.level / 1000.0), !visible);
 		add_text(&row, no_signal ? NULL :
 				 dt_definition_signal_name(&g->definition, g->pressure.signal));
+		add_text(&row, visible ? dt_reason_text(g) : NULL);
 		add(&row, BoolGetDatum(dt_definition_follows(&g->definition, DT_CHECKPOINT) &&
 							   dt_shared->sampled.signals[DT_CHECKPOINT].out_of_reach),
 			no_signal);
@@ -367,26 +402,24 @@ dirty_throttle_grants(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/*
- * A value of a signal, or a threshold, if it is known, and its unit.
- */
-static void
-add_value(Row *row, DtUnit unit, int64 value, bool known)
+/* The units of columns. */
+static const struct
 {
-	static const struct
-	{
-		const char *name;
-		double		size;
-	}			units[] = {
-		[DT_UNIT_US] = {"ms", 1000},
-		[DT_UNIT_BYTES] = {"bytes", 1},
-		[DT_UNIT_RATE] = {"bytes/s", 1},
-		[DT_UNIT_SHARE] = {"percent", 10000},
-		[DT_UNIT_NUMBER] = {"thresholds", 1000}
-	};
+	const char *name;
+	double		size;
+}			units[] = {
+	[DT_UNIT_US] = {"ms", 1000},
+	[DT_UNIT_BYTES] = {"bytes", 1},
+	[DT_UNIT_RATE] = {"bytes/s", 1},
+	[DT_UNIT_SHARE] = {"percent", 10000},
+	[DT_UNIT_NUMBER] = {"thresholds", 1000}
+};
 
+/* A value of a signal, or a threshold, if it is known. */
+static void
+add_in_unit(Row *row, DtUnit unit, int64 value, bool known)
+{
 	add(row, Float8GetDatum(value / units[unit].size), !known);
-	add_text(row, units[unit].name);
 }
 
 Datum
@@ -403,6 +436,9 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 		{
 			DtDefinition *d = &copies[i].group.definition;
 			DtThreshold *t = &d->threshold[s];
+			DtSignalFacts *facts = &copies[i].group.pressure.facts[s];
+			DtUnit		unit = t->unit == DT_UNIT_SHARE ? t->unit :
+				dt_signals[s].unit;
 			Row			row = {0};
 
 			if (t->unit == DT_UNIT_UNUSED)
@@ -410,83 +446,68 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 			add_name(&row, d->name);
 			add_text(&row, dt_definition_signal_name(d, s));
 			add_text(&row, dt_amount_text(t->unit, t->value));
-			add_value(&row,
-					  t->unit == DT_UNIT_SHARE ? t->unit : dt_signals[s].unit,
-					  t->value, t->unit != DT_UNIT_NONE);
+			add_in_unit(&row, unit, t->value, t->unit != DT_UNIT_NONE);
+			add_text(&row, units[unit].name);
 			add(&row, Int32GetDatum(t->ignore), s >= DT_STANDBY_SIGNALS);
 			add_text(&row, s < DT_STANDBY_SIGNALS && d->standbys[s][0] != '\0' ?
 					 d->standbys[s] : NULL);
+			add_text(&row, state_name(!facts->known ? DT_SIGNAL_ABSENT :
+									  dt_signal_state(facts->read_at,
+													  facts->fresh_us,
+													  copies[i].now)));
 			put(fcinfo, &row);
 		}
 	}
 	return (Datum) 0;
 }
 
-#define TAKES_TIME(s) \
-	((s) == DT_REPLICA_LAG || (s) == DT_FLUSH_LAG || (s) == DT_WAL_RATE || \
-	 (s) == DT_IO_PRESSURE || (s) == DT_COMMIT_LATENCY)
-
-/*
- * What is known of a signal: the sampler's last value or, while no group
- * follows the signal, what this process finds by one look; that is nothing for
- * those that take time to measure.  The sampler may have ended since, so the
- * age of its value counts here as it does in the laws.  Returns whether the
- * signal is to be had on this server.
- */
-static bool
-read_signal(DtSignal signal, bool followed, int64 now, DtSignalInfo *info)
+/* What is known of a signal. */
+static DtSignalInfo
+read_signal(DtSignal signal)
 {
-	DtFound		found;
-	DtLook		look = dt_signal_look(signal, now, &found);
+	DtSignalInfo info = {0};
 
-	memset(info, 0, sizeof(*info));
-	if (followed && !RecoveryInProgress())
+	if (RecoveryInProgress())
 	{
-		dt_spin_lock(&dt_shared->sampled.lock);
-		*info = dt_shared->sampled.signals[signal];
-		dt_spin_unlock(&dt_shared->sampled.lock);
-		info->state = dt_signal_state(info->read_at, DT_STALE_US, now);
-		if (info->reason[0] == '\0' && !dt_sampler_runs())
-			strlcpy(info->reason,
-					_("The background worker \"dirty_throttle pressure\" is not running."),
-					DT_REASON_SIZE);
+		strlcpy(info.reason, _("Signals are not measured during recovery."),
+				DT_REASON_SIZE);
+		return info;
 	}
-	else if (!followed && look == DT_LOOK_MEASURED &&
-			 !TAKES_TIME(signal) && !RecoveryInProgress())
-	{
-		info->state = DT_SIGNAL_FRESH;
-		info->value = found.value;
-		info->read_at = now;
-	}
-	if (info->reason[0] == '\0' &&
-		(!followed || look == DT_LOOK_FAILED || RecoveryInProgress()))
-		strlcpy(info->reason, found.reason, DT_REASON_SIZE);
-	return look != DT_LOOK_FAILED;
+	dt_spin_lock(&dt_shared->sampled.lock);
+	info = dt_shared->sampled.signals[signal];
+	dt_spin_unlock(&dt_shared->sampled.lock);
+	if (info.reason[0] == '\0' && (!info.looked || !dt_sampler_runs()))
+		strlcpy(info.reason, dt_sampler_runs() ?
+				_("Signals are measured while there is a resource group.") :
+				_("The background worker \"dirty_throttle pressure\" is not running."),
+				DT_REASON_SIZE);
+	return info;
 }
 
 /* A row of a signal, or of a report. */
 static void
 put_signal(FunctionCallInfo fcinfo, const char *name, DtSignal signal,
-		   int groups, const DtSignalInfo *info, bool available)
+		   int groups, const DtSignalInfo *info, int64 fresh_us)
 {
-	static const char *const states[] = {
-		[DT_SIGNAL_ABSENT] = "absent",
-		[DT_SIGNAL_FRESH] = "fresh",
-		[DT_SIGNAL_STALE] = "stale"
-	};
+	DtSignalState state = dt_signal_state(info->read_at, fresh_us, dt_now_us());
+	DtUnit		unit = dt_signals[signal].unit;
+	bool		visible = may_see_values(signal);
+	bool		known = visible && state != DT_SIGNAL_ABSENT;
 	Row			row = {0};
 
 	add_text(&row, name);
 	add_text(&row, groups == 0 ? NULL :
-			 info->out_of_reach && info->state == DT_SIGNAL_FRESH ?
-			 "out of reach" : states[info->state]);
-	add_value(&row, dt_signals[signal].unit, info->value,
-			  info->state != DT_SIGNAL_ABSENT);
+			 info->out_of_reach && state == DT_SIGNAL_FRESH ? "out of reach" :
+			 state_name(state));
+	add_in_unit(&row, unit, info->base, known && info->base != 0);
+	add_in_unit(&row, unit, info->value, known);
+	add_in_unit(&row, unit, info->allowed, known && info->allowed != 0);
+	add_text(&row, units[unit].name);
 	add(&row, Int32GetDatum(groups), false);
 	add_time(&row, info->read_at == 0 ? 0 :
 			 GetCurrentTimestamp() - (dt_now_us() - info->read_at));
-	add(&row, BoolGetDatum(available), false);
-	add_text(&row, info->reason[0] ? info->reason : NULL);
+	add(&row, BoolGetDatum(info->available), !info->looked);
+	add_text(&row, visible && info->reason[0] ? info->reason : NULL);
 	put(fcinfo, &row);
 }
 
@@ -502,28 +523,28 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 	for (int s = 0; s < DT_REPORTED; s++)
 	{
 		int			groups = 0;
-		int64		now = dt_now_us();
-		DtSignalInfo info;
-		bool		available;
+		DtSignalInfo info = read_signal(s);
 
 		for (int i = 0; i < n; i++)
 			groups += dt_definition_follows(&copies[i].group.definition, s);
-		available = read_signal(s, groups > 0, now, &info);
-		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, available);
+		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, DT_STALE_US);
 	}
 	for (int s = dt_reports(reports) - 1; s >= 0; s--)
 	{
 		int			groups = 0;
 		DtSignalInfo info = {
-			.state = dt_signal_state(reports[s].at, reports[s].ttl_us, dt_now_us()),
+			.looked = true,
+			.available = true,
+			.read_at = reports[s].at,
 			.value = reports[s].value,
-			.read_at = reports[s].at
+			.allowed = 1000
 		};
 
 		for (int i = 0; i < n; i++)
 			groups += strcmp(copies[i].group.definition.reported,
 							 reports[s].name) == 0;
-		put_signal(fcinfo, reports[s].name, DT_REPORTED, groups, &info, true);
+		put_signal(fcinfo, reports[s].name, DT_REPORTED, groups, &info,
+				   reports[s].ttl_us);
 	}
 	return (Datum) 0;
 }

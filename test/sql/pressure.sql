@@ -25,13 +25,33 @@ EXCEPTION WHEN OTHERS THEN
 					 nullif(hint, ''));
 END $$;
 
+-- but for the state, which the sampler finds out
+\set thresholds 'SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys, standbys FROM dirty_throttle_thresholds'
+
+-- Nothing is measured while there is no group.  The sampler comes to know soon.
+DO $$
+BEGIN
+	FOR i IN 1 .. 1800 LOOP
+		EXIT WHEN NOT EXISTS (SELECT FROM dirty_throttle_pressure WHERE available);
+		PERFORM pg_sleep(0.1);
+	END LOOP;
+END $$;
+SELECT count(available), min(reason), max(reason) FROM dirty_throttle_pressure;
 SELECT create_resource_group('batch');
 SELECT floor, effective_dirty_limit, effective_wal_limit, pressure,
        pressure_signal, debt_forgiven
 FROM dirty_throttle_groups();
-TABLE dirty_throttle_thresholds;
+:thresholds;
 
--- The signals.  What depends on the machine is not shown here.
+-- The signals, when the sampler has looked at them.  What depends on the machine
+-- is not shown here.
+DO $$
+BEGIN
+	FOR i IN 1 .. 1800 LOOP
+		EXIT WHEN (SELECT bool_and(available IS NOT NULL) FROM dirty_throttle_pressure);
+		PERFORM pg_sleep(0.1);
+	END LOOP;
+END $$;
 SELECT signal, groups, unit, state,
        CASE WHEN signal !~ '^(kernel|io)_' THEN available::text END,
        CASE WHEN signal !~ '^(kernel|io)_' THEN reason END
@@ -74,14 +94,14 @@ RESET client_min_messages;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', 2);
 SELECT reset_group_pressure('batch', s) FROM unnest('{flush_lag,wal_rate,disk_free}'::text[]) s;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1, standbys => 'here, "there"');
-TABLE dirty_throttle_thresholds;
+:thresholds;
 SELECT signal, groups FROM dirty_throttle_pressure
 WHERE signal !~ '^(kernel|io)_';
 SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT rename_resource_group('batch', 'renamed');
 SELECT rename_resource_group('renamed', 'batch');
-TABLE dirty_throttle_thresholds;
+:thresholds;
 
 -- A share that may be meant as one of 1
 SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
@@ -144,7 +164,7 @@ SELECT set_group_pressure('new', 'checkpoint');
 SELECT set_group_weight('newer', 2);
 SELECT set_group_allowance('newer', '5MB');
 SELECT set_group_mode('newest', 'observe');
-TABLE dirty_throttle_thresholds;
+:thresholds;
 SELECT signal, state, value, unit, groups, available
 FROM dirty_throttle_pressure WHERE signal ~ '^kafka';
 SELECT regexp_replace(line, ' id=\d+', '')
@@ -161,13 +181,13 @@ SELECT set_group_floor('batch', 100);
 SELECT set_group_pressure('batch', 'slot_lag', '7GB');
 SELECT reset_group_pressure('batch', 'checkpoint');
 ROLLBACK;
-TABLE dirty_throttle_thresholds;
+:thresholds;
 :show
 
 --
 -- What is wrong.  Nothing has changed after all of this.
 --
-CREATE TABLE before AS TABLE dirty_throttle_thresholds;
+CREATE TABLE before AS :thresholds;
 CREATE TEMP TABLE bad (signal text, threshold text);
 INSERT INTO bad VALUES
 	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
@@ -241,10 +261,10 @@ FROM unnest(ARRAY[
 	$$report_pressure('kafka_lag', 1, NULL)$$,
 	$$report_pressure('', 1)$$,
 	$$report_pressure(NULL, 1)$$]) AS call;
-SELECT count(*) FROM (TABLE before EXCEPT TABLE dirty_throttle_thresholds) AS changed;
+SELECT count(*) FROM (TABLE before EXCEPT :thresholds) AS changed;
 
 SELECT drop_resource_group('batch');
-TABLE dirty_throttle_thresholds;
+:thresholds;
 SELECT signal, groups FROM dirty_throttle_pressure WHERE groups > 0;
 DROP TABLE before;
 DROP FUNCTION try;

@@ -519,11 +519,11 @@ foreach my $who (sort keys %user)
 		{ guests => [ 'checkpoint', 64 ], trial => [ 'dirty_buffers', 64 ] },
 		"$who: by what groups are slowed down");
 	is_deeply(
-		[ map { [ @$_{qw(group_name signal threshold unit state)} ] }
+		[ map { [ @$_{qw(group_name signal threshold unit set state)} ] }
 			  @{ doc_rows($session, $heading, 1) } ],
 		[
-			[ 'guests', 'checkpoint', undef, 'bytes', 'fresh' ],
-			[ 'trial', 'dirty_buffers', '90%', 'percent', 'fresh' ]
+			[ 'guests', 'checkpoint', undef, 'bytes', undef, 'fresh' ],
+			[ 'trial', 'dirty_buffers', 90, 'percent', '90%', 'fresh' ]
 		],
 		"$who: the signals that they follow");
 	my %signals = map { $_->{signal} => $_ }

@@ -1,5 +1,5 @@
-# The sampler, the worker by which limits follow pressure: it sleeps while no
-# group follows a signal, comes back when it has ended, is not there on a standby
+# The sampler, the worker by which limits follow pressure: it sleeps while there is
+# no group, comes back when it has ended, is not there on a standby
 # until that is promoted, and ends when the server does.
 
 use strict;
@@ -65,14 +65,29 @@ $standby->stop('fast');
 
 SKIP:
 {
-	skip 'this is no Linux', 2 unless $linux;
+	skip 'this is no Linux', 3 unless $linux;
 
-	my $before = sleeps($first);
-	sleep 1;
-	is(sleeps($first) - $before, 0, 'nobody follows a signal: no wakeup in a second');
-	$dt->limit(batch => 5);
-	ok(poll_until(sub { sleeps($first) > $before }), 'a change of a definition wakes it');
+	$dt->sql(q{SELECT drop_resource_group('batch')});
+	my $before;
+	ok( poll_until(
+			sub {
+				$before = sleeps($first);
+				sleep 1;
+				return sleeps($first) == $before;
+			}),
+		'no group: no wakeup in a second');
+	is($dt->sql('SELECT count(available) + count(value) FROM dirty_throttle_pressure'),
+		0, 'and nothing is known');
+	$dt->sql(q{SELECT create_resource_group('batch', 5)});
+	ok(poll_until(sub { sleeps($first) > $before }), 'a new one wakes it');
 }
+# what nobody follows is measured all the same, every 10 s
+ok( poll_until(sub { defined $dt->signal('wal_rate')->{value} }),
+	'two looks: all that can be measured is known');
+is(join(' ', map { $_ // 'NULL' } @{ $dt->signal('wal_rate') }{qw(state threshold groups)}),
+	'NULL NULL 0', 'though nobody follows it');
+my $seen = $dt->signal('disk_free')->{measured_at};
+ok(poll_until(sub { $dt->signal('disk_free')->{measured_at} ne $seen }), 'again and again');
 $dt->sql($signals);
 ok( poll_until(
 		sub {

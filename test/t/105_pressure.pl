@@ -63,6 +63,13 @@ sub in_force
 	return sprintf '%.0f', 1000 * $dt->group_row($group)->{"effective_${what}_limit"};
 }
 
+# Why the group is as slow as it is.
+sub reason
+{
+	my ($group) = @_;
+	return $dt->group_row($group)->{pressure_reason};
+}
+
 # Nothing is used, so that what others write is forgotten.
 sub rest
 {
@@ -96,6 +103,11 @@ subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	is(in_force('b', 'dirty'), 0, 'for WAL only');
 	is(in_force('c', 'wal'), 0, 'and for nobody else');
 	is(signal('checkpoint')->{value}, 98 * $MB, 'the value in the view');
+	is(signal('checkpoint')->{threshold}, undef, 'which has no threshold');
+	is(reason('b'),
+		'A checkpoint is forced after another 98.0 MB of WAL, which are to last until one comes by time.',
+		'the reason');
+	is(reason('c'), undef, 'and none for somebody else');
 	foreach my $case ([ 10, 8, 1 ], [ 49, 96, 0.5 ], [ 0, 5, 0.1 ], [ 33, 31, 1 ])
 	{
 		my ($mb, $left, $rate) = @$case;
@@ -107,6 +119,7 @@ subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	$dt->sql(q{SELECT set_group_wal_limit('b', 700)});
 	$dt->advance($cycle);
 	is(in_force('b', 'wal'), 700_000, 'a fixed limit that is lower counts');
+	is(reason('b'), undef, 'and there is nothing to say of pressure');
 	$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
 
 	# c shares it, and uses nothing
@@ -234,6 +247,9 @@ subtest 'wal_rate: others first, the rest by weight' => sub {
 	$dt->sql('SELECT dt_test_others(2000000, 0)');
 	$dt->advance(2 * $cycle);
 	is(in_force('b', 'wal'), 100_000, 'others exceed it: the floor, at once');
+	like(reason('b'),
+		qr{^The server writes [\d.]+ [kM]B/s of WAL, and 1\.00 MB/s are allowed\. The group is at its floor\.$},
+		'the reason');
 	$dt->sql('SELECT dt_test_others(0, 0)');
 	rest();
 
@@ -270,6 +286,9 @@ subtest 'disk_free: ever nearer to the threshold' => sub {
 		$dt->reading(disk_free => 'measured', $mb * $MB, 1000 * $MB);
 		$dt->advance(20 * $second);
 		cmp_ok(abs(in_force('b', 'wal') / $rate / $MB - 1), '<', 0.02, "$mb MB are free: $rate MB/s");
+		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free."
+			  . ($rate == 0.1 ? ' The group is at its floor.' : ''), 'the reason');
+		is(signal('disk_free')->{threshold}, 60 * $MB, 'the threshold in bytes, though it is a percentage');
 	}
 	unfollow();
 	$dt->limit(b => 0);
@@ -377,6 +396,14 @@ $dt->set_conf('dirty_throttle.transaction_grace', '0');
 
 # --------------------------------------------------------------------------- queues
 
+my $of_30MB = qr/[\d.]+ MB( of WAL wait to be archived| behind|), and less than 30\.0 MB are allowed\.$/;
+my $of_2s = qr/[\d.]+ s behind with (its replay|writing WAL to its disk), and less than 2\.00 s are allowed\.$/;
+my %reasons = (
+	slot_lag => qr/^The consumer of a replication slot is $of_30MB/, archive_lag => qr/^$of_30MB/,
+	replica_lag => qr/^A standby is $of_2s/, flush_lag => qr/^A standby is $of_2s/,
+	kernel_dirty => qr/^The kernel has to write $of_30MB/,
+	dirty_buffers => qr/^[\d.]+ % of shared_buffers are dirty, and less than 10\.0 % are allowed\.$/);
+
 # A queue that drains at 1 MB/s, whatever it is.  The law lets a group that
 # would write much more keep it at two thirds of the threshold.
 $dt->set_conf('dirty_throttle.transaction_grace', '1d');
@@ -406,6 +433,8 @@ foreach my $case (
 		cmp_ok(abs($value / $threshold - $at), '<', 0.1, sprintf 'it is at %.2f of the threshold', $at);
 		cmp_ok(abs(in_force('b', $what) / $MB - 1), '<', 0.1, 'the limit is what drains');
 		is($row->{pressure_signal}, $signal, 'the signal that decides');
+		like($row->{pressure_reason}, $reasons{$signal}, 'and the reason');
+		cmp_ok(abs(signal($signal)->{threshold} - $threshold), '<', 1, 'its threshold');
 		ok(abs($row->{pressure} - int(1000 * $value / $threshold) / 1000) < 0.0015, 'and its pressure');
 		my ($used) = $dt->used('b', $what);
 		$dt->advance(40 * $second);
@@ -451,6 +480,9 @@ subtest 'io_pressure: slower above the threshold, faster below, free in the end'
 	$dt->advance(30 * $second);
 	is(in_force('b', 'dirty'), $floor, 'down to the floor');
 	is($dt->group_row('b')->{pressure_signal}, 'io_pressure', 'by this signal');
+	like(reason('b'),
+		qr{^Some process waits for I/O for 100(\.0)? % of the time, and 20\.0 % are allowed\. The group is at its floor\.$},
+		'the reason');
 
 	$dt->reading(io_pressure => 'measured', 0);
 	$dt->advance(5 * $second);

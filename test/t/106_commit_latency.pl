@@ -98,7 +98,7 @@ sub seen
 sub value
 {
 	return $dt->_row(
-		"SELECT value, unit FROM dirty_throttle_pressure WHERE signal = 'commit_latency'");
+		"SELECT * FROM dirty_throttle_pressure WHERE signal = 'commit_latency'");
 }
 
 my $s = $dt->session(group => 'batch');
@@ -112,12 +112,20 @@ $dt->advance(15 * $second);
 is(in_force(), 0, 'commits of 1 ms, where 5 ms are allowed: no limit');
 is(value()->{value}, 1, 'the view has the time');
 is(value()->{unit}, 'ms', 'and its unit');
+is(value()->{threshold}, 5, 'what is allowed');
+is($dt->group_row('batch')->{pressure_reason}, undef, 'and no reason to be slow');
 cmp_ok($dt->group_row('batch')->{pressure}, '<=', 0.21, 'and the group its pressure');
 
 # somebody else's doing: going slower does not help, so it is given up
 $dt->reading(commit_latency => 'measured', 20_000);
-my @seen = seen(50);
+my @reasons;
+my @seen = map {
+	push @reasons, $dt->group_row('batch')->{pressure_reason} // '';
+	seen(1)
+} 1 .. 50;
 my $floor = 64_000;
+ok((grep { /^Commits of others take [\d.]+ ms, and 5\.00 ms are allowed\./ } @reasons),
+	'20 ms: the reason');
 ok((grep { $_ > 0 && $_ < 3_000_000 } @seen), '20 ms: slower');
 ok((grep { $_ == $floor } @seen), 'and, to see whether that helps, at the floor for a moment');
 ok($seen[-1] == 0 || $seen[-1] > 3_000_000, 'it does not: as before');
@@ -132,6 +140,19 @@ follow('batch', '20%');
 @seen = seen(20);
 ok((grep { $_ == $floor } @seen), 'a share: at the floor until the base is known');
 is($seen[-1], 0, 'then no limit is needed');
+cmp_ok(value()->{base}, '>=', 1, 'the base is known');
+cmp_ok(abs(value()->{threshold} - 1.2 * value()->{base}), '<', 0.002,
+	'and the threshold that and 20 %, in the same unit');
+$dt->reading(commit_latency => 'measured', 3000);
+@reasons = map {
+	$dt->advance($second / 5);
+	$dt->group_row('batch')->{pressure_reason} // '';
+} 1 .. 50;
+my ($reason) = grep { /^Commits/ && !/floor/ } @reasons;
+like($reason // 'none',
+	qr/^Commits of others take [\d.]+ ms, and [\d.]+ ms are allowed: [\d.]+ ms without the group, and 20%\.$/,
+	'3 ms: the reason');
+$dt->reading(commit_latency => 'measured', 1000);
 
 # what is owed from before a probe is owed after it
 $dt->cancel_ms($s);

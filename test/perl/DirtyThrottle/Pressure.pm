@@ -23,6 +23,23 @@ sub signal
 		"SELECT * FROM dirty_throttle_pressure WHERE signal = '$signal'");
 }
 
+# The same, seen by the sampler from now on.  At what nobody follows it looks every
+# 10 s, and after a change, as this one of the weight of group "batch".
+sub signal_now
+{
+	my ($self, $signal) = @_;
+	my $now = $self->sql('SELECT clock_timestamp()');
+
+	$self->{weight} = 3 - ($self->{weight} // 1);
+	$self->sql("SELECT set_group_weight('batch', $self->{weight})");
+	poll_until(
+		sub {
+			$self->sql("SELECT measured_at > '$now' FROM dirty_throttle_pressure
+				WHERE signal = 'disk_free'") eq 't';
+		}) or die 'the sampler does not look';
+	return $self->signal($signal);
+}
+
 # Make a group follow a signal, as SQL arguments.
 sub follow
 {

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * reason.c
+ *		Why pressure makes a group as slow as it is, as a sentence.
+ *
+ * It is made of what the sampler has told the group of the signal that decides:
+ * its value, what it may be and, of commit_latency, what it is without the group.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "shared/amount.h"
+#include "sql/reason.h"
+
+#include "compat.h"
+
+/* The sentences: the value, and what it may be. */
+static const char *const sentences[DT_SIGNALS] = {
+	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay, and less than %s are allowed."),
+	[DT_FLUSH_LAG] = gettext_noop("A standby is %s behind with writing WAL to its disk, and less than %s are allowed."),
+	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind, and less than %s are allowed."),
+	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived, and less than %s are allowed."),
+	[DT_WAL_RATE] = gettext_noop("The server writes %s of WAL, and %s are allowed."),
+	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free."),
+	[DT_DIRTY_BUFFERS] = gettext_noop("%s of shared_buffers are dirty, and less than %s are allowed."),
+	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s, and less than %s are allowed."),
+	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
+};
+
+/* Commits of others: "facts" are known. */
+static char *
+commits_text(const DtSignalFacts *facts, const DtThreshold *t)
+{
+	char	   *value = dt_amount_about(DT_UNIT_US, facts->value);
+	char	   *allowed = dt_amount_about(DT_UNIT_US, facts->allowed);
+
+	if (facts->allowed == 0)
+		return psprintf(_("Commits of others take %s, and how long they take without the group is not known yet."),
+						value);
+	if (t->unit == DT_UNIT_SHARE)
+		return psprintf(_("Commits of others take %s, and %s are allowed: %s without the group, and %s."),
+						value, allowed,
+						dt_amount_about(DT_UNIT_US, facts->base),
+						dt_amount_text(t->unit, t->value));
+	return psprintf(_("Commits of others take %s, and %s are allowed."),
+					value, allowed);
+}
+
+static char *
+signal_text(const DtGroup *g, DtSignal signal)
+{
+	const DtDefinition *d = &g->definition;
+	const DtSignalFacts *facts = &g->pressure.facts[signal];
+	DtUnit		unit = dt_signals[signal].unit;
+
+	if (facts->share == 0)
+		return psprintf(_("Signal \"%s\" has ended its limit, which is lifted step by step."),
+						dt_definition_signal_name(d, signal));
+	if (signal == DT_COMMIT_LATENCY)
+		return facts->known ? commits_text(facts, &d->threshold[signal]) :
+			pstrdup(_("How long commits of others may take is not known yet."));
+	if (!facts->known)
+		return psprintf(_("Signal \"%s\" has no value at present."),
+						dt_definition_signal_name(d, signal));
+	if (signal == DT_CHECKPOINT)
+		return psprintf(_("A checkpoint is forced after another %s of WAL, which are to last until one comes by time."),
+						dt_amount_about(unit, facts->value));
+	if (signal == DT_REPORTED)
+		return psprintf(_("The last report of \"%s\" is %s times its threshold."),
+						d->reported, dt_amount_about(unit, facts->value));
+	return psprintf(_(sentences[signal]), dt_amount_about(unit, facts->value),
+					dt_amount_about(unit, facts->allowed));
+}
+
+/*
+ * Why pressure makes the group as slow as it is, palloc'd; NULL: it does not.  Of
+ * two signals, one for each resource, that of the lower rate.
+ */
+char *
+dt_reason_text(const DtGroup *g)
+{
+	int			decides = -1;
+	int64		lowest = PG_INT64_MAX;
+
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		rate = g->pressure.rate[r];
+		int64		limit = g->definition.rate[r];
+
+		if (rate == 0 || (limit != 0 && limit <= rate) || rate >= lowest ||
+			g->pressure.decides[r] < 0)
+			continue;
+		lowest = rate;
+		decides = g->pressure.decides[r];
+	}
+	if (decides < 0)
+		return NULL;
+	return psprintf("%s%s", signal_text(g, decides),
+					lowest > g->definition.floor ? "" :
+					_(" The group is at its floor."));
+}
