@@ -55,14 +55,13 @@ dt_activity_client_waits(void)
 }
 
 /*
- * Is this a session between two statements, or before the first part of one
- * that a hook sees?
+ * Is this a session that runs no portal?  If a hook has not told yet that
+ * something begins, it reads, analyzes or plans what the client has sent.
  */
 static inline bool
 dt_activity_is_to_begin(void)
 {
-	return ActivePortal == NULL && error_context_stack == NULL &&
-		dt_process() == DT_SESSION;
+	return dt_activity_client_waits() && dt_process() == DT_SESSION;
 }
 
 /*
