@@ -238,8 +238,7 @@ set_longest_at_check(bool is_new, int64 owed_us)
 }
 
 /*
- * Is nothing known of this transaction that may write?  With no portal and
- * outside of any function, a session is about to begin what it was sent.
+ * Is nothing known of this transaction that may write?
  */
 static inline bool
 only_reads(void)
@@ -430,13 +429,16 @@ dt_pay_before_slow(bool snapshot_is_new)
 /*
  * A check has found the transaction at work, of which nothing was noticed until
  * now.  When something is due, the statement is yet to come that pays: between
- * two transactions of a procedure there are checks, too.
+ * two transactions of a procedure there are checks, too.  A background worker may
+ * have none, and pays at its checks; when nothing is due first, its grace holds
+ * from the first one on.
  */
 void
 dt_pay_mark_begun(void)
 {
-	if (dt_pay_state == DT_PAY_NOTHING && !dt_account_is_due_before() &&
-		dt_process() != DT_JOB && !dt_activity_is_to_begin())
+	if (dt_pay_state == DT_PAY_NOTHING &&
+		(dt_process() == DT_JOB ? !may_have_to_pause_before() :
+		 !dt_account_is_due_before() && !dt_activity_is_to_begin()))
 		dt_pay_state = DT_PAY_BEGUN;
 }
 
