@@ -1,0 +1,232 @@
+/*-------------------------------------------------------------------------
+ *
+ * api_worker.c
+ *		A background worker that writes by the server's C API, and runs no
+ *		statement; for test/t/063_operators.pl and 111_api_worker.pl, which
+ *		compile it.
+ *
+ *	launch_api(dbname, rolename, how, rows, transactions)
+ *		Starts a worker that writes so many rows into the table "written" (or
+ *		pages of it), in so many transactions, with a check for interrupts
+ *		before each; its process ID, when it is known to the server.  An empty
+ *		rolename: it names nobody.
+ *
+ *		how: "heap"; "index", the heap and all indexes; "generic", pages by
+ *		generic WAL; "copy", as COPY reads them; "wait": nothing, until it is
+ *		told to end.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dlfcn.h>
+
+#include "access/generic_xlog.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "commands/copy.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "parser/parse_relation.h"
+#include "postmaster/bgworker.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(launch_api);
+
+extern PGDLLEXPORT void api_worker_main(Datum main_arg);
+
+/* What the worker gets, in bgw_extra. */
+typedef struct Work
+{
+	char		dbname[32];
+	char		rolename[32];
+	char		how[16];
+	int			rows;
+	int			transactions;
+} Work;
+
+static char pad[800];			/* a row has a page of its own */
+static int	rows_to_copy;
+
+static HeapTuple
+make_row(Relation relation, int id)
+{
+	Datum		values[2] = {Int32GetDatum(id), CStringGetTextDatum(pad)};
+	bool		nulls[2] = {false, false};
+
+	return heap_form_tuple(RelationGetDescr(relation), values, nulls);
+}
+
+static void
+write_rows(Relation relation, int rows, bool indexes)
+{
+	for (int i = 0; i < rows; i++)
+	{
+		HeapTuple	row;
+
+		CHECK_FOR_INTERRUPTS();
+		row = make_row(relation, i);
+		if (indexes)
+			CatalogTupleInsert(relation, row);
+		else
+			simple_heap_insert(relation, row);
+		heap_freetuple(row);
+	}
+}
+
+/* The table has as many pages, and nobody cares what is on them. */
+static void
+write_pages(Relation relation, int pages)
+{
+	static BlockNumber next = 0;
+
+	for (int i = 0; i < pages; i++)
+	{
+		Buffer		buffer;
+		GenericXLogState *state;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBuffer(relation, next++);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		state = GenericXLogStart(relation);
+		page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
+		PageInit(page, BLCKSZ, 0);
+		GenericXLogFinish(state);
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+static int
+next_line(void *buffer, int minread, int maxread)
+{
+	char		line[1000];
+	int			length;
+
+	if (rows_to_copy <= 0)
+		return 0;
+	length = snprintf(line, sizeof(line), "%d\t%s\n", rows_to_copy--, pad);
+	Assert(length <= maxread);
+	memcpy(buffer, line, length);
+	return length;
+}
+
+static void
+copy_rows(Relation relation, int rows)
+{
+	ParseState *pstate = make_parsestate(NULL);
+	CopyFromState copy;
+
+	rows_to_copy = rows;
+	(void) addRangeTableEntryForRelation(pstate, relation, RowExclusiveLock,
+										 NULL, false, false);
+	copy = BeginCopyFrom(pstate, relation, NULL, NULL, false, next_line, NIL, NIL);
+	(void) CopyFrom(copy);
+	EndCopyFrom(copy);
+}
+
+static void
+do_transaction(const char *how, int rows)
+{
+	Relation	relation;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	relation = table_open(RelnameGetRelid("written"), RowExclusiveLock);
+	if (strcmp(how, "generic") == 0)
+		write_pages(relation, rows);
+	else if (strcmp(how, "copy") == 0)
+		copy_rows(relation, rows);
+	else
+		write_rows(relation, rows, strcmp(how, "index") == 0);
+	table_close(relation, NoLock);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+static void
+wait_for_the_end(void)
+{
+	StartTransactionCommand();
+	CommitTransactionCommand();
+	for (;;)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, 0,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void
+api_worker_main(Datum main_arg)
+{
+	Work	   *work = (Work *) MyBgworkerEntry->bgw_extra;
+
+	memset(pad, 'x', sizeof(pad) - 1);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(work->dbname,
+										 work->rolename[0] ? work->rolename : NULL, 0);
+	if (strcmp(work->how, "wait") == 0)
+		wait_for_the_end();
+	for (int i = 0; i < work->transactions; i++)
+		do_transaction(work->how, work->rows / work->transactions);
+	proc_exit(0);
+}
+
+Datum
+launch_api(PG_FUNCTION_ARGS)
+{
+	BackgroundWorker worker = {
+		.bgw_name = "api_worker",
+		.bgw_type = "api_worker",
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_function_name = "api_worker_main",
+		.bgw_notify_pid = MyProcPid
+	};
+	Work	   *work = (Work *) worker.bgw_extra;
+	BackgroundWorkerHandle *handle;
+	Dl_info		library;
+	pid_t		pid;
+
+	dladdr(api_worker_main, &library);
+	strlcpy(worker.bgw_library_name, library.dli_fname,
+			sizeof(worker.bgw_library_name));
+	strlcpy(work->dbname, text_to_cstring(PG_GETARG_TEXT_PP(0)), sizeof(work->dbname));
+	strlcpy(work->rolename, text_to_cstring(PG_GETARG_TEXT_PP(1)), sizeof(work->rolename));
+	strlcpy(work->how, text_to_cstring(PG_GETARG_TEXT_PP(2)), sizeof(work->how));
+	work->rows = PG_GETARG_INT32(3);
+	work->transactions = PG_GETARG_INT32(4);
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
+		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+		elog(ERROR, "could not start a background worker");
+
+	/* who does not find it afterwards is to know that it has ended */
+	while (BackendPidGetProc(pid) == NULL &&
+		   GetBackgroundWorkerPid(handle, &pid) == BGWH_STARTED)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 1, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_RETURN_INT32(pid);
+}

@@ -1,0 +1,224 @@
+# A background worker that writes by the server's C API, and runs no statement of
+# which a hook would tell, is limited as everybody: it pauses in flight, what it
+# still owes it pays at the first check of its next transaction, and it stops with
+# its group.  On a clock that stands still while it works.
+#
+# takes-about: 10 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Books;
+use DirtyThrottle::Clock;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/api_worker.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/api_worker.so', "-I'$include'");
+plan skip_all => 'no library can be compiled here' unless $library;
+
+my $block = 8192;
+my $second = 1_000_000;
+my $kb = 1000;         # KB/s, so a byte is a microsecond
+my $rows = 5000;       # each in a block of its own
+my $dt = DirtyThrottle::Clock->new('api_worker', conf => q{
+max_worker_processes = 16
+dirty_throttle.transaction_grace = 50ms
+});
+
+# In this database everybody is in group g who is no operator.
+$dt->sql(
+	qq{SELECT create_resource_group('g');
+	CREATE FUNCTION launch_api(text, text, text, int, int) RETURNS int LANGUAGE c AS '$library';
+	CREATE ROLE app LOGIN;
+	CREATE DATABASE work;
+	ALTER DATABASE work SET dirty_throttle."group" = 'g'});
+my $work = $dt->session(dbname => 'work');
+$work->query(q{CREATE TABLE written (id int, pad text) WITH (fillfactor = 10, autovacuum_enabled = off);
+	CREATE TABLE filled (LIKE written) WITH (fillfactor = 10)});
+
+# A worker that writes so many rows, on an empty table, or one with as many pages.
+sub launch
+{
+	my ($how, $n, $transactions, $role) = @_;
+
+	$work->query('TRUNCATE written');
+	$work->query("INSERT INTO written SELECT i, repeat('x', 800) FROM generate_series(1, $n) i")
+	  if $how eq 'generic';
+	$work->query('DROP INDEX IF EXISTS written_id');
+	$work->query('CREATE INDEX written_id ON written (id)') if $how eq 'index';
+	$work->query('CHECKPOINT');
+	return $dt->sql(sprintf q{SELECT launch_api('work', '%s', '%s', %d, %d)},
+		$role // '', $how, $n, $transactions);
+}
+
+sub state_of { return $dt->sql("SELECT dt_test_state($_[0])") }
+
+# It sleeps, or has ended.
+sub settle_worker
+{
+	my ($pid) = @_;
+	my $state;
+
+	poll_until(sub { $state = state_of($pid); return $state =~ /^(sleeps|waits|)$/ }, 180)
+	  or die "worker $pid neither ends nor pauses: $state";
+	return $state;
+}
+
+# Move the clock until it has ended, an hour at most: by how much, in us.
+sub run_worker
+{
+	my ($pid) = @_;
+	my $then = $dt->now;
+
+	while (settle_worker($pid) ne '' && $dt->now - $then < 3600 * $second)
+	{
+		$dt->sql("SELECT dt_test_run($second)");
+	}
+	return $dt->now - $then;
+}
+
+sub written { return $work->query('SELECT count(*) FROM written') }
+
+# ----------------------------------------------------------------------- its rate
+
+foreach my $case (
+	[ 'heap', 1 ], [ 'heap', 200 ], [ 'index', 1 ], [ 'index', 200 ],
+	[ 'generic', 1 ], [ 'generic', 200 ], [ 'copy', 1 ], [ 'copy', 200 ])
+{
+	my ($how, $transactions) = @$case;
+
+	subtest "$how, transactions: $transactions" => sub {
+		$dt->fresh('g');
+		$work->query('TRUNCATE written');
+		$dt->fresh(g => dirty => $kb);
+		my $pid = launch($how, $rows, $transactions);
+		is(settle_worker($pid), 'sleeps', 'it pauses');
+		my ($used, $owed) = $dt->used('g', 'dirty');
+		cmp_ok($used, '<', $rows * $block, 'before it has done all');
+		is($dt->sql("SELECT paused_by FROM dirty_throttle_sessions() WHERE pid = $pid"),
+			'dirty', 'for what it has dirtied');
+		cmp_ok(written(), '<', $rows, 'nor can all of it be seen') if $how ne 'generic';
+		my $us = run_worker($pid);
+		is(state_of($pid), '', 'it comes to its end');
+		is(written(), $rows, 'with all of its rows') if $how ne 'generic';
+		($used, $owed) = $dt->used('g', 'dirty');
+		cmp_ok($used, '>=', $rows * $block, 'all of it was charged');
+		# it does not pay for its end, which the next one waits for
+		cmp_ok($owed, '<', $used / 3, 'and paid for as it went');
+		cmp_ok($us, '>=', $used - $owed - new_credit($kb), 'in the time that takes');
+		$dt->check_books('g', 'dirty', "$how, $transactions");
+		cmp_ok($dt->group_row('g')->{pauses}, '>', 1, 'in several pauses');
+	};
+}
+
+subtest 'a limit on WAL' => sub {
+	$dt->fresh(g => wal => 100);
+	my $pid = launch('heap', $rows, 1);
+	is(settle_worker($pid), 'sleeps', 'it pauses');
+	is(written(), 0, 'in flight');
+	run_worker($pid);
+	my ($used, $owed) = $dt->used('g', 'wal');
+	cmp_ok($used, '>', 800 * $rows, 'it has written');
+	cmp_ok($owed, '<', $used / 3, 'and paid for it as it went');
+	$dt->check_books('g', 'wal', 'a limit on WAL');
+};
+
+# ------------------------------------------------------------------- what is owed
+
+# Not enough to pause in flight: it is paid before the next transaction does
+# anything, whatever it has as a grace.
+subtest 'what is owed after a transaction' => sub {
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d');
+	$dt->fresh(g => dirty => $kb);
+	my $pid = launch('heap', $rows, 2);
+	is(settle_worker($pid), 'sleeps', 'it pauses');
+	is(written(), $rows / 2, 'after its first transaction');
+	my ($used, $owed) = $dt->used('g', 'dirty');
+	# up to the first tick it may write
+	cmp_ok($used, '<', 0.9 * $rows * $block, 'in the beginning of the second one');
+	is($owed, $used - new_credit($kb), 'for all that it has used');
+	my $then = $dt->now;
+	$dt->sql("SELECT dt_test_run(100::bigint * $second)");
+	settle_worker($pid);
+	cmp_ok($dt->now - $then, '>=', $owed, 'it pays');
+	is(state_of($pid), '', 'then it goes on, and does not pause for its end');
+	is(written(), $rows, 'with all of its rows');
+
+	# that of a worker that has ended, the next one pays, and a session of its role
+	($used, $owed) = $dt->used('g', 'dirty');
+	cmp_ok($owed, '>', 0.3 * $rows * $block, 'it has left what it owes');
+	$pid = launch('heap', $rows, 1);
+	is(settle_worker($pid), 'sleeps', 'the next one pauses');
+	is(written(), 0, 'in its transaction');
+	cmp_ok(($dt->used('g', 'dirty'))[0] - $used, '<', 0.9 * $rows * $block,
+		'in the beginning of that');
+	run_worker($pid);
+	is(written(), $rows, 'and then it works');
+	$dt->set_conf('dirty_throttle.transaction_grace', '50ms');
+};
+
+# ------------------------------------------------------------------- suspend_group
+
+foreach my $hard ('false', 'true')
+{
+	my $name = "suspended, hard => $hard";
+
+	subtest $name => sub {
+		# before it begins
+		$dt->fresh('g');
+		$dt->sql("SELECT suspend_group('g', $hard)");
+		my $pid = launch('heap', $rows, 1);
+		is(settle_worker($pid), 'sleeps', 'it stops');
+		is(written(), 0, 'in its transaction');
+		my ($used) = $dt->used('g', 'dirty');
+		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
+		is(settle_worker($pid), 'sleeps', 'an hour later it does so still');
+		is(($dt->used('g', 'dirty'))[0], $used, 'and has done nothing');
+		$dt->sql(q{SELECT resume_group('g')});
+		is(settle_worker($pid), '', 'resumed: it comes to its end');
+		is(written(), $rows, 'with all of its rows');
+
+		# in the middle, where it pauses for the limit; of 10 transactions
+		$dt->fresh(g => dirty => $kb);
+		$pid = launch('heap', $rows, 10);
+		is(settle_worker($pid), 'sleeps', 'it pauses');
+		$dt->sql("SELECT suspend_group('g', $hard)");
+		$dt->limit(g => 0);
+		is(settle_worker($pid), 'sleeps', 'it stops');
+		my $n = written();
+		cmp_ok($n, '<', $rows, 'before it has done all');
+		is($dt->sql("SELECT paused_by FROM dirty_throttle_sessions() WHERE pid = $pid"),
+			'suspend_group', 'for that');
+		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
+		is(settle_worker($pid), 'sleeps', 'for an hour');
+		is(written(), $n, 'without any work');
+		$dt->sql(q{SELECT resume_group('g')});
+		is(settle_worker($pid), '', 'resumed: it comes to its end');
+		is(written(), $rows, 'with all of its rows');
+	};
+}
+
+# Cancelled in its pause it ends with an error; terminated, at once.
+subtest 'interrupted' => sub {
+	foreach my $function ('pg_cancel_backend', 'pg_terminate_backend')
+	{
+		$dt->fresh(g => dirty => $kb);
+		my $pid = launch('heap', $rows, 1);
+		is(settle_worker($pid), 'sleeps', "$function: it pauses");
+		$dt->sql("SELECT $function($pid)");
+		ok(poll_until(sub { state_of($pid) eq '' }), "$function: it ends");
+		is(written(), 0, "$function: and its transaction is rolled back");
+		is($dt->group_row('g')->{members}, 0, "$function: nobody is left");
+	}
+};
+
+$work->quit;
+$dt->finish;
