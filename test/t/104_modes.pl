@@ -388,6 +388,86 @@ subtest 'suspended hard' => sub {
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
 };
 
+# The transaction is committed, so its client has to hear of that, or it tries again
+# and has all twice.  What comes next waits.
+subtest 'a COMMIT in a suspended group' => sub {
+	$dt->sql('CREATE TABLE once (id int)');
+	$s->query(q{SET dirty_throttle.max_commit_pause = '20s'});
+	foreach my $hard (0, 1)
+	{
+		foreach my $how ('a block', 'a statement')
+		{
+			my $name = ($hard ? 'hard' : 'soft') . ", $how";
+
+			# a statement would stop before its end in a group that is suspended hard
+			next if $hard && $how ne 'a block';
+			$dt->fresh('g');
+			$dt->sql('TRUNCATE once');
+			if ($how eq 'a block')
+			{
+				$s->query('BEGIN; INSERT INTO once VALUES (1)');
+				suspend($hard);
+				$s->send('COMMIT');
+			}
+			else
+			{
+				# it runs while the group is suspended
+				$outsider->query('SELECT pg_advisory_lock(1)');
+				$s->send('INSERT INTO once SELECT 1 FROM pg_advisory_xact_lock(1)');
+				$dt->settle;
+				is($dt->state($s), 'waits', "$name: it runs");
+				suspend($hard);
+				$outsider->query('SELECT pg_advisory_unlock(1)');
+			}
+			$dt->advance(20 * $second - 1);
+			is($dt->state($s), 'sleeps', "$name: it pauses");
+			is($outsider->query('SELECT count(*) FROM once'), 1, "$name: and has committed");
+			$dt->advance(1);
+			ok($s->finished, "$name: it is answered after max_commit_pause") or $dt->cancel_ms($s);
+			is($s->wait->{sqlstate}, undef, "$name: without an error");
+			is($dt->group_row('g')->{paused}, 0, "$name: nobody pauses");
+
+			# the next one waits, and who gives up and tries again has it once
+			foreach my $try (1, 2)
+			{
+				$s->send('INSERT INTO once VALUES (2)');
+				$dt->settle;
+				is($dt->session_row($s)->{paused_by}, 'suspend_group', "$name: the next one stops ($try)");
+				$dt->advance(3600 * $second);
+				is($dt->state($s), 'sleeps', "$name: for an hour ($try)");
+				next if $try == 2;
+				$dt->cancel_ms($s);
+				is($s->wait->{sqlstate}, '57014', "$name: it gives up");
+			}
+			is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1',
+				"$name: it has done nothing");
+			check_resume($name);
+			is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1 2',
+				"$name: and does it once");
+		}
+	}
+
+	# nobody waits for the transactions of a procedure
+	$dt->sql(
+		q{TRUNCATE once;
+		CREATE PROCEDURE thrice() LANGUAGE plpgsql AS $$
+			BEGIN
+				FOR i IN 1..3 LOOP
+					INSERT INTO once VALUES (i);
+					COMMIT;
+				END LOOP;
+			END $$});
+	suspend();
+	$s->send('CALL thrice()');
+	$dt->advance(3600 * $second);
+	is($dt->state($s), 'sleeps', 'a procedure: an hour later it still pauses');
+	is($outsider->query('SELECT count(*) FROM once'), 1, 'a procedure: after its first transaction');
+	check_resume('a procedure');
+	is($outsider->query('SELECT count(*) FROM once'), 3, 'a procedure: then it does the others');
+	$s->query('RESET dirty_throttle.max_commit_pause');
+	$dt->sql('DROP PROCEDURE thrice; DROP TABLE once');
+};
+
 subtest 'in debt when the group is suspended' => sub {
 	foreach my $case ([ 200_000, 1 ], [ 2 * $second, 0 ])
 	{
