@@ -458,7 +458,7 @@ FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_stat_activity AS a
           ON a.pid OPERATOR(pg_catalog.=) s.pid;
 GRANT SELECT ON dirty_throttle_sessions TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON VIEW dirty_throttle_sessions IS 'Sessions that are members of a resource group; superusers, roles with REPLICATION and members of pg_monitor are members by name only, not by a default of the database or of the server; a role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_sessions.pid IS 'Process ID, as in pg_stat_activity';
 COMMENT ON COLUMN dirty_throttle_sessions.usename IS 'Name of the user; NULL for an autovacuum worker, and for a background worker that runs as no particular user';
 COMMENT ON COLUMN dirty_throttle_sessions.datname IS 'Name of the database';

@@ -22,7 +22,7 @@ dt_guc_init(void)
 {
 	DefineCustomStringVariable("dirty_throttle.group",
 							   "Sets the resource group of the session.",
-							   "All sessions of a group share its limits. An empty string means that the session is not throttled. Set it per role or database to throttle a workload, or grant SET on it to let a role choose. In SQL the name is written dirty_throttle.\"group\".",
+							   "All sessions of a group share its limits. An empty string means that the session is not throttled. Set it per role or database to throttle a workload, or grant SET on it to let a role choose. Superusers, roles with REPLICATION and members of pg_monitor are in no group by a value of the database, of all roles or of the server. In SQL the name is written dirty_throttle.\"group\".",
 							   &dt_parameters.group, "",
 							   PGC_SUSET, GUC_NOT_IN_SAMPLE,
 							   dt_check_group, dt_assign_group, dt_show_group);
@@ -55,7 +55,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"Sets the maximum duration of a pause after a transaction.",
-							"What is still owed at the end of this pause is paid before the next transaction begins. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
+							"It holds in a suspended group, too. What is still owed at its end is paid before the next statement that may write. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
 							&dt_parameters.max_commit_pause, 20000, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
@@ -67,7 +67,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.log_min_pause",
 							"Sets the minimum pause time of a transaction above which its pauses are logged.",
-							"The pauses before, in and after the transaction count together. 0 logs each transaction that has paused, -1 none.",
+							"The pauses before it writes, in and after the transaction count together. 0 logs each transaction that has paused, -1 none.",
 							&dt_parameters.log_min_pause, -1, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
