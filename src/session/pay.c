@@ -248,17 +248,14 @@ only_reads(void)
 }
 
 /*
- * To be called before each charge: may the transaction be made to pause by it?
- * One that only reads has to have used so much, with those before it.
+ * To be called once before a charge of what may have been used by reading: is it
+ * more than that may use, with what was used before?
  */
 static bool
-may_be_paused(void)
+exceeds_reading(void)
 {
-	int64		now;
+	int64		now = dt_now_us();
 
-	if (!only_reads())
-		return true;
-	now = dt_now_us();
 	if (now - reading.since > READING_FREE_US)
 	{
 		reading.since = now;
@@ -267,6 +264,15 @@ may_be_paused(void)
 	reading.bytes += Max(dt_account_uncharged(DT_DIRTY),
 						 dt_account_uncharged(DT_WAL));
 	return reading.bytes >= READING_FREE;
+}
+
+/*
+ * To be called before each charge: may the transaction be made to pause by it?
+ */
+static bool
+may_be_paused(void)
+{
+	return !only_reads() || exceeds_reading();
 }
 
 /*
@@ -412,11 +418,6 @@ pause_before(bool snapshot_is_new)
 		take_snapshot();
 }
 
-/*
- * Background workers of extensions pay only here and in flight: the core's
- * handler of SIGTERM may end them at any instruction, which must not happen in
- * the pause after a transaction.
- */
 void
 dt_pay_before_slow(bool snapshot_is_new)
 {
@@ -549,7 +550,7 @@ dt_pay_end_transaction(bool committed)
 static int64
 longest_pause(bool client_waits, bool *feedback)
 {
-	int64		longest = client_waits ?
+	int64		longest = client_waits && dt_process() != DT_JOB ?
 		after.commit_pause_ms * INT64CONST(1000) : PG_INT64_MAX / 2;
 
 	*feedback = dt_process() == DT_APPLY && !ConfigReloadPending &&
@@ -574,11 +575,41 @@ pay_after(bool client_waits, DtDue due)
 		dt_account_forgive();
 		return;
 	}
+	if (dt_process() == DT_JOB && !dt_sigterm_hold_back())
+		return;
 	dt_tick_before_pause();
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
 					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause();
+	if (dt_sigterm_let_go())
+		dt_tick_soon();
+}
+
+/*
+ * May a background worker pause after this transaction?  Not while it holds
+ * session locks, as a command does that it runs itself.
+ */
+static bool
+job_may_pause_after(void)
+{
+	return !dt_sigterm_came() && !dt_blockers_has_locks();
+}
+
+/*
+ * Has the transaction that ends done more than to read?  Of a background worker
+ * that runs no statement and comes to no check for interrupts nothing else tells
+ * than what it has used.
+ */
+static bool
+has_written(void)
+{
+	if (dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING &&
+		exceeds_reading())
+		dt_pay_state = DT_PAY_BEGUN;
+	else
+		(void) may_be_paused();
+	return has_begun();
 }
 
 /*
@@ -592,6 +623,7 @@ dt_pay_after_transaction(void)
 {
 	bool		client_waits = dt_activity_client_waits();
 	bool		command_goes_on = dt_activity_command_goes_on();
+	bool		written = has_written();
 	bool		may_pause;
 	DtDue		due;
 
@@ -601,12 +633,11 @@ dt_pay_after_transaction(void)
 	 * it at once, as it holds locks.  Nor does an apply worker pause after an
 	 * abort, when feedback is not possible.
 	 */
-	may_pause = has_begun() && !command_goes_on && !xact.prepared &&
-		dt_process() != DT_JOB && !proc_exit_inprogress &&
-		!(client_waits && after.commit_pause_ms == 0);
+	may_pause = written && !command_goes_on && !xact.prepared &&
+		!proc_exit_inprogress && !(client_waits && after.commit_pause_ms == 0) &&
+		(dt_process() != DT_JOB || job_may_pause_after());
 
-	(void) may_be_paused();
-	due = dt_account_charge(has_begun() ? DT_HEED_ANY : DT_HEED_HARD);
+	due = dt_account_charge(written ? DT_HEED_ANY : DT_HEED_HARD);
 	dt_account_renew_allowance();
 	if (due.pause_us == 0)
 		reading.bytes = 0;

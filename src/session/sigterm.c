@@ -45,19 +45,28 @@ typedef void (*Handler) (int signo, siginfo_t *info, void *context);
 static struct sigaction replaced[HANDLERS];
 static int	n_replaced = 0;
 
+static volatile sig_atomic_t holds_back = false;	/* SIGTERM */
+static volatile sig_atomic_t held_back = false; /* it has come */
+
 /* The server's own handlers, from 17 on, know processes that forked, too. */
 static void
 handle(int which, int signo, siginfo_t *info, void *context)
 {
 	const struct sigaction *next = &replaced[which];
 	int			save_errno = errno;
+	bool		is_mine = MyProcPid == (int) getpid();
 
-	if (MyProcPid == (int) getpid())
+	if (is_mine)
 	{
 		dt_account.slot->told_to_end = true;
 		SetLatch(MyLatch);
 	}
 	errno = save_errno;
+	if (is_mine && holds_back)
+	{
+		held_back = true;
+		return;
+	}
 	if (next->sa_flags & SA_SIGINFO)
 		next->sa_sigaction(signo, info, context);
 	else if (next->sa_handler != SIG_IGN)
@@ -115,12 +124,14 @@ stand_before(const struct sigaction *present)
 	(void) sigaction(SIGTERM, &action, NULL);
 }
 
-void
+/* False: somebody else's is in front all the same. */
+bool
 dt_sigterm_watch_slow(void)
 {
 	struct sigaction present;
 	sigset_t	sigterm;
 	sigset_t	mask;
+	bool		is_in_front;
 
 	sigemptyset(&sigterm);
 	sigaddset(&sigterm, SIGTERM);
@@ -128,5 +139,35 @@ dt_sigterm_watch_slow(void)
 	if (sigaction(SIGTERM, NULL, &present) == 0 && !is_ours(&present) &&
 		((present.sa_flags & SA_SIGINFO) || present.sa_handler != SIG_DFL))
 		stand_before(&present);
+	is_in_front = sigaction(SIGTERM, NULL, &present) == 0 && is_ours(&present);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
+	return is_in_front;
+}
+
+bool
+dt_sigterm_hold_back(void)
+{
+	holds_back = dt_sigterm_watch_slow();
+	return holds_back;
+}
+
+bool
+dt_sigterm_let_go(void)
+{
+	holds_back = false;
+	return held_back;
+}
+
+bool
+dt_sigterm_deliver(void)
+{
+	/* it is held back until the transaction is over */
+	if (held_back && (InterruptHoldoffCount > 0 || CritSectionCount > 0))
+		return false;
+	if (held_back)
+	{
+		held_back = false;
+		(void) kill(MyProcPid, SIGTERM);
+	}
+	return true;
 }

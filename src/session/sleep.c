@@ -340,7 +340,14 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 	dt_start_transaction_timeout(transaction_left_us);
 	if (latch_set || InterruptPending)
 		SetLatch(MyLatch);
-	if (is_after(place))
-		InterruptPending = true;	/* the core looks what is left */
+
+	/*
+	 * After a transaction the core looks what is left.  A worker without
+	 * checks does not, and its next pause is not to be ended by this one.
+	 */
+	if (is_after(place) && (interrupted || waiting))
+		InterruptPending = true;
+	else if (is_after(place) && !InterruptPending)
+		InterruptPending = DT_INTERRUPT_OF_OURS;
 	return interrupted;
 }

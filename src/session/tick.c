@@ -281,6 +281,8 @@ wall_tick(void)
 	int64		next_us = 2 * my.wall_us;
 
 	my.wall_us = 0;
+	if (!dt_sigterm_deliver())
+		set_wall_timer(CPU_TICK_MOST_US);
 	if (!is_at_work())
 		return;
 	if (!request_if_due() && fast)
@@ -356,6 +358,12 @@ dt_tick_before_pause(void)
 	if (my.wall_us > 0)
 		set_wall_timer(0);
 	dt_check_withdraw();
+}
+
+void
+dt_tick_soon(void)
+{
+	set_wall_timer(SHORTEST_TICK_US);
 }
 
 void

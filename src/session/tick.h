@@ -27,6 +27,9 @@ extern void dt_tick_renew(void);
 extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(void);
 
+/* A SIGTERM that was held back in a pause is to be delivered. */
+extern void dt_tick_soon(void);
+
 /*
  * A check that was requested is over.  "paused": there was a pause.  The
  * next charge is worth a check only when the group needs worth_us to earn it.

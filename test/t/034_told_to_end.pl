@@ -6,6 +6,8 @@
 # statement has ended, so that goes on at full speed; and its handler is called as
 # without us.  A smart shutdown changes nothing for sessions.
 #
+# who works for another one that was told before it may have gone by then
+# expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL (backend|server) process
 # takes-about: 10 s
 
 use strict;

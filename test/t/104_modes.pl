@@ -453,12 +453,16 @@ subtest 'a COMMIT in a suspended group' => sub {
 		CREATE PROCEDURE thrice() LANGUAGE plpgsql AS $$
 			BEGIN
 				FOR i IN 1..3 LOOP
-					INSERT INTO once VALUES (i);
+					INSERT INTO once SELECT i FROM pg_advisory_xact_lock(1);
 					COMMIT;
 				END LOOP;
 			END $$});
-	suspend();
+	$outsider->query('SELECT pg_advisory_lock(1)');
 	$s->send('CALL thrice()');
+	$dt->settle;
+	is($dt->state($s), 'waits', 'a procedure: it runs');
+	suspend();
+	$outsider->query('SELECT pg_advisory_unlock(1)');
 	$dt->advance(3600 * $second);
 	is($dt->state($s), 'sleeps', 'a procedure: an hour later it still pauses');
 	is($outsider->query('SELECT count(*) FROM once'), 1, 'a procedure: after its first transaction');
