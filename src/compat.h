@@ -145,6 +145,19 @@ dt_is_decoding(pid_t pid)
 	((pg_atomic_read_u32(&(desc)->state) & BM_DIRTY) != 0)
 #endif
 
+/*
+ * 16: workers of their own apply large transactions while these arrive.  They
+ * know the process ID of the one that receives them, and the memory context in
+ * which that treats a message is known.
+ */
+#if PG_VERSION_NUM < 160000
+#define DT_APPLY_LEADER_PID			InvalidPid
+#define DT_APPLY_MESSAGE_CONTEXT	((MemoryContext) NULL)
+#else
+#define DT_APPLY_LEADER_PID			(MyLogicalRepWorker->leader_pid)
+#define DT_APPLY_MESSAGE_CONTEXT	ApplyMessageContext
+#endif
+
 /* 17: this variable has a new name */
 #if PG_VERSION_NUM < 170000
 #define TransamVariables	ShmemVariableCache

@@ -419,6 +419,25 @@ dt_account_forgive(void)
 	dt_group_unlock(g);
 }
 
+bool
+dt_account_pass_debt(DtMember *to)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+	bool		same;
+
+	if (g == NULL)
+		return false;
+	same = to->group == g;
+	for (int r = 0; r < DT_RESOURCES && same; r++)
+		dt_rate_pass_debt(&g->usage[r].engine, &my->slot->account[r],
+						  &to->account[r], 1, now);
+	dt_group_unlock(g);
+	if (same)
+		my->due = DT_DUE_NOTHING;
+	return same;
+}
+
 /* The session was moved while it paused: the pause was for its old group. */
 static void
 count_pause_elsewhere(DtPause *pause)

@@ -222,6 +222,12 @@ extern bool dt_account_check_is_due(int64 worth_us);
 extern DtGroup *dt_account_lock(int64 *now);
 extern bool dt_account_follow(void);
 extern void dt_account_leave(void);
+
+/*
+ * Pass what this process owes to another member of its group.  False: it is in
+ * another one, or in none.
+ */
+extern bool dt_account_pass_debt(DtMember *to);
 extern bool dt_account_exempt(uint64 group_id);
 extern DtDue dt_account_charge(DtHeed heed);
 extern DtDue dt_account_look(DtHeed heed, DtPause *pause);

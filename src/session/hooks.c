@@ -52,6 +52,7 @@
 #include "session/check.h"
 #include "session/commit.h"
 #include "session/hooks.h"
+#include "session/parallel_apply.h"
 #include "session/pay.h"
 #include "session/reads.h"
 #include "session/rows.h"
@@ -485,6 +486,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 static void
 at_check(void)
 {
+	if (dt_process() == DT_APPLY)
+		dt_parallel_apply_note_check(dt_pay_for_workers);
 	if (!dt_session_active() || !dt_activity_is_working())
 		return;
 	dt_commit_need(true);

@@ -45,6 +45,7 @@
 #include "session/apply.h"
 #include "session/blockers.h"
 #include "session/check.h"
+#include "session/parallel_apply.h"
 #include "session/pause_log.h"
 #include "session/pay.h"
 #include "session/session.h"
@@ -641,10 +642,25 @@ dt_pay_after_transaction(void)
 	dt_account_renew_allowance();
 	if (due.pause_us == 0)
 		reading.bytes = 0;
+	else if (dt_parallel_apply_pass_debt(may_pause))
+		;						/* its leader pays */
 	else if (may_pause)
 		pay_after(client_waits, due);
 	forget_transaction();
 	dt_session_allow_changes();
 	if (!command_goes_on)
 		dt_pause_log_end(after.log_min_pause);
+}
+
+/*
+ * An apply worker pays for what its parallel workers have passed to it.  It is in
+ * no transaction, and holds no lock.  Cannot fail.
+ */
+void
+dt_pay_for_workers(void)
+{
+	after.commit_pause_ms = dt_parameters.max_commit_pause;
+	after.log_min_pause = dt_parameters.log_min_pause;
+	dt_session_hold_changes();
+	dt_pay_after_transaction();
 }

@@ -108,4 +108,7 @@ extern void dt_pay_note_prepare(void);
 extern bool dt_pay_end_transaction(bool committed);
 extern void dt_pay_after_transaction(void);
 
+/* After a transaction that parallel workers of this apply worker have applied. */
+extern void dt_pay_for_workers(void);
+
 #endif							/* DT_PAY_H */

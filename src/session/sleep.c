@@ -21,6 +21,7 @@
 #include "session/apply.h"
 #include "session/blockers.h"
 #include "session/check.h"
+#include "session/parallel_apply.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
 #include "storage/condition_variable.h"
@@ -284,7 +285,8 @@ is_over(DtPlace place, int events)
 	if (!is_after(place))
 		return false;
 	return proc_exit_inprogress || (events & WL_POSTMASTER_DEATH) != 0 ||
-		((events & WL_LATCH_SET) != 0 && dt_process() == DT_APPLY) ||
+		((events & WL_LATCH_SET) != 0 && dt_process() == DT_APPLY &&
+		 dt_parallel_apply_latch_counts()) ||
 		(place == DT_AFTER_APPLYING &&
 		 !dt_sleep_call_safely(dt_apply_feedback_send));
 }

@@ -186,6 +186,19 @@ find_session(int pid)
 			 errhint("Only client sessions and background workers with a database can be moved. For autovacuum workers set dirty_throttle.autovacuum_group, and for logical replication workers dirty_throttle.apply_group.")));
 }
 
+bool
+dt_member_ask(PGPROC *proc)
+{
+	DtMember   *member = &dt_members[GetNumberFromPGProc(proc)];
+
+	if (!member->can_be_asked)
+		return false;
+	member->asked = 1;
+	pg_write_barrier();
+	return SendProcSignal(proc->pid, PROCSIG_LOG_MEMORY_CONTEXT,
+						  INVALID_PROC_NUMBER) == 0;
+}
+
 /*
  * Wake the processes of one member or, if that is NULL, of all who are in g.  It
  * does no harm to set the latch of a process that is not asleep, or that has
@@ -205,12 +218,8 @@ wake(const DtMember *one, const DtGroup *g, bool also_busy)
 		if (one != NULL ? member != one : member->group != g)
 			continue;
 		SetLatch(&proc->procLatch);
-		if (!also_busy || !dt_members[i].can_be_asked)
-			continue;
-		dt_members[i].asked = 1;
-		pg_write_barrier();
-		(void) SendProcSignal(proc->pid, PROCSIG_LOG_MEMORY_CONTEXT,
-							  INVALID_PROC_NUMBER);
+		if (also_busy)
+			(void) dt_member_ask(proc);
 	}
 }
 

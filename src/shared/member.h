@@ -62,6 +62,12 @@ extern void dt_member_move(int pid, const char *name);
 extern void dt_member_take_out_all(DtGroup *g);
 
 /*
+ * Request a check for interrupts in another process, which need not be asleep;
+ * see check.c, which serves that.  False: none can be requested there.
+ */
+extern bool dt_member_ask(PGPROC *proc);
+
+/*
  * Wake all members of g, with their parallel workers, so that sleepers look at
  * their accounts again; with "also_busy", also those that work or wait for
  * something else.

@@ -155,7 +155,7 @@ subtest 'what is owed after a transaction' => sub {
 	$pid = launch('heap', $rows, 2);
 	is(settle_worker($pid), 'sleeps', 'it pauses');
 	$dt->sql("SELECT pg_terminate_backend($pid)");
-	is(settle_worker($pid), '', 'terminated: it ends');
+	ok(poll_until(sub { state_of($pid) eq '' }), 'terminated: it ends');
 	my ($used, $owed) = $dt->used('g', 'dirty');
 	is($owed, $used - new_credit($kb), 'terminated: it leaves what it owes');
 	$pid = launch('heap', $rows, 1);
