@@ -94,9 +94,11 @@ static const Oid reads_though_volatile[] = {
 	F_SET_CONFIG,
 
 	/* recovery, replication, WAL positions */
+	F_PG_CREATE_PHYSICAL_REPLICATION_SLOT,
 	F_PG_CURRENT_WAL_FLUSH_LSN,
 	F_PG_CURRENT_WAL_INSERT_LSN,
 	F_PG_CURRENT_WAL_LSN,
+	F_PG_DROP_REPLICATION_SLOT,
 	F_PG_GET_WAL_REPLAY_PAUSE_STATE,
 	F_PG_IS_IN_RECOVERY,
 	F_PG_IS_WAL_REPLAY_PAUSED,
@@ -105,6 +107,7 @@ static const Oid reads_though_volatile[] = {
 	F_PG_LAST_XACT_REPLAY_TIMESTAMP,
 	F_PG_PROMOTE,
 	F_PG_REPLICATION_ORIGIN_PROGRESS,
+	F_PG_REPLICATION_SLOT_ADVANCE,
 	F_PG_SHOW_REPLICATION_ORIGIN_STATUS,
 	F_PG_STAT_GET_RECOVERY_PREFETCH,
 	F_PG_WAL_REPLAY_PAUSE,
@@ -374,6 +377,9 @@ dt_reads_command(Node *command)
 		case T_ListenStmt:
 		case T_UnlistenStmt:
 		case T_LoadStmt:
+			return true;
+		case T_AlterSystemStmt: /* writes a file */
+		case T_CheckPointStmt:	/* has the checkpointer work */
 			return true;
 		case T_CopyStmt:
 			return !((CopyStmt *) command)->is_from;

@@ -103,6 +103,8 @@ sub replicate
 				"$name: all rows arrive");
 		},
 		limit => $limit,
+		# it notices a new limit at the end of a transaction
+		unnoticed => 16,
 		wal => 1);
 	cmp_ok($r->{kb}, '>', 0.4 * $transactions * $n, "$name: what they write is charged");
 	cmp_ok($owed, '<=', $r->{kb} * $part, "$name: KB that are owed at most");

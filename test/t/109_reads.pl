@@ -28,6 +28,8 @@ $dt->sql(
 	q{CREATE ROLE agent LOGIN IN ROLE pg_monitor;
 	ALTER ROLE agent SET dirty_throttle."group" = 'g';
 	GRANT CREATE ON SCHEMA public TO agent;
+	GRANT pg_checkpoint TO agent;
+	GRANT ALTER SYSTEM ON PARAMETER work_mem TO agent;
 	CREATE TABLE t AS SELECT i AS id, 'x' AS pad FROM generate_series(1, 100) i;
 	CREATE VIEW v AS SELECT id, clock_timestamp() AS at, pg_is_in_recovery() AS standby FROM t;
 	CREATE TABLE empty (id int);
@@ -200,7 +202,8 @@ my %commands = (
 	'PREPARE of an INSERT' => 'PREPARE two AS INSERT INTO empty VALUES (1); DEALLOCATE two',
 	'COPY TO' => 'COPY t TO STDOUT',
 	'COPY of a query' => 'COPY (SELECT count(*) FROM t) TO STDOUT',
-	'LISTEN' => 'LISTEN news; UNLISTEN news');
+	'LISTEN' => 'LISTEN news; UNLISTEN news',
+	'CHECKPOINT' => 'CHECKPOINT');
 my %alone = (
 	%commands,
 	'a block' => 'BEGIN; SELECT 1; COMMIT',
@@ -209,6 +212,7 @@ my %alone = (
 	'subtransactions' => 'BEGIN; SAVEPOINT a; SELECT 1; ROLLBACK TO a; RELEASE a; COMMIT',
 	'a cursor' => 'BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; FETCH 10 FROM c; MOVE 5 IN c; CLOSE c; COMMIT',
 	'a cursor WITH HOLD' => 'BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT * FROM t; COMMIT; FETCH h; CLOSE h',
+	'ALTER SYSTEM' => q{ALTER SYSTEM SET work_mem = '4MB'},
 	'a lock for reading' => 'BEGIN; LOCK TABLE t IN ACCESS SHARE MODE; COMMIT',
 	'DISCARD ALL, as pools do' => 'DISCARD ALL');
 
