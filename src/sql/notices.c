@@ -12,11 +12,14 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "postmaster/bgwriter.h"
 #include "pressure/followers.h"
 #include "shared/amount.h"
 #include "sql/notices.h"
+#include "storage/procarray.h"
+#include "utils/backend_status.h"
 
 #include "compat.h"
 
@@ -137,6 +140,48 @@ notice_other_threshold(List *entries, const DtDefinition *d, DtSignal signal)
 	}
 }
 
+/* Is the session of this process in a group that follows the signal, or will be? */
+static bool
+is_in_follower(int pid, const DtDefinition *d)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	DtGroup    *g = proc != NULL ? dt_member_of(proc)->group : NULL;
+
+	return g != NULL &&
+		(dt_definition_follows(&g->definition, DT_COMMIT_LATENCY) ||
+		 strcmp(g->definition.name, d->name) == 0);
+}
+
+/*
+ * Commits count of those who are in no group that follows the signal.  When all are,
+ * there is nobody to protect.
+ */
+static void
+notice_nobody_outside(const DtDefinition *d)
+{
+	int			inside = 0;
+
+	for (int i = 1; i <= pgstat_fetch_stat_numbackends(); i++)
+	{
+		PgBackendStatus *b =
+			&pgstat_get_local_beentry_by_index(i)->backendStatus;
+
+		if (b->st_backendType != B_BACKEND || b->st_procpid == MyProcPid)
+			continue;
+		if (!is_in_follower(b->st_procpid, d))
+			return;
+		inside++;
+	}
+	if (inside > 0)
+		ereport(NOTICE,
+				(errmsg("signal \"%s\" protects nobody at present",
+						dt_signals[DT_COMMIT_LATENCY].name),
+				 errdetail_plural("The %d other session is in a group that follows it, and only commits of sessions outside of such groups count.",
+								  "All %d other sessions are in groups that follow it, and only commits of sessions outside of such groups count.",
+								  inside, inside),
+				 errhint("Have only those sessions in the group that are to be slowed down.")));
+}
+
 /* A limit or a budget that a floor reaches leaves nothing to a signal. */
 void
 dt_notice_floor(const DtDefinition *d)
@@ -188,6 +233,8 @@ dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
 		notice_kernel_waits(&d->threshold[signal]);
 	if (signal == DT_CHECKPOINT)
 		notice_budget(d);
+	if (signal == DT_COMMIT_LATENCY)
+		notice_nobody_outside(d);
 	if (!dt_sampler_runs())
 		ereport(NOTICE,
 				(errmsg("signals are not measured at present"),

@@ -78,6 +78,32 @@ $dt->sql(q{SELECT reset_group_pressure(g, 'commit_latency') FROM unnest('{batch,
 is(counted($_, @inserts), 0, 'and nobody any more') foreach $outsider, $member, $other;
 $_->quit foreach $outsider, $member, $other;
 
+# ------------------------------------------------------------ nobody outside
+
+# What is said when the group "batch" begins to follow the signal, with so many other
+# sessions.
+sub notice
+{
+	my ($sessions) = @_;
+	my $err;
+
+	poll_until(sub {
+		$dt->sql(q{SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}) == $sessions })
+	  or die 'sessions do not end';
+	$err = $dt->{admin}->run(q{SELECT set_group_pressure('batch', 'commit_latency', '20%')})->{err};
+	$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+	return $err;
+}
+
+unlike(notice(0), qr/protects nobody/, 'no other session: nothing is said');
+my @members = map { $dt->session(group => 'batch') } 1 .. 2;
+like(notice(2), qr/signal "commit_latency" protects nobody at present\nDETAIL:  All 2 other sessions are in groups/,
+	'all are in the group: a notice');
+my $outside = $dt->session;
+unlike(notice(3), qr/protects nobody/, 'one is not: there is somebody to protect');
+$_->quit foreach @members, $outside;
+
 # ------------------------------------------------------------ what follows
 
 # bytes/s; 0: no limit but the fixed one
