@@ -101,6 +101,14 @@ REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4, text) FROM PUB
 COMMENT ON FUNCTION set_group_pressure(text, text, text, int4, text) IS
 'Makes the limits of a resource group follow a signal: replica_lag or flush_lag (a time), slot_lag or archive_lag (bytes), checkpoint (no threshold), wal_rate (bytes a second), disk_free (bytes or percent), dirty_buffers (percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (no threshold). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag and flush_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
 
+CREATE FUNCTION protect_from(group_name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION protect_from(text) FROM PUBLIC;
+COMMENT ON FUNCTION protect_from(text) IS
+'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, flush_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
+
 CREATE FUNCTION reset_group_pressure(group_name text, signal text)
 RETURNS void
 AS 'MODULE_PATHNAME'

@@ -32,6 +32,7 @@
 #include "shared/group.h"
 #include "shared/member.h"
 #include "sql/notices.h"
+#include "sql/protect.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -385,6 +386,22 @@ set_group_pressure(PG_FUNCTION_ARGS)
 				 errhint("Write '%g%%' if that is what you meant.",
 						 threshold.value / 1e2)));
 	dt_notice_pressure(entries, &entry->definition, signal, look, &found);
+	PG_RETURN_VOID();
+}
+
+/* Have a group follow what this server has. */
+PG_FUNCTION_INFO_V1(protect_from);
+Datum
+protect_from(PG_FUNCTION_ARGS)
+{
+	char	   *group = get_group(fcinfo);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER,
+											&entries);
+	List	   *choices = dt_protect_choose(&entry->definition);
+
+	finish(entries, entry);
+	dt_protect_tell(choices, entries, &entry->definition);
 	PG_RETURN_VOID();
 }
 

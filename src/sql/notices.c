@@ -213,6 +213,26 @@ dt_notice_floor(const DtDefinition *d)
 				 errhint("Set a lower floor with set_group_floor().")));
 }
 
+/* What other groups and sessions mean for a group that begins to follow a signal. */
+void
+dt_notice_others(List *entries, const DtDefinition *d, DtSignal signal)
+{
+	notice_other_threshold(entries, d, signal);
+	if (signal == DT_COMMIT_LATENCY)
+		notice_nobody_outside(d);
+}
+
+/* Signals are measured by a worker, which may have found no place. */
+void
+dt_notice_sampler(void)
+{
+	if (!dt_sampler_runs())
+		ereport(NOTICE,
+				(errmsg("signals are not measured at present"),
+				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
+				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+}
+
 /*
  * A group follows a signal; "look" is what has come of a look at that.
  */
@@ -227,17 +247,11 @@ dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
 				 errdetail_internal("%s", found->reason)));
 	else
 		notice_value(d, signal, found);
-	notice_other_threshold(entries, d, signal);
+	dt_notice_others(entries, d, signal);
 	dt_notice_floor(d);
 	if (signal == DT_KERNEL_DIRTY)
 		notice_kernel_waits(&d->threshold[signal]);
 	if (signal == DT_CHECKPOINT)
 		notice_budget(d);
-	if (signal == DT_COMMIT_LATENCY)
-		notice_nobody_outside(d);
-	if (!dt_sampler_runs())
-		ereport(NOTICE,
-				(errmsg("signals are not measured at present"),
-				 errdetail("The background worker \"dirty_throttle pressure\" is not running."),
-				 errhint("If max_worker_processes is too small for all workers, increase it and restart the server.")));
+	dt_notice_sampler();
 }

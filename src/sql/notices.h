@@ -12,6 +12,9 @@
 #include "shared/text.h"
 
 extern void dt_notice_floor(const DtDefinition *d);
+extern void dt_notice_others(List *entries, const DtDefinition *d,
+							 DtSignal signal);
+extern void dt_notice_sampler(void);
 extern void dt_notice_pressure(List *entries, const DtDefinition *d,
 							   DtSignal signal, DtLook look,
 							   const DtFound *found);

@@ -56,6 +56,7 @@ INSERT INTO changes VALUES
 	('SELECT report_pressure(''x'', 1)'),
 	('SELECT set_group_pressure(''grp_a'', ''checkpoint'')'),
 	('SELECT reset_group_pressure(''grp_a'', ''checkpoint'')'),
+	('SELECT protect_from(''grp_a'')'),
 	('SELECT suspend_group(''grp_a'')'),
 	('SELECT suspend_group(''grp_a'', true)'),
 	('SELECT resume_group(''grp_a'')'),

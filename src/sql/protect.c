@@ -1,0 +1,276 @@
+/*-------------------------------------------------------------------------
+ *
+ * protect.c
+ *		What protect_from() chooses for a group on this server.
+ *
+ * Who calls it knows no number.  So the group follows what others notice of a job
+ * that writes much, as far as this server has it: how long their commits take, how
+ * far the standbys are behind, the disk that fills up, and checkpoints that are
+ * forced.  What the group follows already stays as somebody has set it, so a call
+ * can be repeated when the server has changed.
+ *
+ * Each choice is told, with the figures that it comes from, and so is what was
+ * left out, and why.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pressure/signals.h"
+#include "shared/amount.h"
+#include "sql/notices.h"
+#include "sql/protect.h"
+#include "sql/sql.h"
+#include "utils/builtins.h"
+
+#include "compat.h"
+
+/* How much longer commits may take, in 1e-6. */
+#define COMMITS_SHARE	200000
+
+/*
+ * How far standbys may be behind, us.  The replay of one that is read is late
+ * anyway, by what its queries hold up.
+ */
+#define REPLAY_LAG		INT64CONST(5000000)
+#define FLUSH_LAG		INT64CONST(2000000)
+
+/*
+ * A tenth of the disk is to stay free; of one that is nearly full a quarter of what
+ * is left, so that the group is not slowed down yet: the signal begins at twice its
+ * threshold.
+ */
+#define DISK_PART		10
+#define LEFT_PART		4
+
+/*
+ * If less WAL than this is left until a checkpoint is forced, bytes/s, most jobs
+ * would rather have the checkpoint: with the defaults of the server it is 1.8 MB/s.
+ */
+#define WORTH_IT		INT64CONST(10000000)
+
+/* The floor of a group that has the default: it is a rate at which jobs end. */
+#define FLOOR			INT64CONST(512000)
+
+/* What was chosen of a signal. */
+typedef struct Choice
+{
+	DtSignal	signal;
+	bool		was_set;		/* the group follows it already */
+	bool		is_set;			/* it follows it now */
+	const char *detail;
+	const char *hint;			/* or NULL */
+} Choice;
+
+static void
+follow(DtDefinition *d, Choice *c, DtUnit unit, int64 value)
+{
+	DtThreshold threshold = {.unit = unit,.value = value};
+
+	d->threshold[c->signal] = threshold;
+	c->is_set = true;
+}
+
+/* What the sampler has last seen of a signal; -1: not known. */
+static int64
+sampled(DtSignal signal)
+{
+	DtSignalInfo info;
+
+	dt_spin_lock(&dt_shared->sampled.lock);
+	info = dt_shared->sampled.signals[signal];
+	dt_spin_unlock(&dt_shared->sampled.lock);
+	return dt_signal_state(info.read_at, DT_STALE_US, dt_now_us()) ==
+		DT_SIGNAL_ABSENT ? -1 : info.value;
+}
+
+/*
+ * Standbys, unless one is farther behind than it may be: that one is meant to be,
+ * or has another reason, and would keep the group at its floor.
+ */
+static void
+choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
+{
+	int64		threshold = c->signal == DT_REPLICA_LAG ? REPLAY_LAG : FLUSH_LAG;
+	int64		lag = sampled(c->signal);
+
+	if (lag > threshold)
+	{
+		c->detail = psprintf(_("A standby is %s behind already."),
+							 dt_amount_about(DT_UNIT_US, lag));
+		c->hint = psprintf(_("To follow the other standbys, use SELECT set_group_pressure(%s, %s, %s, standbys => ...), with their names in pg_stat_replication."),
+						   quote_literal_cstr(d->name),
+						   quote_literal_cstr(dt_signals[c->signal].name),
+						   quote_literal_cstr(dt_amount_text(DT_UNIT_US, threshold)));
+		return;
+	}
+	follow(d, c, DT_UNIT_US, threshold);
+	c->detail = psprintf(ngettext("%d standby is streaming.",
+								  "%d standbys are streaming.", found->n),
+						 found->n);
+}
+
+static void
+choose_disk(DtDefinition *d, Choice *c, const DtFound *found)
+{
+	int64		mb = dt_signals[c->signal].lowest;
+	int64		threshold = Min(found->other / DISK_PART,
+								found->value / LEFT_PART);
+
+	threshold -= threshold % (threshold < 10000 * mb ? mb : 1000 * mb);
+	follow(d, c, DT_UNIT_BYTES, Max(threshold, mb));
+	c->detail = psprintf(_("The file system of pg_wal has %s, of which %s are free."),
+						 dt_amount_about(DT_UNIT_BYTES, found->other),
+						 dt_amount_about(DT_UNIT_BYTES, found->value));
+}
+
+/* How much WAL others than the group write, bytes/s; -1: not known. */
+static int64
+written_by_others(const DtDefinition *d)
+{
+	int			n;
+	DtGroupCopy *copies = dt_group_copies(&n);
+	int64		all = sampled(DT_WAL_RATE);
+	int64		own = 0;
+
+	for (int i = 0; i < n; i++)
+		if (copies[i].group.id == (uint64) d->id)
+			own = (int64) dt_meter_rate(&copies[i].group.usage[DT_WAL].meter,
+										copies[i].now);
+	return all < 0 ? -1 : Max(all - own, 0);
+}
+
+/*
+ * Checkpoints that come by time only, if that leaves enough to the group.  If others
+ * write more than it is known now, the signal will find out itself.
+ */
+static void
+choose_checkpoint(DtDefinition *d, Choice *c)
+{
+	int64		budget = dt_wal_rate_without_force();
+	int64		others = written_by_others(d);
+
+	c->detail = others < 0 ?
+		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and how much others than the group write is not known yet."),
+				 dt_amount_about(DT_UNIT_RATE, budget)) :
+		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and others than the group write %s."),
+				 dt_amount_about(DT_UNIT_RATE, budget),
+				 dt_amount_about(DT_UNIT_RATE, others));
+	if (budget - Max(others, 0) >= WORTH_IT)
+		follow(d, c, DT_UNIT_NONE, 0);
+	else
+		c->hint = psprintf(_("With a max_wal_size of " INT64_FORMAT " MB, %s would be left to the group."),
+						   dt_max_wal_size_for(Max(others, 0) + WORTH_IT),
+						   dt_amount_about(DT_UNIT_RATE, WORTH_IT));
+}
+
+/* What to do about a signal. */
+static Choice *
+choose(DtDefinition *d, DtSignal signal)
+{
+	Choice	   *c = palloc0(sizeof(Choice));
+	DtFound		found;
+
+	c->signal = signal;
+	if (dt_definition_follows(d, signal))
+	{
+		c->was_set = c->is_set = true;
+		c->detail = _("What is set of it stays.");
+	}
+	else if (dt_signal_look(signal, dt_now_us(), &found) != DT_LOOK_MEASURED)
+		c->detail = pstrdup(found.reason);
+	else if (signal < DT_STANDBY_SIGNALS)
+		choose_standbys(d, c, &found);
+	else if (signal == DT_DISK_FREE)
+		choose_disk(d, c, &found);
+	else if (signal == DT_CHECKPOINT)
+		choose_checkpoint(d, c);
+	else
+	{
+		follow(d, c, DT_UNIT_SHARE, COMMITS_SHARE);
+		c->detail = _("Commits of sessions outside of the group may take a fifth longer than without it.");
+	}
+	return c;
+}
+
+/*
+ * The floor, so that the job goes on whatever the reason for the pressure is; at
+ * most half of what the group may have anyway.
+ */
+static void
+choose_floor(DtDefinition *d)
+{
+	int64		floor = FLOOR;
+
+	if (d->floor != DT_PRESSURE_DEFAULT_FLOOR)
+		return;
+	for (int r = 0; r < DT_RESOURCES; r++)
+		if (d->rate[r] > 0)
+			floor = Min(floor, d->rate[r] / 2);
+	if (dt_definition_follows(d, DT_WAL_RATE))
+		floor = Min(floor, d->threshold[DT_WAL_RATE].value / 2);
+	d->floor = Max(floor, d->floor);
+}
+
+/*
+ * Set what fits of what is defined of a group.  Returns what was chosen, for
+ * dt_protect_tell().
+ */
+List *
+dt_protect_choose(DtDefinition *d)
+{
+	static const DtSignal candidates[] = {
+		DT_COMMIT_LATENCY, DT_REPLICA_LAG, DT_FLUSH_LAG, DT_CHECKPOINT,
+		DT_DISK_FREE
+	};
+	List	   *choices = NIL;
+
+	for (int i = 0; i < lengthof(candidates); i++)
+		choices = lappend(choices, choose(d, candidates[i]));
+	choose_floor(d);
+	return choices;
+}
+
+static void
+tell_choice(const Choice *c, const DtDefinition *d)
+{
+	const char *signal = dt_signals[c->signal].name;
+	const DtThreshold *t = &d->threshold[c->signal];
+
+	if (c->is_set && t->unit != DT_UNIT_NONE)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" follows signal \"%s\" at %s",
+						d->name, signal, dt_amount_text(t->unit, t->value)),
+				 errdetail_internal("%s", c->detail)));
+	else if (c->is_set)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" follows signal \"%s\"",
+						d->name, signal),
+				 errdetail_internal("%s", c->detail)));
+	else
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
+						d->name, signal),
+				 errdetail_internal("%s", c->detail),
+				 c->hint != NULL ? errhint("%s", c->hint) : 0));
+}
+
+/* Tell what was chosen, and how to change it. */
+void
+dt_protect_tell(List *choices, List *entries, const DtDefinition *d)
+{
+	foreach_ptr(Choice, c, choices)
+	{
+		tell_choice(c, d);
+		if (c->is_set && !c->was_set)
+			dt_notice_others(entries, d, c->signal);
+	}
+	ereport(NOTICE,
+			(errmsg("resource group \"%s\" is not slowed down below %s",
+					d->name, dt_amount_about(DT_UNIT_RATE, d->floor)),
+			 errdetail("This is its floor."),
+			 errhint("Change what was chosen with set_group_pressure(), reset_group_pressure() and set_group_floor().")));
+	dt_notice_floor(d);
+	dt_notice_sampler();
+}

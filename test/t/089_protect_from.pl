@@ -1,0 +1,135 @@
+# protect_from(): what it chooses on servers that differ, what it says of that, and
+# that it leaves alone what somebody has set.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pressure;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $dt = DirtyThrottle::Pressure->new('protect',
+	init => [ allows_streaming => 1 ],
+	conf => "checkpoint_timeout = 5min\nmax_wal_size = 1GB\nautovacuum = off\n");
+
+# Call it: all notices.
+sub protect
+{
+	my ($group) = @_;
+	my $result = $dt->session->run("SELECT protect_from('$group')");
+
+	is($result->{sqlstate}, undef, "protect_from('$group')");
+	return $result->{err};
+}
+
+# What a group follows: "signal threshold", in the order of their names.
+sub followed
+{
+	my ($group) = @_;
+	return $dt->sql("SELECT string_agg(concat_ws(' ', signal, threshold), ', ' ORDER BY signal)
+		FROM dirty_throttle_thresholds WHERE group_name = '$group'");
+}
+
+sub floor_of
+{
+	my ($group) = @_;
+	return $dt->group_row($group)->{floor};
+}
+
+# -------------------------------------------------- a server as it was installed
+
+my $err = protect('new');
+like($err, qr/NOTICE:  00000: resource group "new" created/, 'it creates the group');
+like($err, qr/"new" follows signal "commit_latency" at 20%\nDETAIL:  Commits of sessions outside of the group may take a fifth longer than without it\./,
+	'commit_latency');
+like($err, qr/"new" does not follow signal "$_"\nDETAIL:  No standby is streaming\./, "no standby: not $_")
+  foreach 'replica_lag', 'flush_lag';
+like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much others than the group write is not known yet\.\nHINT:  With a max_wal_size of \d+ MB, 10\.0 MB\/s would be left to the group\./,
+	'the default of max_wal_size leaves too little: not checkpoint');
+like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
+	'disk_free');
+like($err, qr/"new" is not slowed down below 512 kB\/s\n.*\nHINT:  Change what was chosen with set_group_pressure/,
+	'the floor, and how to change what was chosen');
+my ($disk) = $err =~ /"disk_free" at (\S+)\n/;
+is(followed('new'), "commit_latency 20%, disk_free $disk", 'so it is defined');
+is(floor_of('new'), 512, 'and the floor');
+
+my ($size, $free) = split ' ', `df --output=size,avail -B1 @{[ $dt->node->data_dir ]} | tail -1`;
+my $threshold = $dt->sql(q{SELECT threshold_value FROM dirty_throttle_thresholds
+	WHERE signal = 'disk_free'});
+cmp_ok($threshold, '<=', $size / 10, 'disk_free: at most a tenth of the disk');
+cmp_ok($threshold, '<=', $free / 3.9, 'and of what is free at most a quarter');
+cmp_ok($threshold, '>=', 1e6, 'and something');
+ok(poll_until(sub { $dt->signal('disk_free')->{state} eq 'fresh' }), 'disk_free is measured');
+cmp_ok($dt->group_row('new')->{effective_wal_limit}, '==', 0, 'and slows nobody down');
+
+# -------------------------------------- what somebody has set stays as he has set it
+
+# more WAL fits between two checkpoints
+$dt->set_conf('max_wal_size', '32GB');
+$dt->sql(q{SELECT set_group_pressure('new', 'commit_latency', '50%'), set_group_floor('new', 100)});
+$err = protect('new');
+like($err, qr/"new" follows signal "commit_latency" at 50%\nDETAIL:  What is set of it stays\./, 'a threshold');
+like($err, qr/"new" is not slowed down below 100 kB\/s/, 'the floor');
+like($err, qr/"new" follows signal "checkpoint"\nDETAIL:  All sessions together can write \d+\.?\d* MB\/s/, 'checkpoint: now there is room');
+is(followed('new'), "checkpoint, commit_latency 50%, disk_free $disk", 'so it is defined');
+
+$dt->sql(q{SELECT set_group_wal_limit('small', '300 kB')});
+$err = protect('small');
+is(floor_of('small'), 150, 'a limit of 300 KB/s: a floor of half of it');
+unlike($err, qr/no signal slows resource group/, 'so that signals do something');
+$dt->sql(q{SELECT set_group_wal_limit('tiny', '30 kB')});
+$err = protect('tiny');
+is(floor_of('tiny'), 64, 'the floor is not lowered');
+like($err, qr/no signal slows resource group "tiny" down below its WAL rate limit/, 'what that means is said');
+like($err, qr/resource group "new" follows signal "commit_latency" at another threshold/, 'and what others do');
+$dt->sql(q{SELECT drop_resource_group(g) FROM unnest('{small,tiny}'::text[]) g});
+
+# ------------------------------------------------------------------------ standbys
+
+$dt->node->backup('standby');
+my $node = PostgreSQL::Test::Cluster->new('standby');
+$node->init_from_backup($dt->node, 'standby', has_streaming => 1);
+$node->start;
+my $standby = DirtyThrottle::Pressure->over($node);
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_stat_replication
+	WHERE state = 'streaming' AND replay_lsn IS NOT NULL}) == 1 }), 'a standby streams');
+$err = protect('new');
+like($err, qr/"new" follows signal "replica_lag" at 5s\nDETAIL:  1 standby is streaming\./, 'replica_lag');
+like($err, qr/"new" follows signal "flush_lag" at 2s\nDETAIL:  1 standby is streaming\./, 'flush_lag');
+is(followed('new'), "checkpoint, commit_latency 50%, disk_free $disk, flush_lag 2s, replica_lag 5s", 'so it is defined');
+
+# One that is behind, on purpose or not, would keep the group at its floor.
+$dt->sql(q{SELECT reset_group_pressure('new', 'replica_lag');
+	SELECT set_group_pressure('watch', 'replica_lag', '1d')});
+ok(poll_until(sub {
+	$dt->sql(q{SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))});
+	return defined $dt->signal('replica_lag')->{value};
+}), 'how fast it replays is known');
+$standby->sql('SELECT pg_wal_replay_pause()');
+ok(poll_until(sub {
+	$dt->sql(q{SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 1000000))) FROM generate_series(1, 10)});
+	return ($dt->signal('replica_lag')->{value} // 0) > 6000;
+}), 'it is more than 5 s behind');
+$err = protect('new');
+like($err, qr/"new" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\.\nHINT:  To follow the other standbys, use SELECT set_group_pressure\('new', 'replica_lag', '5s', standbys => \.\.\.\), with their names in pg_stat_replication\./,
+	'a standby that is behind: not replica_lag');
+$standby->sql('SELECT pg_wal_replay_resume()');
+
+# ---------------------------------------------------------------- the way back, and errors
+
+is($dt->sql(q{SELECT count(reset_group_pressure(group_name, signal)) FROM dirty_throttle_thresholds
+	WHERE group_name = 'new'}), 4, 'the way back');
+is(followed('new'), '', 'follows nothing');
+is($dt->session->run('SELECT protect_from(NULL)')->{sqlstate}, '22004', 'NULL');
+$dt->sql('CREATE ROLE nobody LOGIN');
+is($dt->session(user => 'nobody')->run(q{SELECT protect_from('new')})->{sqlstate}, '42501',
+	'a privilege is needed');
+is($standby->session->run(q{SELECT protect_from('new')})->{sqlstate}, '25006', 'not on a standby');
+
+$standby->stop('fast');
+$dt->finish;
