@@ -136,6 +136,15 @@ dt_is_decoding(pid_t pid)
 #define dt_slot_is_valid(slot)	((slot)->data.invalidated == RS_INVAL_NONE)
 #endif
 
+/* 19: slots know the number of the process that uses them, not its ID; 0: none */
+#if PG_VERSION_NUM >= 190000
+#define dt_slot_user(slot) \
+	((slot)->active_proc == INVALID_PROC_NUMBER ? 0 : \
+	 GetPGProcByNumber((slot)->active_proc)->pid)
+#else
+#define dt_slot_user(slot)	((slot)->active_pid)
+#endif
+
 /* 19: the state of a buffer has 64 bits */
 #if PG_VERSION_NUM >= 190000
 #define dt_buffer_is_dirty(desc) \

@@ -172,29 +172,55 @@ dt_look_flush_lag(DtFound *found)
 	return look_at_standbys(found, &replicas, true);
 }
 
+/* What a client of a walsender has told that it has written; 0: nothing. */
+static XLogRecPtr
+written_by_client(pid_t pid)
+{
+	XLogRecPtr	written = InvalidXLogRecPtr;
+
+	for (int i = 0; pid != 0 && i < max_wal_senders; i++)
+	{
+		WalSnd	   *walsnd = &WalSndCtl->walsnds[i];
+
+		SpinLockAcquire(&walsnd->mutex);
+		if (walsnd->pid == pid)
+			written = walsnd->write;
+		SpinLockRelease(&walsnd->mutex);
+	}
+	return written;
+}
+
 /*
- * How far the consumer of a slot has come; invalid: the slot does not count.  That
- * is what it has confirmed.  Where decoding would have to begin again, the
- * restart_lsn of a logical slot, is held back by each running transaction, also by
- * those of the groups that are to be slowed down.
+ * How far the consumer of a slot has come; 0: the slot does not count.
+ *
+ * Of a logical slot that is what the consumer has confirmed.  Many have made what
+ * they confirm durable, in steps of 10 s or a minute; what they have received counts
+ * as soon as they say so.  Where decoding would have to begin again, the restart_lsn
+ * of the slot, is held back by each running transaction, also by those of the groups
+ * that are to be slowed down.
  */
 static XLogRecPtr
 consumed_by(ReplicationSlot *slot)
 {
 	XLogRecPtr	position = InvalidXLogRecPtr;
+	pid_t		user = 0;
 
 	if (!slot->in_use)
 		return position;
 	SpinLockAcquire(&slot->mutex);
 	if (dt_slot_is_valid(slot))
+	{
 		position = SlotIsLogical(slot) ? slot->data.confirmed_flush :
 			slot->data.restart_lsn;
+		user = SlotIsLogical(slot) ? dt_slot_user(slot) : 0;
+	}
 	SpinLockRelease(&slot->mutex);
-	return position;
+	return XLogRecPtrIsInvalid(position) ? position :
+		Max(position, written_by_client(user));
 }
 
 /*
- * Bytes of WAL that the slowest consumer of a replication slot has not confirmed.
+ * Bytes of WAL that the slowest consumer of a replication slot has not received.
  * The slots that 19 has in addition, for REPACK, have none.
  */
 DtLook

@@ -106,6 +106,31 @@ followed_and_not('slot_lag', '1GB', sub {
 });
 $long->query('ROLLBACK');
 $long->quit;
+
+# a consumer that has received it all, but confirms it as flushed once in an hour
+my $receiver = IPC::Run::start(
+	[
+		'pg_recvlogical', '-d', $dt->node->connstr('postgres'), '-S', 'logical', '--start',
+		'-f', '/dev/null', '-s', 1, '-F', 3600, '-o', 'proto_version=1', '-o', 'publication_names=none'
+	],
+	'>', '/dev/null', '2>', '/dev/null');
+write_wal(20);
+$dt->sql(q{SELECT pg_logical_emit_message(true, 'x', 'flushes what is before')});
+$dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
+followed_and_not('slot_lag', '1GB', sub {
+	my ($what) = @_;
+	my $value;
+
+	ok(poll_until(sub { $value = $dt->signal_now('slot_lag')->{value}; defined $value && $value < 1e6 }),
+		"$what: what the consumer has received counts") or diag $value;
+});
+cmp_ok($dt->sql(q{SELECT pg_current_wal_insert_lsn() - confirmed_flush_lsn
+	FROM pg_replication_slots WHERE slot_name = 'logical'}), '>', 15e6, 'though it has not confirmed that');
+$receiver->signal('TERM');
+$receiver->finish;
+ok(poll_until(sub { $dt->sql(
+	q{SELECT active FROM pg_replication_slots WHERE slot_name = 'logical'}) eq 'f' }), 'it is gone');
+check_slot_lag('the consumer is gone', 'logical');
 $dt->sql("SELECT pg_drop_replication_slot('logical')");
 followed_and_not('slot_lag', '1GB',
 	sub { check_slot_lag("$_[0], the logical one is dropped", 'physical') });
