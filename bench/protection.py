@@ -1,5 +1,9 @@
 """An OLTP load beside bulk jobs: what it keeps, and what the jobs achieve.
 
+This is the saturated case: the load is a closed loop that uses all processors, so
+what it keeps depends on how much of them the job takes. Scenario `headroom` is the
+one of a server that has some left.
+
 The OLTP load is pgbench's script simple-update on a table that fits into
 shared_buffers: four clients in a closed loop, whose throughput counts, and two
 in an open one, at a rate that they reach easily, whose latency counts from when
