@@ -17,14 +17,14 @@
 
 /* The sentences: the value, and what it may be. */
 static const char *const sentences[DT_SIGNALS] = {
-	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay, and less than %s are allowed."),
-	[DT_FLUSH_LAG] = gettext_noop("A standby is %s behind with writing WAL to its disk, and less than %s are allowed."),
-	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind, and less than %s are allowed."),
-	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived, and less than %s are allowed."),
+	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay; two thirds of the %s that are allowed are aimed at."),
+	[DT_FLUSH_LAG] = gettext_noop("A standby is %s behind with writing WAL to its disk; two thirds of the %s that are allowed are aimed at."),
+	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind; two thirds of the %s that are allowed are aimed at."),
+	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived; two thirds of the %s that are allowed are aimed at."),
 	[DT_WAL_RATE] = gettext_noop("The server writes %s of WAL, and %s are allowed."),
 	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free."),
-	[DT_DIRTY_BUFFERS] = gettext_noop("%s of shared_buffers are dirty, and less than %s are allowed."),
-	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s, and less than %s are allowed."),
+	[DT_DIRTY_BUFFERS] = gettext_noop("%s of shared_buffers are dirty; two thirds of the %s that are allowed are aimed at."),
+	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s; two thirds of the %s that are allowed are aimed at."),
 	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
 };
 

@@ -396,13 +396,13 @@ $dt->set_conf('dirty_throttle.transaction_grace', '0');
 
 # --------------------------------------------------------------------------- queues
 
-my $of_30MB = qr/[\d.]+ MB( of WAL wait to be archived| behind|), and less than 30\.0 MB are allowed\.$/;
-my $of_2s = qr/[\d.]+ s behind with (its replay|writing WAL to its disk), and less than 2\.00 s are allowed\.$/;
+my $of_30MB = qr/[\d.]+ MB( of WAL wait to be archived| behind|); two thirds of the 30\.0 MB that are allowed are aimed at\.$/;
+my $of_2s = qr/[\d.]+ s behind with (its replay|writing WAL to its disk); two thirds of the 2\.00 s that are allowed are aimed at\.$/;
 my %reasons = (
 	slot_lag => qr/^The consumer of a replication slot is $of_30MB/, archive_lag => qr/^$of_30MB/,
 	replica_lag => qr/^A standby is $of_2s/, flush_lag => qr/^A standby is $of_2s/,
 	kernel_dirty => qr/^The kernel has to write $of_30MB/,
-	dirty_buffers => qr/^[\d.]+ % of shared_buffers are dirty, and less than 10\.0 % are allowed\.$/);
+	dirty_buffers => qr/^[\d.]+ % of shared_buffers are dirty; two thirds of the 10\.0 % that are allowed are aimed at\.$/);
 
 # A queue that drains at 1 MB/s, whatever it is.  The law lets a group that
 # would write much more keep it at two thirds of the threshold.
