@@ -8,7 +8,9 @@
 #ifndef DT_SQL_H
 #define DT_SQL_H
 
+#include "fmgr.h"
 #include "shared/shmem.h"
+#include "shared/text.h"
 
 /* A copy of a group, for looking at it without a lock. */
 typedef struct DtGroupCopy
@@ -25,6 +27,20 @@ extern DtGroupCopy *dt_group_copies(int *n);
  * that is due.
  */
 extern void dt_sql_need_library(void);
+
+/*
+ * Arguments: ERROR if one is NULL, "what" names it in the message; one that names
+ * a group, or a signal, palloc'd; the first one of most functions, which need the
+ * library.
+ */
+extern void dt_sql_check_not_null(FunctionCallInfo fcinfo, int arg,
+								  const char *what);
+extern char *dt_sql_get_name(FunctionCallInfo fcinfo, int arg,
+							 const char *what);
+extern char *dt_sql_get_group(FunctionCallInfo fcinfo);
+
+/* Write what has been set of an entry, and tell if that has created a group. */
+extern void dt_sql_write(List *entries, const DtEntry *entry);
 
 /*
  * Define the option of EXPLAIN, in releases where extensions can do that (18);

@@ -1,0 +1,292 @@
+/*-------------------------------------------------------------------------
+ *
+ * pressure.c
+ *		SQL functions about the signals that groups follow.
+ *
+ * As those of functions.c, none of them is STRICT.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/int.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "pressure/signals.h"
+#include "shared/amount.h"
+#include "shared/definitions.h"
+#include "sql/notices.h"
+#include "sql/protect.h"
+#include "sql/sql.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/timestamp.h"
+
+/* ERROR: there is no such signal. */
+static void
+signal_missing(const char *name)
+{
+	DtReport	reports[DT_REPORTS];
+	const char *similar = NULL;
+	StringInfoData known;
+
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (dt_name_is_similar(name, reports[i].name))
+			similar = reports[i].name;
+	initStringInfo(&known);
+	for (int s = 0; s < DT_REPORTED; s++)
+	{
+		if (dt_name_is_similar(name, dt_signals[s].name))
+			similar = dt_signals[s].name;
+		appendStringInfo(&known, s == 0 ? "\"%s\"" : ", \"%s\"",
+						 dt_signals[s].name);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("signal \"%s\" does not exist", name),
+			 similar != NULL ? errhint("Perhaps you meant \"%s\".", similar) :
+			 errhint("Available signals: %s, and those that report_pressure() has reported.",
+					 known.data)));
+}
+
+/*
+ * The second argument, which names a signal.  What the group follows need not
+ * be reported any more.
+ */
+static DtSignal
+get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
+{
+	DtReport	reports[DT_REPORTS];
+	DtSignal	signal;
+	DtEntry    *entry;
+
+	*name = dt_sql_get_name(fcinfo, 1, "signal");
+	signal = dt_signal_find(*name);
+	if (signal != DT_REPORTED)
+		return signal;
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (strcmp(reports[i].name, *name) == 0)
+			return signal;
+	entry = dt_definitions_find(dt_definitions_read(true), group);
+	if (entry != NULL && strcmp(entry->definition.reported, *name) == 0)
+		return signal;
+	signal_missing(*name);
+	return signal;
+}
+
+/*
+ * Have a group follow a signal, with the standbys that count or the name under
+ * which the signal is reported; or with zeros not follow it.
+ */
+static void
+set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
+			  const char *names)
+{
+	d->threshold[signal] = threshold;
+	if (signal == DT_REPORTED)
+		strncpy(d->reported, names, sizeof(d->reported));
+	else if (signal < DT_STANDBY_SIGNALS)
+		strncpy(d->standbys[signal], names, sizeof(d->standbys[signal]));
+}
+
+/*
+ * The standbys that count, an argument that may be NULL.
+ */
+static char *
+get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal,
+			 const char *name)
+{
+	char	   *names = PG_ARGISNULL(arg) ? "" :
+		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (names[0] == '\0')
+		return names;
+	if (signal >= DT_STANDBY_SIGNALS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("signal \"%s\" is not about standbys", name)));
+	if (strlen(names) >= DT_STANDBYS_SIZE || strchr(names, '\n') != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid list of standbys"),
+				 errdetail("The names, separated by commas, are limited to %d bytes in one line.",
+						   DT_STANDBYS_SIZE - 1)));
+	return names;
+}
+
+/*
+ * A threshold: a number with a unit; NULL for a signal that has none.
+ */
+static DtThreshold
+read_threshold(DtSignal signal, const char *name, const char *value,
+			   int32 ignore)
+{
+	const DtSignalKind *kind = &dt_signals[signal];
+	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
+	bool		has_none = (kind->threshold == DT_UNIT_NONE);
+
+	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot ignore %d for signal \"%s\"", ignore, name),
+				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
+						 dt_signals[DT_REPLICA_LAG].name,
+						 dt_signals[DT_FLUSH_LAG].name)));
+	if (value == NULL ? !has_none :
+		has_none || !dt_threshold_read(signal, value, &t))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 has_none ?
+				 errmsg("signal \"%s\" has no threshold", name) :
+				 value == NULL ?
+				 errmsg("signal \"%s\" needs a threshold", name) :
+				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
+						name, value),
+				 errdetail_internal("%s", _(kind->meaning)),
+				 has_none ? errhint("Leave out the threshold.") :
+				 errhint("Write a number and its unit, for example '%s'.%s",
+						 kind->example,
+						 value ? dt_amount_hint(t.unit) : "")));
+	return t;
+}
+
+PG_FUNCTION_INFO_V1(set_group_pressure);
+Datum
+set_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *name = dt_sql_get_group(fcinfo);
+	char	   *names;
+	char	   *standbys;
+	DtSignal	signal = get_signal(fcinfo, name, &names);
+	const char *value = PG_ARGISNULL(2) ? NULL :
+		text_to_cstring(PG_GETARG_TEXT_PP(2));
+	DtFound		found;
+	DtThreshold threshold;
+	DtLook		look;
+	List	   *entries;
+	DtEntry    *entry;
+	const char *reported;
+
+	dt_sql_check_not_null(fcinfo, 3, "argument \"ignore\"");
+	threshold = read_threshold(signal, names, value, PG_GETARG_INT32(3));
+	standbys = get_standbys(fcinfo, 4, signal, names);
+	if (signal != DT_REPORTED)
+		names = standbys;
+	look = dt_signal_look(signal, dt_now_us(), &found);
+	if (look == DT_LOOK_FAILED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("signal \"%s\" is not available on this server",
+						dt_signals[signal].name),
+				 errdetail("%s", found.reason),
+				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
+	entry = dt_definitions_edit(name, DT_CREATE_OR_ALTER, &entries);
+	reported = entry->definition.reported;
+	if (signal == DT_REPORTED && reported[0] != '\0' &&
+		strcmp(reported, names) != 0)
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
+						name, reported),
+				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
+						   names)));
+	set_threshold(&entry->definition, signal, threshold, names);
+	dt_sql_write(entries, entry);
+	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
+		strchr(value, '%') == NULL)
+		ereport(NOTICE,
+				(errmsg("threshold \"%s\" means %g percent", value,
+						threshold.value / 1e4),
+				 errhint("Write '%g%%' if that is what you meant.",
+						 threshold.value / 1e2)));
+	dt_notice_pressure(entries, &entry->definition, signal, look, &found);
+	PG_RETURN_VOID();
+}
+
+/* Have a group follow what this server has. */
+PG_FUNCTION_INFO_V1(protect_from);
+Datum
+protect_from(PG_FUNCTION_ARGS)
+{
+	char	   *group = dt_sql_get_group(fcinfo);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER,
+											&entries);
+	List	   *choices = dt_protect_choose(&entry->definition);
+
+	dt_sql_write(entries, entry);
+	dt_protect_tell(choices, entries, &entry->definition);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(reset_group_pressure);
+Datum
+reset_group_pressure(PG_FUNCTION_ARGS)
+{
+	char	   *group = dt_sql_get_group(fcinfo);
+	char	   *name;
+	DtSignal	signal = get_signal(fcinfo, group, &name);
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
+	DtThreshold none = {0};
+
+	if (dt_definition_follows(d, signal) &&
+		strcmp(dt_definition_signal_name(d, signal), name) == 0)
+	{
+		set_threshold(d, signal, none, "");
+		dt_definitions_write(entries);
+	}
+	else
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
+						group, name)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * The value of a signal that somebody else measures.
+ */
+PG_FUNCTION_INFO_V1(report_pressure);
+Datum
+report_pressure(PG_FUNCTION_ARGS)
+{
+	DtReport	report = {.at = dt_now_us()};
+	char	   *name;
+	Interval   *ttl;
+	float8		value;
+
+	dt_sql_need_library();
+	name = dt_sql_get_name(fcinfo, 0, "signal");
+	dt_sql_check_not_null(fcinfo, 1, "value");
+	value = PG_GETARG_FLOAT8(1);
+	if (!(value >= 0 && value <= 1000000))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("value %s is out of range", float8out_internal(value)),
+				 errdetail("The valid range is from 0 to 1000000; 1 is the threshold.")));
+	report.value = (int64) rint(value * 1000);
+	dt_sql_check_not_null(fcinfo, 2, "argument \"ttl\"");
+	ttl = PG_GETARG_INTERVAL_P(2);
+	if (ttl->month != 0 ||
+		pg_mul_s64_overflow(ttl->day, USECS_PER_DAY, &report.ttl_us) ||
+		pg_add_s64_overflow(report.ttl_us, ttl->time, &report.ttl_us) ||
+		report.ttl_us < 1000 || report.ttl_us > USECS_PER_DAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"ttl\" is out of range"),
+				 errdetail("The valid range is from 1 millisecond to 1 day.")));
+	if (dt_signal_find(name) != DT_REPORTED)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("signal \"%s\" is measured by dirty_throttle", name),
+				 errhint("Report it under another name.")));
+	strlcpy(report.name, name, NAMEDATALEN);
+	if (!dt_report(&report))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot report more than %d signals", DT_REPORTS)));
+	PG_RETURN_VOID();
+}
