@@ -325,6 +325,17 @@ dt_sampler_wake(void)
 		SetLatch(&GetPGProcByNumber(number - 1)->procLatch);
 }
 
+DtSignalInfo
+dt_sampler_info(DtSignal signal)
+{
+	DtSignalInfo info;
+
+	dt_spin_lock(&dt_shared->sampled.lock);
+	info = dt_shared->sampled.signals[signal];
+	dt_spin_unlock(&dt_shared->sampled.lock);
+	return info;
+}
+
 /* The slot of this process. */
 DtMember *
 dt_member_mine(void)

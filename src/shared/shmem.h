@@ -467,6 +467,9 @@ dt_sampler_runs(void)
 
 extern void dt_sampler_wake(void);
 
+/* What the sampler has last told of a signal. */
+extern DtSignalInfo dt_sampler_info(DtSignal signal);
+
 extern DtMember *dt_member_mine(void);
 extern DtMember *dt_member_of(PGPROC *proc);
 

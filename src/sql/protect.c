@@ -76,11 +76,8 @@ follow(DtDefinition *d, Choice *c, DtUnit unit, int64 value)
 static int64
 sampled(DtSignal signal)
 {
-	DtSignalInfo info;
+	DtSignalInfo info = dt_sampler_info(signal);
 
-	dt_spin_lock(&dt_shared->sampled.lock);
-	info = dt_shared->sampled.signals[signal];
-	dt_spin_unlock(&dt_shared->sampled.lock);
 	return dt_signal_state(info.read_at, DT_STALE_US, dt_now_us()) ==
 		DT_SIGNAL_ABSENT ? -1 : info.value;
 }

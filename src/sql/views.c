@@ -473,9 +473,7 @@ read_signal(DtSignal signal)
 				DT_REASON_SIZE);
 		return info;
 	}
-	dt_spin_lock(&dt_shared->sampled.lock);
-	info = dt_shared->sampled.signals[signal];
-	dt_spin_unlock(&dt_shared->sampled.lock);
+	info = dt_sampler_info(signal);
 	if (info.reason[0] == '\0' && (!info.looked || !dt_sampler_runs()))
 		strlcpy(info.reason, dt_sampler_runs() ?
 				_("Signals are measured while there is a resource group.") :
