@@ -15,8 +15,8 @@
  */
 #include "postgres.h"
 
-#include "executor/instrument.h"
 #include "miscadmin.h"
+#include "session/node.h"
 #include "session/pay.h"
 #include "session/rows.h"
 
@@ -31,13 +31,8 @@ pace_node(PlanState *node)
 static TupleTableSlot *
 pace_measured_node(PlanState *node)
 {
-	TupleTableSlot *slot;
-
 	dt_pay_if_due();
-	InstrStartNode(node->instrument);
-	slot = node->ExecProcNodeReal(node);
-	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
-	return slot;
+	return dt_node_next_measured(node);
 }
 
 static void

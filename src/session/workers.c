@@ -24,9 +24,9 @@
 
 #include "access/parallel.h"
 #include "executor/executor.h"
-#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "session/account.h"
+#include "session/node.h"
 #include "session/workers.h"
 
 static DtAccount *const my = &dt_account;
@@ -152,13 +152,8 @@ gather(PlanState *node)
 static TupleTableSlot *
 gather_measured(PlanState *node)
 {
-	TupleTableSlot *slot;
-
 	note_round(node);
-	InstrStartNode(node->instrument);
-	slot = node->ExecProcNodeReal(node);
-	InstrStopNode(node->instrument, TupIsNull(slot) ? 0.0 : 1.0);
-	return slot;
+	return dt_node_next_measured(node);
 }
 
 static void
