@@ -27,9 +27,8 @@ typedef enum DtPlace
 /*
  * Sleep until what is due is paid, but no longer than "until", a time of
  * dt_now_us(), unless it is suspended at a check, or until others wait for what
- * this session holds.  is_new: the
- * pause is not a part of the last one, and is counted.  dt_account.due tells
- * whether something is left to be paid.
+ * this session holds.  is_new: the pause is not a part of the last one, and is
+ * counted.  dt_account.due tells whether something is left to be paid.
  *
  * An interrupt ends the pause, and is not served here; then the result is true.
  * After a transaction what the core wants at once is done here (procsignal
