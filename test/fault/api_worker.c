@@ -19,8 +19,6 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
-
 #include "access/generic_xlog.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -33,6 +31,7 @@
 #include "miscadmin.h"
 #include "parser/parse_relation.h"
 #include "postmaster/bgworker.h"
+#include "start_worker.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -193,30 +192,18 @@ api_worker_main(Datum main_arg)
 Datum
 launch_api(PG_FUNCTION_ARGS)
 {
-	BackgroundWorker worker = {
-		.bgw_name = "api_worker",
-		.bgw_type = "api_worker",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_function_name = "api_worker_main",
-		.bgw_notify_pid = MyProcPid
-	};
+	BackgroundWorker worker = {0};
 	Work	   *work = (Work *) worker.bgw_extra;
 	BackgroundWorkerHandle *handle;
-	Dl_info		library;
 	pid_t		pid;
 
-	dladdr(api_worker_main, &library);
-	strlcpy(worker.bgw_library_name, library.dli_fname,
-			sizeof(worker.bgw_library_name));
 	strlcpy(work->dbname, text_to_cstring(PG_GETARG_TEXT_PP(0)), sizeof(work->dbname));
 	strlcpy(work->rolename, text_to_cstring(PG_GETARG_TEXT_PP(1)), sizeof(work->rolename));
 	strlcpy(work->how, text_to_cstring(PG_GETARG_TEXT_PP(2)), sizeof(work->how));
 	work->rows = PG_GETARG_INT32(3);
 	work->transactions = PG_GETARG_INT32(4);
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
-		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+	handle = start_worker(&worker, "api_worker", api_worker_main, "api_worker_main");
+	if (WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
 		elog(ERROR, "could not start a background worker");
 
 	/* who does not find it afterwards is to know that it has ended */

@@ -28,7 +28,6 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -37,6 +36,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "start_worker.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
@@ -174,31 +174,19 @@ ending_worker_main(Datum main_arg)
 Datum
 launch_ending(PG_FUNCTION_ARGS)
 {
-	BackgroundWorker worker = {
-		.bgw_name = "ending worker",
-		.bgw_type = "ending worker",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_function_name = "ending_worker_main",
-		.bgw_notify_pid = MyProcPid
-	};
+	BackgroundWorker worker = {0};
 	Work	   *work = (Work *) worker.bgw_extra;
 	BackgroundWorkerHandle *handle;
-	Dl_info		library;
 	pid_t		pid = 0;
 
 	StaticAssertStmt(sizeof(Work) <= BGW_EXTRALEN, "it has to fit");
-	dladdr(ending_worker_main, &library);
-	strlcpy(worker.bgw_library_name, library.dli_fname,
-			sizeof(worker.bgw_library_name));
 	strlcpy(work->kind, text_to_cstring(PG_GETARG_TEXT_PP(0)), sizeof(work->kind));
 	strlcpy(work->role, text_to_cstring(PG_GETARG_TEXT_PP(1)), sizeof(work->role));
 	if (strlcpy(work->sql, text_to_cstring(PG_GETARG_TEXT_PP(2)),
 				sizeof(work->sql)) >= sizeof(work->sql))
 		elog(ERROR, "that is too long");
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
-		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+	handle = start_worker(&worker, "ending worker", ending_worker_main, "ending_worker_main");
+	if (WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
 		elog(ERROR, "the worker was not started");
 	PG_RETURN_INT32(pid);
 }

@@ -17,8 +17,6 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
-
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -27,6 +25,7 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "postmaster/bgworker.h"
+#include "start_worker.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
@@ -127,25 +126,12 @@ other_worker_main(Datum function)
 Datum
 launch_work(PG_FUNCTION_ARGS)
 {
-	BackgroundWorker worker = {
-		.bgw_name = "other extension",
-		.bgw_type = "other extension",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_function_name = "other_worker_main",
-		.bgw_main_arg = PG_GETARG_DATUM(0),
-		.bgw_notify_pid = MyProcPid
-	};
+	BackgroundWorker worker = {.bgw_main_arg = PG_GETARG_DATUM(0)};
 	BackgroundWorkerHandle *handle;
-	Dl_info		library;
 
-	dladdr(other_worker_main, &library);
-	strlcpy(worker.bgw_library_name, library.dli_fname,
-			sizeof(worker.bgw_library_name));
 	memcpy(worker.bgw_extra, &MyDatabaseId, sizeof(MyDatabaseId));
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle) ||
-		WaitForBackgroundWorkerShutdown(handle) != BGWH_STOPPED)
+	handle = start_worker(&worker, "other extension", other_worker_main, "other_worker_main");
+	if (WaitForBackgroundWorkerShutdown(handle) != BGWH_STOPPED)
 		elog(ERROR, "the worker has not run");
 	PG_RETURN_VOID();
 }

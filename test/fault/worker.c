@@ -23,7 +23,6 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -36,6 +35,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "start_worker.h"
 #include "shared/shmem.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
@@ -170,28 +170,14 @@ fault_worker_main(Datum main_arg)
 Datum
 launch(PG_FUNCTION_ARGS)
 {
-	BackgroundWorker worker = {
-		.bgw_name = "fault worker",
-		.bgw_type = "fault worker",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_function_name = "fault_worker_main",
-		.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId),
-		.bgw_notify_pid = MyProcPid
-	};
+	BackgroundWorker worker = {.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId)};
 	BackgroundWorkerHandle *handle;
-	Dl_info		library;
 	pid_t		pid = 0;
 
-	dladdr(fault_worker_main, &library);
-	strlcpy(worker.bgw_library_name, library.dli_fname,
-			sizeof(worker.bgw_library_name));
 	if (strlcpy(worker.bgw_extra, text_to_cstring(PG_GETARG_TEXT_PP(0)),
 				BGW_EXTRALEN) >= BGW_EXTRALEN)
 		elog(ERROR, "that is too long");
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-		elog(ERROR, "the worker was not started");
+	handle = start_worker(&worker, "fault worker", fault_worker_main, "fault_worker_main");
 	switch (WaitForBackgroundWorkerStartup(handle, &pid))
 	{
 		case BGWH_STARTED:

@@ -29,14 +29,7 @@ max_worker_processes = 20
 full_page_writes = off
 }, no_start => 1);
 
-# minor releases that have it want to know the plug-ins
-my $plugins = eval {
-	my $value = `postgres -C output_plugin_libraries -D @{[$dt->node->data_dir]} 2>&1`;
-	$? == 0 && $value;
-};
-$dt->node->append_conf('postgresql.conf',
-	"output_plugin_libraries = 'pgoutput, pglogical_output'")
-  if $plugins;
+allow_output_plugins($dt->node, 'pglogical_output');
 $dt->node->start;
 $dt->sql(q{CREATE EXTENSION dirty_throttle;
 	CREATE ROLE applier LOGIN SUPERUSER;

@@ -29,11 +29,7 @@ full_page_writes = off
 }, no_start => 1);
 my $node = $dt->node;
 
-# minor releases that have it want to know the plug-ins
-my $dir = $node->data_dir;
-`postgres -C output_plugin_libraries -D '$dir' 2>&1`;
-$node->append_conf('postgresql.conf', "output_plugin_libraries = 'pgoutput, pg_squeeze'")
-  if $? == 0;
+allow_output_plugins($node, 'pg_squeeze');
 $node->start;
 $dt->sql(q{CREATE EXTENSION dirty_throttle;
 	CREATE EXTENSION pg_squeeze;

@@ -82,6 +82,18 @@ sub does_not_pause
 	is($dt->now, $then, "$name: it takes no time");
 }
 
+# It pauses while it reads 12 000 blocks.
+sub pauses_before_the_end
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$s->send('SELECT count(*) FROM hints');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses');
+	cmp_ok(blocks(), '<', 12_000, 'before it has read all');
+	$dt->cancel_ms($s);
+	$s->wait;
+}
+
 subtest 'a reader of less than 64 blocks' => sub {
 	fresh_table($free - 1);
 	does_not_pause('SELECT id FROM hints', 'less than 64 blocks');
@@ -124,12 +136,7 @@ subtest 'a reader below the grace' => sub {
 
 subtest 'a reader that comes to no row' => sub {
 	fresh_table(12_000);
-	$s->send('SELECT count(*) FROM hints');
-	$dt->settle;
-	is($dt->state($s), 'sleeps', 'it pauses');
-	cmp_ok(blocks(), '<', 12_000, 'before it has read all');
-	$dt->cancel_ms($s);
-	$s->wait;
+	pauses_before_the_end();
 };
 
 # Small ones count together, within a minute, also if none of them comes to a place
@@ -177,12 +184,7 @@ subtest 'a parallel reader' => sub {
 	$dt->sql('ALTER TABLE hints SET (parallel_workers = 2)');
 	$s->query('SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0;
 		SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0');
-	$s->send('SELECT count(*) FROM hints');
-	$dt->settle;
-	is($dt->state($s), 'sleeps', 'it pauses');
-	cmp_ok(blocks(), '<', 12_000, 'before it has read all');
-	$dt->cancel_ms($s);
-	$s->wait;
+	pauses_before_the_end();
 	$s->query('RESET max_parallel_workers_per_gather');
 };
 

@@ -19,7 +19,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT =
-  qw(need_programs need_extensions program_log start_program stop_program);
+  qw(need_programs need_extensions allow_output_plugins program_log start_program stop_program);
 
 my %running;    # process ID to name
 
@@ -56,6 +56,19 @@ sub need_extensions
 sub _skip
 {
 	plan skip_all => 'not installed: ' . join(', ', @_) if @_;
+}
+
+# Before a server is started: it may load these.  Minor releases that have the
+# parameter want to know them.
+sub allow_output_plugins
+{
+	my ($node, @plugins) = @_;
+	my $dir = $node->data_dir;
+
+	`postgres -C output_plugin_libraries -D '$dir' 2>&1`;
+	$node->append_conf('postgresql.conf',
+		'output_plugin_libraries = \'' . join(', ', 'pgoutput', @plugins) . '\'')
+	  if $? == 0;
 }
 
 # What a program has said, and where test/run looks for it.
