@@ -350,7 +350,7 @@ COMMENT ON COLUMN dirty_throttle_group_stats.wal_pauses IS 'Number of the pauses
 COMMENT ON COLUMN dirty_throttle_group_stats.paused_time IS 'Total time that members have paused since stats_reset, in milliseconds; a pause is added when it ends';
 COMMENT ON COLUMN dirty_throttle_group_stats.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
 COMMENT ON COLUMN dirty_throttle_group_stats.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since stats_reset that a member went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since stats_reset that a member went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
 COMMENT ON COLUMN dirty_throttle_group_stats.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what it would take more than 30 s to pay at a limit that has been lower for 5 s, but for what the fixed limit asks for, and, where there is no fixed limit, what is owed when a limit by pressure ends';
 COMMENT ON COLUMN dirty_throttle_group_stats.stats_reset IS 'Time at which the counters were last reset';
@@ -475,7 +475,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource gr
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
-COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because processes outside the group wait for it; NULL if it does not';
+COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, or another library keeps the server''s messages from dirty_throttle';
@@ -485,7 +485,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the 
 COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused since the session joined the group, including the current pause, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because a process outside the group had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
 
 CREATE FUNCTION dirty_throttle_grants(
     OUT group_name name,
@@ -510,63 +510,70 @@ COMMENT ON COLUMN dirty_throttle_grants.role_name IS 'Name of the role; sessions
 
 CREATE FUNCTION dirty_throttle_blocking(
     OUT waiting_pid int4,
-    OUT holder_pid int4
+    OUT waiting_since timestamptz,
+    OUT waits_for text,
+    OUT holder_pid int4,
+    OUT holder_xid xid,
+    OUT group_name name
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_blocking() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_blocking() IS
-'Returns pairs of processes for the view dirty_throttle_blocking; waiting_pid is NULL for the startup process when it waits for something other than a lock.';
+'Returns pairs for the view dirty_throttle_blocking: of a process that waits, and a session or prepared transaction in its way; group_name is that of a prepared transaction.';
 
 CREATE VIEW dirty_throttle_blocking AS
 SELECT w.pid AS waiting_pid, w.usename AS waiting_usename,
        w.datname AS waiting_datname,
        w.application_name AS waiting_application_name,
-       l.waitstart AS waiting_since,
-       extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) l.waitstart)::float8
+       coalesce(l.waitstart, b.waiting_since) AS waiting_since,
+       extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-)
+                          coalesce(l.waitstart, b.waiting_since))::float8
            OPERATOR(pg_catalog.*) 1000 AS waiting_time,
-       l.locktype, l.mode AS lockmode,
+       b.waits_for, l.locktype, l.mode AS lockmode,
        CASE WHEN l.relation IS NULL THEN NULL
             WHEN l.database OPERATOR(pg_catalog.=) d.oid
             THEN l.relation::pg_catalog.regclass::pg_catalog.text
             ELSE l.relation::pg_catalog.text
        END AS relation,
-       s.pid AS holder_pid, s.group_name,
+       b.holder_pid, p.gid AS holder_gid,
+       coalesce(s.group_name, b.group_name) AS group_name,
        s.paused_since AS holder_paused_since,
        s.released_since AS holder_released_since,
        s.releases AS holder_releases,
        pg_catalog.ceil(s.dirty_debt)::int8 AS holder_dirty_debt,
        pg_catalog.ceil(s.wal_debt)::int8 AS holder_wal_debt
 FROM dirty_throttle_blocking() AS b
-     JOIN dirty_throttle_sessions() AS s
-          ON s.pid OPERATOR(pg_catalog.=) b.holder_pid
      JOIN pg_catalog.pg_database AS d
           ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
      JOIN pg_catalog.pg_stat_activity AS w
-          ON CASE WHEN b.waiting_pid IS NULL
-                  THEN w.backend_type OPERATOR(pg_catalog.=) 'startup'
-                  ELSE w.pid OPERATOR(pg_catalog.=) b.waiting_pid
-             END
+          ON w.pid OPERATOR(pg_catalog.=) b.waiting_pid
+     LEFT JOIN dirty_throttle_sessions() AS s
+          ON s.pid OPERATOR(pg_catalog.=) b.holder_pid
+     LEFT JOIN pg_catalog.pg_prepared_xacts AS p
+          ON p.transaction OPERATOR(pg_catalog.=) b.holder_xid
      LEFT JOIN pg_catalog.pg_locks AS l
           ON l.pid OPERATOR(pg_catalog.=) b.waiting_pid AND NOT l.granted
-WHERE (s.paused_since IS NOT NULL OR s.released_since IS NOT NULL)
-  AND (b.waiting_pid IS NULL OR l.pid IS NOT NULL);
+WHERE (s.paused_since IS NOT NULL OR s.released_since IS NOT NULL OR p.gid IS NOT NULL)
+  AND (b.waits_for OPERATOR(pg_catalog.<>) 'lock' OR l.pid IS NOT NULL);
 GRANT SELECT ON dirty_throttle_blocking TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_blocking IS 'Who waits for a member that pauses, or that goes on without pausing because of that: one row per pair of a process that waits, directly or behind other members, and such a member; shows the members that dirty_throttle_sessions shows to the same role';
+COMMENT ON VIEW dirty_throttle_blocking IS 'Who waits for a member that pauses, or that goes on without pausing because of that, or for what a member has prepared: one row per pair of a process that waits, directly or behind others, and such a member or prepared transaction; shows those of the sessions that dirty_throttle_sessions shows to the same role';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_pid IS 'Process ID of the waiting process';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_usename IS 'Name of the waiting session''s user; NULL for a process of the server';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_datname IS 'Name of the waiting session''s database';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_application_name IS 'Name of the waiting session''s application';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began; NULL for a very short time after that, and for replay that waits for something other than a lock';
+COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began or, if it is not for a lock, was first seen';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_time IS 'Duration of the wait, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it. NULL if the startup process of a standby waits for a page that the member has pinned, or for a snapshot';
+COMMENT ON COLUMN dirty_throttle_blocking.waits_for IS 'What it waits for: a lock, a buffer pin (a VACUUM that needs a page for itself), a safe snapshot (a READ ONLY DEFERRABLE transaction), or replay (the startup process of a standby, for a page or a snapshot)';
+COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it. NULL if it does not wait for a lock';
 COMMENT ON COLUMN dirty_throttle_blocking.lockmode IS 'Lock mode that the waiting process wants';
 COMMENT ON COLUMN dirty_throttle_blocking.relation IS 'Table or index that the lock is on: its name, or its OID if it is in another database; NULL if the lock is on something else';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the member';
-COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the member''s resource group';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_pid IS 'Process ID of the member; NULL for a prepared transaction';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_gid IS 'Identifier of the prepared transaction; NULL for a member';
+COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the resource group of the member, or of the session that has prepared the transaction';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began; NULL if it is not pausing';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since which the member goes on without pausing because processes outside its group wait for it; NULL if it does not';
+COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since which the member goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_dirty_debt IS 'What the member has dirtied but not paid for yet, in KB';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt IS 'What the member has written of WAL but not paid for yet, in KB';

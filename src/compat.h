@@ -61,9 +61,10 @@ extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 #endif
 
 /*
- * The locks of a process in one partition of the lock table, and the queue of
- * those that wait for a lock: the first one for NULL, then the next one.  16:
- * these lists are dlists.  19: the member of PGPROC has a new name.
+ * The locks of a process in one partition of the lock table, those who hold a
+ * lock, and the queue of those that wait for it, which is read from its end: the
+ * first one for NULL, then the next one.  16: these lists are dlists.  19: the
+ * member of PGPROC has a new name.
  */
 static inline PROCLOCK *
 dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
@@ -81,25 +82,79 @@ dt_next_lock(PGPROC *proc, int partition, PROCLOCK *held)
 #endif
 }
 
+static inline PROCLOCK *
+dt_next_holder(LOCK *lock, PROCLOCK *held)
+{
+#if PG_VERSION_NUM < 160000
+	SHM_QUEUE  *locks = &lock->procLocks;
+
+	return (PROCLOCK *) SHMQueueNext(locks, held ? &held->lockLink : locks,
+									 offsetof(PROCLOCK, lockLink));
+#else
+	dlist_node *head = &lock->procLocks.head;
+	dlist_node *next = held ? held->lockLink.next : head->next;
+
+	return next == head ? NULL : dlist_container(PROCLOCK, lockLink, next);
+#endif
+}
+
 #if PG_VERSION_NUM < 190000
 #define waitLink	links
 #endif
 
 static inline PGPROC *
-dt_next_waiter(LOCK *lock, PGPROC *waiter)
+dt_previous_waiter(LOCK *lock, PGPROC *waiter)
 {
 #if PG_VERSION_NUM < 160000
 	SHM_QUEUE  *queue = &lock->waitProcs.links;
 
-	return (PGPROC *) SHMQueueNext(queue, waiter ? &waiter->waitLink : queue,
+	return (PGPROC *) SHMQueuePrev(queue, waiter ? &waiter->waitLink : queue,
 								   offsetof(PGPROC, waitLink));
 #else
 	dlist_node *head = &lock->waitProcs.dlist.head;
-	dlist_node *next = waiter ? waiter->waitLink.next : head->next;
+	dlist_node *previous = waiter ? waiter->waitLink.prev : head->prev;
 
-	return next == head ? NULL : dlist_container(PGPROC, waitLink, next);
+	return previous == head ? NULL :
+		dlist_container(PGPROC, waitLink, previous);
 #endif
 }
+
+/*
+ * The weak locks that a process has noted in its PGPROC: how many it can note,
+ * and which lock modes it has of one, as bits; 0: it is free.  18: there are
+ * groups of them, as many as the server is configured for.
+ */
+#if PG_VERSION_NUM >= 180000
+#define dt_n_fast_locks()	FastPathLockSlotsPerBackend()
+#define dt_fast_lock_modes(proc, n) \
+	(((proc)->fpLockBits[(n) / FP_LOCK_SLOTS_PER_GROUP] >> \
+	  (3 * ((n) % FP_LOCK_SLOTS_PER_GROUP))) & 7)
+#else
+#define dt_n_fast_locks()	FP_LOCK_SLOTS_PER_BACKEND
+#define dt_fast_lock_modes(proc, n)	(((proc)->fpLockBits >> (3 * (n))) & 7)
+#endif
+
+/* 17: the virtual transaction ID has become a struct */
+#if PG_VERSION_NUM < 170000
+#define dt_local_xid(proc)	((proc)->lxid)
+#else
+#define dt_local_xid(proc)	((proc)->vxid.lxid)
+#endif
+
+/* 17 and 19: this wait event has new names */
+#if PG_VERSION_NUM < 170000
+#define WAIT_EVENT_BUFFER_CLEANUP	PG_WAIT_BUFFER_PIN
+#elif PG_VERSION_NUM < 190000
+#define WAIT_EVENT_BUFFER_CLEANUP	WAIT_EVENT_BUFFER_PIN
+#endif
+
+/* 19: slots know the proc number of their process */
+#if PG_VERSION_NUM < 190000
+#define dt_slot_is_of(slot, proc)	((slot)->active_pid == (proc)->pid)
+#else
+#define dt_slot_is_of(slot, proc) \
+	((slot)->active_proc == GetNumberFromPGProc(proc))
+#endif
 
 /*
  * 16: walsenders tell whether they decode.  In 15 they do when they stream
@@ -180,7 +235,7 @@ dt_is_decoding(pid_t pid)
 #define WaitEventExtensionNew(name) PG_WAIT_EXTENSION
 #define INVALID_PROC_NUMBER	InvalidBackendId
 #define MyProcNumber	(MyProc->pgprocno)
-#define GetNumberFromPGProc(proc)	((proc)->pgprocno)
+#define GetNumberFromPGProc(proc)	((int) ((proc) - ProcGlobal->allProcs))
 #endif
 
 /* 17: random() has arguments, too */

@@ -60,8 +60,8 @@ dt_guc_init(void)
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dirty_throttle.max_blocking_time",
-							"Sets the maximum time for which a pausing member may keep sessions outside its group waiting for its locks.",
-							"When a session has waited that long, the member goes on without pausing for as long as a session outside its group waits, and pays after its transaction. 0 means that it never pauses while such a session waits, -1 that it pauses regardless of who waits.",
+							"Sets the maximum time for which a pausing member may keep others waiting.",
+							"When a session outside its group, or in it without debts, has waited that long, the member goes on without pausing for as long as anybody waits, and pays later. 0 means that it never pauses while such a session waits, -1 that it pauses regardless of who waits.",
 							&dt_parameters.max_blocking_time, 100, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 

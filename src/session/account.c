@@ -31,6 +31,7 @@
 #include "shared/commits.h"
 #include "shared/group.h"
 #include "utils/timestamp.h"
+#include "waiters/waiters.h"
 
 /* Parallel workers use less than half of this before their work, in bytes. */
 #define FEW_BYTES			(32 * (int64) BLCKSZ)
@@ -314,6 +315,16 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
 	due->observed = my->group->definition.observe;
 }
 
+/* What is owed of a resource, in time at the group's rate. */
+static int64
+owed_us_locked(DtGroup *g, int resource, int64 now)
+{
+	DtRateGroup *engine = &g->usage[resource].engine;
+
+	return dt_rate_time(engine,
+						dt_rate_debt(engine, &my->slot->account[resource], now));
+}
+
 /*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Sets pause_us[] to how long a pause each resource asks
@@ -346,9 +357,7 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 			usage->batch = dt_rate_batch(engine, account);
 		}
 		if (pause_us[r] > 0)
-			*owed_us = Max(*owed_us,
-						   dt_rate_time(engine,
-										dt_rate_debt(engine, account, now)));
+			*owed_us = Max(*owed_us, owed_us_locked(my->group, r, now));
 		usage->was_throttled = throttled;
 		next_charge[r] = usage->charged_up_to + usage->batch;
 	}
@@ -386,6 +395,7 @@ dt_account_charge(DtHeed heed)
 		dt_group_unlock(g);
 	}
 	note_due(&due);
+	dt_waiters_note_debt(due.owed_us > 0 ? now + due.owed_us : 0);
 	return due;
 }
 
@@ -464,8 +474,12 @@ dt_account_look(DtHeed heed, DtPause *pause)
 	if (g != NULL)
 	{
 		for (int r = 0; r < DT_RESOURCES && dt_throttling_is_enabled(); r++)
+		{
 			pause_us[r] = dt_rate_wake(&g->usage[r].engine,
 									   &my->slot->account[r], now);
+			if (pause_us[r] > 0)
+				due.owed_us = Max(due.owed_us, owed_us_locked(g, r, now));
+		}
 		decide_locked(&due, pause_us, heed);
 		if (pause->group == g && pause->group_id == g->id)
 			dt_member_count_pause(my->slot, g, pause, now);

@@ -25,15 +25,13 @@
  */
 #include "postgres.h"
 
-#include "access/multixact.h"
 #include "access/parallel.h"
-#include "access/transam.h"
 #include "access/xact.h"
-#include "postmaster/autovacuum.h"
 #include "replication/logicalworker.h"
 #include "session/activity.h"
 #include "session/apply.h"
 #include "storage/proc.h"
+#include "waiters/waiters.h"
 
 #include "compat.h"
 
@@ -115,22 +113,6 @@ dt_activity_is_working(void)
 }
 
 /*
- * Is the oldest transaction or multixact of the server older than so many per
- * cent of the age at which autovacuum must freeze it?
- */
-bool
-dt_activity_must_freeze(int percent)
-{
-	MultiXactId oldest;
-	MultiXactId next;
-
-	ReadMultiXactIdRange(&oldest, &next);
-	return next - oldest > autovacuum_multixact_freeze_max_age / 100.0 * percent ||
-		(uint32) (ReadNextTransactionId() - TransamVariables->oldestXid) >
-		autovacuum_freeze_max_age / 100.0 * percent;
-}
-
-/*
  * Does this process run a VACUUM that must not be slowed down, because it
  * prevents a wraparound that is near?  Other VACUUMs pause at their checks for
  * interrupts, as all commands do, in addition to the delays of
@@ -146,6 +128,6 @@ dt_activity_is_urgent(void)
 {
 	uint8		flags = MyProc->statusFlags;
 
-	return ((flags & PROC_VACUUM_FOR_WRAPAROUND) && dt_activity_must_freeze(100)) ||
-		((flags & PROC_IN_VACUUM) && dt_activity_must_freeze(105));
+	return ((flags & PROC_VACUUM_FOR_WRAPAROUND) && dt_waiters_must_freeze(100)) ||
+		((flags & PROC_IN_VACUUM) && dt_waiters_must_freeze(105));
 }

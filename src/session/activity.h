@@ -92,7 +92,6 @@ extern bool dt_activity_note_call(void);
 extern bool dt_activity_is_idle(void);
 extern bool dt_activity_is_working(void);
 
-extern bool dt_activity_must_freeze(int percent);
 extern bool dt_activity_is_urgent(void);
 
 #endif							/* DT_ACTIVITY_H */

@@ -48,7 +48,6 @@
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "session/activity.h"
-#include "session/blockers.h"
 #include "session/check.h"
 #include "session/commit.h"
 #include "session/hooks.h"
@@ -68,6 +67,7 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "waiters/waiters.h"
 
 #include "compat.h"
 
@@ -97,6 +97,7 @@ dt_shmem_request_hook(void)
 	if (prev.shmem_request)
 		prev.shmem_request();
 	dt_shmem_request();
+	dt_waiters_shmem_request();
 }
 
 static void
@@ -105,6 +106,7 @@ dt_shmem_startup_hook(void)
 	if (prev.shmem_startup)
 		prev.shmem_startup();
 	dt_shmem_startup();
+	dt_waiters_shmem_startup();
 	dt_sleep_init();
 }
 
@@ -496,7 +498,7 @@ at_check(void)
 	dt_tick_start();
 	/* others wait for reads that this process has prepared and not begun */
 	if (MyProc->waitStatus == PROC_WAIT_STATUS_WAITING ||
-		dt_blockers_extends_relation() || dt_io_is_staged())
+		dt_waiters_extends_relation() || dt_io_is_staged())
 		return;
 	dt_pay_mark_begun();
 	/* there are checks without that parameter, too: other processes ask */

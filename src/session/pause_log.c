@@ -19,7 +19,6 @@
 
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "session/blockers.h"
 #include "session/pause_log.h"
 #include "session/session.h"
 #include "session/sleep.h"
@@ -66,13 +65,10 @@ report_paused(void)
 	if (pauses->stats[DT_RELEASES] > 0)
 	{
 		appendStringInfo(&detail,
-						 " Releases: %lld, for %.3f ms without pausing, the last one for ",
+						 " Releases: %lld, for %.3f ms without pausing, the last one for process %d.",
 						 (long long) pauses->stats[DT_RELEASES],
-						 pauses->stats[DT_RELEASED_US] / 1000.0);
-		if (pauses->released_for == DT_REPLAY)
-			appendStringInfoString(&detail, "WAL replay.");
-		else
-			appendStringInfo(&detail, "process %d.", pauses->released_for);
+						 pauses->stats[DT_RELEASED_US] / 1000.0,
+						 pauses->released_for);
 	}
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("process %d paused for %.3f ms in resource group \"%s\"",

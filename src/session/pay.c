@@ -24,7 +24,7 @@
  *    which the views show, tells the group's rate engine (rate.c), and returns
  *    what is due and owed.  Here it is decided whether that leads to a pause:
  *    not if the transaction owes no more than the grace, nor if others wait for
- *    it (blockers.c).
+ *    it (let_go.c).
  * 4. The session sleeps (sleep.c).  After each slice it counts that and looks at
  *    its account: dt_account_look().
  * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
@@ -43,8 +43,8 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/apply.h"
-#include "session/blockers.h"
 #include "session/check.h"
+#include "session/let_go.h"
 #include "session/parallel_apply.h"
 #include "session/pause_log.h"
 #include "session/pay.h"
@@ -56,6 +56,7 @@
 #include "storage/ipc.h"
 #include "tcop/pquery.h"
 #include "utils/snapmgr.h"
+#include "waiters/waiters.h"
 
 #include "compat.h"
 
@@ -167,14 +168,9 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 			messages = true;
 			until = Min(until, start + LONGEST_PUT_OFF_US);
 		}
-		else
-		{
-			/* a check of the client connection resets the latch: look again */
-			while (InterruptPending)
-				CHECK_FOR_INTERRUPTS();
-			if (dt_blockers_check_release(heed == DT_HEED_HARD))
-				break;
-		}
+		/* a check of the client connection resets the latch: look again */
+		while (place != DT_AT_CHECK && InterruptPending)
+			CHECK_FOR_INTERRUPTS();
 		due = dt_account_charge(heed);
 		if (due.pause_us == 0)
 			break;
@@ -292,6 +288,7 @@ charge_and_pause_at(DtPlace place, DtHeed heed)
 	int64		from_us = xact.paces || heed != DT_HEED_HARD ? 0 : grace_us;
 	DtDue		due = dt_account_charge(heed);
 
+	dt_let_go_note_debt(due.owed_us);
 	if (due.pause_us == 0)
 	{
 		reading.bytes = 0;
@@ -299,7 +296,7 @@ charge_and_pause_at(DtPlace place, DtHeed heed)
 	}
 	if (!may_pause ||
 		(due.owed_us < from_us && due.cause != DT_BY_SUSPEND) ||
-		dt_blockers_check_release(heed == DT_HEED_HARD))
+		dt_let_go(heed, due.owed_us))
 		return false;
 	if (due.owed_us >= grace_us)
 		xact.paces = true;
@@ -520,7 +517,11 @@ dt_pay_end_transaction(bool committed)
 	if (dt_account_workers_have_charged() || dt_gathers_have_failed())
 		dt_workers_forget();
 	if (unlikely(dt_account.slot->released_until != 0))
-		dt_blockers_end_release();
+		dt_let_go_end();
+	dt_waiters_end_transaction();
+	if (xact.prepared && committed)
+		dt_waiters_note_prepared(GetTopTransactionIdIfAny(),
+								 dt_account.group ? dt_account.group->id : 0);
 
 	if (!dt_pause_log_is_empty() ||
 		(!dt_account_is_quiet() && dt_account_is_member()))
@@ -581,6 +582,8 @@ pay_after(bool client_waits, DtDue due)
 	dt_tick_before_pause();
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
 					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
+	if (dt_account.slot->released_until != 0)
+		dt_let_go_end();		/* it may be idle now */
 	after.pause_end = dt_now_us();
 	dt_tick_after_pause();
 	if (dt_sigterm_let_go())
@@ -594,7 +597,7 @@ pay_after(bool client_waits, DtDue due)
 static bool
 job_may_pause_after(void)
 {
-	return !dt_sigterm_came() && !dt_blockers_has_locks();
+	return !dt_sigterm_came() && !dt_waiters_has_locks();
 }
 
 /*
@@ -640,6 +643,7 @@ dt_pay_after_transaction(void)
 
 	due = dt_account_charge(written ? DT_HEED_ANY : DT_HEED_HARD);
 	dt_account_renew_allowance();
+	dt_let_go_note_debt(due.owed_us);
 	if (due.pause_us == 0)
 		reading.bytes = 0;
 	else if (dt_parallel_apply_pass_debt(may_pause))

@@ -28,7 +28,6 @@
 #include "miscadmin.h"
 #include "session/account.h"
 #include "session/activity.h"
-#include "session/blockers.h"
 #include "session/check.h"
 #include "session/session.h"
 #include "session/sigterm.h"
@@ -40,6 +39,7 @@
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "waiters/waiters.h"
 
 #include "compat.h"
 
@@ -148,6 +148,7 @@ leave_at_exit(int code, Datum arg)
 	dt_member_mine()->can_be_asked = false;
 	dt_member_mine()->pause.group = NULL;	/* it may end while it sleeps */
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
+	dt_waiters_detach();
 	if (IsParallelWorker())
 		dt_worker_ends_part();
 	else
@@ -177,6 +178,7 @@ dt_session_attach(void)
 		dt_account.slot->told_to_end = false;
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
+	dt_waiters_attach(may_join());
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
 		dt_member_publish(dt_account.slot, MyProcPid);
@@ -203,7 +205,7 @@ dt_session_follow(void)
 
 	if (is_member && !was_member)
 	{
-		dt_account.joined_midway = FirstSnapshotSet && dt_blockers_has_locks();
+		dt_account.joined_midway = FirstSnapshotSet && dt_waiters_has_locks();
 		dt_sigterm_watch();
 		if (!dt_process_is_servers_own())
 			dt_tick_start();

@@ -19,8 +19,8 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/apply.h"
-#include "session/blockers.h"
 #include "session/check.h"
+#include "session/let_go.h"
 #include "session/parallel_apply.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
@@ -31,6 +31,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
+#include "waiters/waiters.h"
 
 #include "compat.h"
 
@@ -132,12 +133,29 @@ show_pause(DtPause *pause, bool is_new)
 	pause->uncounted_since_us = dt_now_us();
 }
 
+/*
+ * Look who waits, if it is this session's turn.  False: somebody waits for it,
+ * and it goes on.  *us is how long it may sleep at most before it asks again.
+ * An apply worker is not woken for a look; see is_over().
+ */
+static bool
+may_sleep_on(DtHeed heed, const DtDue *due, int64 *us)
+{
+	int64		look_us =
+		dt_waiters_before_slice(!dt_account_is_suspended_hard(),
+								dt_process() != DT_APPLY);
+
+	*us = Min(Min(*us, client_interval()), look_us);
+	return !dt_let_go(heed, due->owed_us);
+}
+
 /* A slice begins, for the group that the session is in now. */
 static void
 show_slice(DtPause *pause, const DtDue *due)
 {
 	pause->cause = due->cause;
 	pause->group_id = dt_account.group->id;
+	pg_write_barrier();			/* who sees the group sees the rest */
 	pause->group = dt_account.group;
 }
 
@@ -323,20 +341,16 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		if (place != DT_AT_CHECK || due.cause != DT_BY_SUSPEND)
 			us = Min(us, until - dt_now_us());
 		interrupted = is_interrupted(place, &waiting);
-		if (interrupted || us <= 0)
+		if (interrupted || us <= 0 || !may_sleep_on(heed, &due, &us))
 			break;
-		us = Min(us, client_interval());
-		if (!is_after(place))
-			us = Min(us, dt_blockers_interval());
 		show_slice(pause, &due);
 		events = sleep_slice(us, is_after(place) ? WL_POSTMASTER_DEATH :
 							 WL_EXIT_ON_PM_DEATH);
 		latch_set |= (events & WL_LATCH_SET) != 0;
 		due = dt_account_look(heed, pause);
 		(void) client_has_gone(&latch_set);
-		if (!is_after(place) && dt_blockers_check_release(heed == DT_HEED_HARD))
-			break;
 	}
+	dt_waiters_after_pause();
 	pause->group = NULL;
 	start_client_timer(had_timer);
 	dt_start_transaction_timeout(transaction_left_us);

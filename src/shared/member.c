@@ -55,7 +55,10 @@ dt_member_join(DtMember *member, DtGroup *g)
 	dt_group_unlock(g);
 }
 
-/* Leave the group, on behalf of the session, unless it has left already. */
+/*
+ * Leave the group, on behalf of the session, unless it has left already.  What it
+ * has paused is counted here: when it finds out the group may be gone.
+ */
 static void
 leave_group(DtMember *member, DtGroup *g, bool to_none)
 {
@@ -63,7 +66,11 @@ leave_group(DtMember *member, DtGroup *g, bool to_none)
 
 	dt_group_lock(g);
 	if (member->group == g)
+	{
+		if (member->pause.group == g)
+			dt_member_count_pause(member, g, &member->pause, now);
 		dt_member_leave(member, to_none, now);
+	}
 	dt_group_unlock(g);
 }
 

@@ -189,8 +189,7 @@ typedef struct DtXactPauses
 											 * began */
 	int64		stats[DT_COUNTERS];
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
-	int			released_for;	/* process ID of the last that waited, or
-								 * DT_REPLAY */
+	int			released_for;	/* process ID of the last that waited */
 } DtXactPauses;
 
 typedef struct DtMemberUsage
@@ -205,7 +204,8 @@ typedef struct DtMemberUsage
 /*
  * A pause of a process.  The process writes it, without a lock, in its own slot,
  * also a parallel worker: it is for the views, and what it adds to counters is
- * added when a slice is over, with the group's lock.
+ * added when a slice is over, or somebody makes it leave the group, with the
+ * group's lock.
  */
 typedef struct DtPause
 {

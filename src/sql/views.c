@@ -17,7 +17,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pressure/signals.h"
-#include "session/blockers.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
@@ -28,6 +27,7 @@
 #include "utils/float.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "waiters/waiters.h"
 
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
@@ -354,32 +354,63 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 }
 
 /*
- * Pairs of a process that waits and a member that pauses, or goes on because
- * of it.
+ * Set the name of the group of a prepared transaction: of the one that has
+ * prepared it, or, if that is not known, of a member with its role in its
+ * database.  False: there is none.
+ */
+static bool
+group_of_prepared(const DtInTheWay *row, char *name)
+{
+	Oid			database = GetPGProcByNumber(row->holder)->databaseId;
+	DtGroup    *g;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_id(row->prepared_in);
+	for (int i = 0; i < dt_shared->n_members && g == NULL &&
+		 !row->prepared_is_known; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (proc->roleId == row->prepared_by && proc->databaseId == database)
+			g = dt_members[i].group;
+	}
+	if (g != NULL)
+		strlcpy(name, g->definition.name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return g != NULL;
+}
+
+/*
+ * Pairs of a process that waits and a member, whether it pauses or not, or a
+ * prepared transaction, in its way.
  */
 Datum
 dirty_throttle_blocking(PG_FUNCTION_ARGS)
 {
-	DtPause   **pauses;
-
 	begin(fcinfo);
-	pauses = find_pauses();
-	for (int i = 0; i < dt_shared->n_members; i++)
+	foreach_ptr(DtInTheWay, pair, dt_waiters_list())
 	{
-		PGPROC	   *holder = GetPGProcByNumber(i);
-		DtMember   *member = &dt_members[i];
+		bool		is_prepared = TransactionIdIsValid(pair->prepared_xid);
+		PGPROC	   *holder = GetPGProcByNumber(pair->holder);
+		char		name[NAMEDATALEN];
+		Row			row = {0};
 
-		if ((pauses[i] == NULL && member->released_since == 0) ||
-			!may_see(holder->roleId))
+		if (!may_see(is_prepared ? pair->prepared_by : holder->roleId) ||
+			(is_prepared ? !group_of_prepared(pair, name) :
+			 pair->holder >= dt_shared->n_members))
 			continue;
-		foreach_int(pid, dt_blockers_list(i))
-		{
-			Row			row = {0};
-
-			add(&row, Int32GetDatum(pid), pid == DT_REPLAY);
-			add(&row, Int32GetDatum(holder->pid), false);
-			put(fcinfo, &row);
-		}
+		add(&row, Int32GetDatum(pair->waiting_pid), false);
+		/* see time_waited() for the other case */
+		add_time(&row, pair->waited_us < PG_INT64_MAX ?
+				 GetCurrentTimestamp() - pair->waited_us : 0);
+		add_text(&row, pair->kind);
+		add(&row, Int32GetDatum(holder->pid), is_prepared);
+		add(&row, TransactionIdGetDatum(pair->prepared_xid), !is_prepared);
+		if (is_prepared)
+			add_name(&row, name);
+		else
+			add(&row, (Datum) 0, true);
+		put(fcinfo, &row);
 	}
 	return (Datum) 0;
 }

@@ -15,7 +15,8 @@
  *
  * The core's timers, which are those of the machine, stand still for who sleeps.
  *
- * Only who is in a group, or owes to one, is waited for, and the sampler.
+ * Only who is in a group, or owes to one, is waited for, and the sampler; but
+ * not a process that a test has stopped; and one other that a test names.
  * That a client has sent a statement cannot be seen from here: the client has
  * to wait until it runs; see dt_test_state().
  *
@@ -37,6 +38,7 @@
 #include "test/clock/readings.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "waiters/waits.h"
 
 #include "compat.h"
 
@@ -69,6 +71,8 @@ typedef struct Clock
 	pg_atomic_uint32 jitter_step;	/* the next one is more, modulo 1 */
 	pg_atomic_uint32 mover;		/* proc number of who moves it, to be woken */
 	DtTestReadings readings;
+	volatile int stopped;		/* this process does not go on */
+	volatile int watched;		/* this one is waited for, too */
 	slock_t		lock;			/* guards the rest */
 	int64		n_slept;
 	int64		n_moves;
@@ -298,13 +302,14 @@ waits_for_worker(PGPROC *leader)
 	return false;
 }
 
-/* Is it in a group? */
+/* Is it in a group, or watched by a test? */
 static bool
 counts(PGPROC *proc)
 {
 	DtMember   *member = dt_member_of(proc);
 
-	return member->group != NULL;
+	return proc->pid == test_clock->watched ||
+		(proc->pid != test_clock->stopped && member->group != NULL);
 }
 
 /*
@@ -316,11 +321,13 @@ static const char *
 state_of(int number)
 {
 	PGPROC	   *proc = GetPGProcByNumber(number);
-	uint32		class = ((volatile PGPROC *) proc)->wait_event_info & 0xFF000000;
+	uint32		event = ((volatile PGPROC *) proc)->wait_event_info;
 
-	if (sleeps(number))
+	if (sleeps(number) || proc->pid == test_clock->stopped)
 		return "sleeps";
-	switch (class)
+	if (event == WAIT_EVENT_BUFFER_CLEANUP || event == WAIT_EVENT_SAFE_SNAPSHOT)
+		return "waits";
+	switch (event & 0xFF000000)
 	{
 		case PG_WAIT_CLIENT:
 			return "idle";
@@ -393,7 +400,8 @@ find_due(int64 end, bool pauses)
 	{
 		Sleeper    *s = &test_clock->sleepers[i];
 
-		if (s->pid == 0 || s->pid != GetPGProcByNumber(i)->pid || s->woken)
+		if (s->pid == 0 || s->pid != GetPGProcByNumber(i)->pid || s->woken ||
+			s->pid == test_clock->stopped)
 			continue;
 		if (!is_sampler(i))
 			any = true;
@@ -443,6 +451,10 @@ PG_FUNCTION_INFO_V1(dt_test_run_on);
 PG_FUNCTION_INFO_V1(dt_test_state);
 PG_FUNCTION_INFO_V1(dt_test_set_jitter);
 PG_FUNCTION_INFO_V1(dt_test_interrupt_at_commit);
+PG_FUNCTION_INFO_V1(dt_test_stopped);
+PG_FUNCTION_INFO_V1(dt_test_watch);
+PG_FUNCTION_INFO_V1(dt_test_role);
+PG_FUNCTION_INFO_V1(dt_test_age_of_look);
 
 /* dt_test_now() returns bigint: the time, in us since the start */
 Datum
@@ -540,4 +552,39 @@ dt_test_interrupt_at_commit(PG_FUNCTION_ARGS)
 		RegisterXactCallback(interrupt_at_commit, NULL);
 	interrupt_state = WANTED;
 	PG_RETURN_VOID();
+}
+
+/* dt_test_stopped(int): this process was stopped, or with 0 none (any more) */
+Datum
+dt_test_stopped(PG_FUNCTION_ARGS)
+{
+	test_clock->stopped = PG_GETARG_INT32(0);
+	PG_RETURN_VOID();
+}
+
+/* dt_test_watch(int): the clock waits for this process, too, or with 0 for none */
+Datum
+dt_test_watch(PG_FUNCTION_ARGS)
+{
+	test_clock->watched = PG_GETARG_INT32(0);
+	PG_RETURN_VOID();
+}
+
+/* dt_test_role(text) returns int: who is 'looker' or 'deputy', or 0 */
+Datum
+dt_test_role(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	DtRole		role = strcmp(name, "looker") == 0 ? DT_LOOKER : DT_DEPUTY;
+	uint32		number = pg_atomic_read_u32(&dt_waits->roles[role]);
+
+	PG_RETURN_INT32(number == 0 ? 0 : GetPGProcByNumber(number - 1)->pid);
+}
+
+/* dt_test_age_of_look() returns bigint: how long ago the last one was, us */
+Datum
+dt_test_age_of_look(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(dt_now_us() -
+					(int64) pg_atomic_read_u64(&dt_waits->looked_at));
 }

@@ -40,6 +40,7 @@ $_->sql(
 	'CREATE TABLE t (id int PRIMARY KEY, filler text) WITH (fillfactor = 10);
 	CREATE TABLE small (id int PRIMARY KEY, filler text)
 		WITH (fillfactor = 10)') foreach $publisher, $dt;
+$dt->sql('CREATE TABLE others (id int, filler text) WITH (fillfactor = 10)');
 
 sub subscribe
 {
@@ -137,12 +138,22 @@ my $r = $dt->check_limit(
 	});
 cmp_ok($r->{blocks}, '>=', 1800, 'many transactions: blocks');
 
-# It pauses for half a minute, and the publisher hears from it meanwhile.
+# It pauses for half a minute, and the publisher hears from it meanwhile.  Others
+# that begin and end their pauses all the time do not end this one.
+$dt->limit(others => 100);
+my @others = map { $dt->session(group => 'others') } 1 .. 4;
+$_->send(
+	"DO \$\$ BEGIN FOR i IN 1..100000 LOOP
+		INSERT INTO others SELECT 1, repeat('x', 800); COMMIT; END LOOP; END \$\$")
+  foreach @others;
+ok(poll_until(sub { $dt->group_row('others')->{paused} == 4 }), 'others pause');
 $dt->limit(grp_a => 1);
 $publisher->sql("INSERT INTO t SELECT 20000 + j, repeat('x', 800)
 	FROM generate_series(1, 50) j");
 ok(poll_until(sub { $dt->group_row('grp_a')->{paused} == 1 }),
 	'a very low limit: it pauses');
+my $since = "SELECT paused_since FROM dirty_throttle_sessions WHERE pid = $worker";
+my $paused_since = $dt->sql($since);
 my $pauses;
 foreach my $nth ('first', 'second')
 {
@@ -155,8 +166,14 @@ foreach my $nth ('first', 'second')
 	$pauses //= $dt->group_row('grp_a')->{pauses};
 }
 is($dt->group_row('grp_a')->{pauses}, $pauses, '... in one pause');
+my $pauses_of_others = $dt->group_row('others')->{pauses};
+ok(poll_until(sub { $dt->group_row('others')->{pauses} > $pauses_of_others + 50 }),
+	'... beside others');
+is($dt->sql($since), $paused_since, '... which do not end it');
+$dt->cancel_ms($_) foreach @others;
+$_->quit foreach @others;
 is($dt->sql('SELECT pid FROM pg_stat_subscription WHERE relid IS NULL'),
-	$dt->sql('SELECT pid FROM dirty_throttle_sessions'),
+	$dt->sql(q{SELECT pid FROM dirty_throttle_sessions WHERE group_name = 'grp_a'}),
 	'... by the same worker');
 is($worker, $dt->sql('SELECT pid FROM pg_stat_subscription WHERE relid IS NULL'),
 	'... as from the beginning');

@@ -438,14 +438,14 @@ foreach my $who (sort keys %user)
 	$rows = doc_rows($session, 'Who waits for a pausing session');
 	is_deeply(
 		{ map { $_->{waiting_pid} => [ @$_{qw(holder_pid group_name)} ] } @$rows },
-		{ map { $_ => [ $batch->pid, 'batch' ] } $insider_pid, $outsider_pids[0] },
+		{ map { $_ => [ $batch->pid, 'batch' ] } $insider_pid, @outsider_pids },
 		"$who: who waits for a pausing session");
 	is(join(' ', sort map { $_->{waiting_usename} } @$rows),
-		'app etl', "$who: and that is");
-	is(scalar(grep { $_->{waiting_ms} > 0 } @$rows), 2, "$who: for how long");
+		'app app etl', "$who: and that is");
+	is(scalar(grep { $_->{waiting_ms} > 0 } @$rows), 3, "$who: for how long");
 	is_deeply(
 		doc_rows($session, 'Who waits for a pausing session', 1),
-		[ { holder_pid => $batch->pid, group_name => 'batch', held_up => 3,
+		[ { holder_pid => $batch->pid, holder_gid => undef, group_name => 'batch', held_up => 3,
 				pids => [ sort { $a <=> $b } $insider_pid, @outsider_pids ] } ],
 		"$who: all that it holds up");
 
@@ -630,7 +630,7 @@ foreach my $who (sort keys %user)
 	$metric = metric_rows($session, 'dirty_throttle_blocked');
 	is_deeply(
 		[ map { [ @{ $metric->{$_} }{qw(sessions outsiders)} ] } qw(batch nightly) ],
-		[ [ 2, 1 ], [ 0, 0 ] ],
+		[ [ 3, 2 ], [ 0, 0 ] ],
 		"$who: blocked outsiders");
 	cmp_ok($metric->{batch}{outsiders_longest_seconds},
 		'>', 0, "$who: the longest wait of one");

@@ -344,7 +344,7 @@ foreach my $end ('moved', 'dropped')
 	@messages = messages($mark, $victim->pid);
 	is(scalar(@messages), 1, "$end: one message");
 	is($messages[0]{group}, 'grp_c', "$end: the group");
-	cmp_ok($messages[0]{ms}, '>=', 190, "$end: ms");
+	cmp_ok($messages[0]{ms}, '>=', 200, "$end: ms");
 	$victim->quit;
 }
 

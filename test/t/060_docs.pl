@@ -320,7 +320,7 @@ is_deeply([ sort @described ], [ sort @parameters ], 'reference: parameters');
 # whose settings are others.  A struct that grows has to be told there, too.
 SKIP:
 {
-	skip 'the numbers are those of 64 bits', 6 unless $Config{ptrsize} == 8;
+	skip 'the numbers are those of 64 bits', 7 unless $Config{ptrsize} == 8;
 
 	my $page = $docs{'docs/operators.md'}{prose};
 	my %server = map { split /\|/ } split /\n/,
@@ -338,6 +338,8 @@ SKIP:
 	my ($member) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each possible backend \|/;
 	my ($debt, $more) = map { tr/ //dr }
 	  $page =~ /\| ([\d ]+) for each possible backend and (\d+) more \|/;
+	my ($wait, $fixed) =
+	  map { tr/ //dr } $page =~ /\| ([\d ]+) for each possible backend, prepared .*, and (\d+) \|/;
 	my ($groups, $members) =
 	  $page =~ /`max_groups` = (\d+) and (\d+) possible backends/;
 
@@ -349,18 +351,23 @@ SKIP:
 		"operators: of a backend, $backends of $settings in the settings");
 	is($debt * ($backends + $more), $server{'dirty_throttle role debts'},
 		'operators: of a debt of a role');
+	my $others = ($server{'dirty_throttle waits'} - $fixed) / $wait - $backends -
+	  $dt->sql('SHOW max_prepared_transactions');
+	ok($others =~ /^\d+$/ && $others >= 5 && $others < 45,
+		"operators: of who may wait, $others others");
 	is_deeply(
 		\%total,
 		{
 			'dirty_throttle' => $total{'dirty_throttle'},
 			'dirty_throttle groups' => $group * $groups,
 			'dirty_throttle members' => $member * $members,
-			'dirty_throttle role debts' => $debt * ($members + $more)
+			'dirty_throttle role debts' => $debt * ($members + $more),
+			'dirty_throttle waits' => $wait * ($members + 5) + $fixed
 		},
 		'operators: the sums');
 	is_deeply(
 		[ $page =~ /10 000 groups take (\d+) MB, and 5000 connections ([\d.]+) MB/ ],
-		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * ($member + $debt) / 1e6) ],
+		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * ($member + $debt + $wait) / 1e6) ],
 		'operators: of many groups and backends');
 }
 

@@ -112,7 +112,7 @@ sub send_members
 hold(update(0));
 send_members(
 	sub { 'BEGIN; ' . update($_[0] + 1) . '; ' . update($_[0]) . '; COMMIT' });
-is(releases(), 0, 'members that wait: the holder pauses on');
+ok($dt->wait_paused($holder, 'in flight', $timeout), 'members that wait: the holder pauses on');
 gets(update($members), 'behind a chain of members');
 
 hold(update(0));
@@ -376,8 +376,8 @@ $outsider->send(update(0));
 ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for what is prepared');
 $member[0]->send('BEGIN; ' . update(3) . '; ' . update(0) . '; COMMIT');
 ok(poll_until(sub { waiting() == 2 }, $timeout), 'and a member');
-is($dt->sql('SELECT count(*) FROM dirty_throttle_blocking'), 0,
-	'nobody waits for a member');
+is( $dt->sql('SELECT DISTINCT holder_pid, holder_gid, group_name FROM dirty_throttle_blocking'),
+	'|p|grp', 'nobody waits for a member, but for what is prepared');
 $dt->sql('SELECT pg_terminate_backend(' . $preparer->pid . ')');
 $preparer->wait;
 is(releases(), $before, 'nobody was let go for that');
@@ -410,7 +410,8 @@ ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for it');
 my $member = $dt->session(group => 'grp');
 $member->send("BEGIN; $insert");
 ok($dt->wait_paused($member, 'in flight', $timeout), 'a member pauses meanwhile');
-is($dt->sql('SELECT count(*) FROM dirty_throttle_blocking'), 0, '... and is not who is waited for');
+is( $dt->sql('SELECT count(holder_pid) FROM dirty_throttle_blocking'),
+	0, '... and is not who is waited for');
 $dt->sql("ROLLBACK PREPARED 'p'");
 ok($outsider->finished($timeout), 'it is rolled back: then the row is to be had');
 is(releases(), 0, 'nobody was let go for that');

@@ -1,7 +1,8 @@
 # Many sessions asleep in flight.  What one of them holds is to be had, and a
 # shutdown of any kind does not wait for them.
 #
-# DT_SLEEPERS: how many, 60 by default.
+# DT_SLEEPERS: how many, 60 by default.  If it is set, what they use is measured, and
+# what the one that looks uses when that many outsiders wait for each other.
 #
 # takes-about: 10 s
 
@@ -48,33 +49,66 @@ sub sleepers
 	return @s;
 }
 
-# The CPU time that processes have used, in s.
-sub cpu
+# The CPU time that processes have used, in s, and how often they have slept.
+sub used
 {
-	my $ns = 0;
+	my ($ns, $switches) = (0, 0);
 
 	foreach my $s (@_)
 	{
-		open my $file, '<', '/proc/' . $s->pid . '/schedstat' or return 0;
+		open my $file, '<', '/proc/' . $s->pid . '/schedstat' or return (0, 0);
 		$ns += (split / /, <$file>)[0];
+		open $file, '<', '/proc/' . $s->pid . '/status' or return (0, 0);
+		$switches += /^voluntary_ctxt_switches:\s*(\d+)/ ? $1 : 0 while <$file>;
 	}
-	return $ns / 1e9;
+	return ($ns / 1e9, $switches);
+}
+
+sub measure
+{
+	my ($name, @of) = @_;
+
+	return unless $ENV{DT_SLEEPERS} && -d '/proc/self';
+	my ($start, $cpu, $switches) = (time, used(@of));
+	sleep 20;
+	my ($cpu_then, $switches_then) = used(@of);
+	my $s = time - $start;
+	diag sprintf '%s: %.2f %% of a processor, %.2f voluntary switches each second',
+	  $name, 100 * ($cpu_then - $cpu) / $s, ($switches_then - $switches) / $s / @of;
+	return;
 }
 
 my @s = sleepers();
-if ($ENV{DT_SLEEPERS} && -d '/proc/self')
-{
-	my ($start, $cpu) = (time, cpu(@s));
-
-	sleep 20;
-	diag sprintf '%d sleepers use %.1f %% of a processor', $n,
-	  100 * (cpu(@s) - $cpu) / (time - $start);
-}
+measure("$n sleepers", @s);
 my $outsider = $dt->session;
 $outsider->send("UPDATE hot SET n = n + 1 WHERE id = $n");
 ok($outsider->finished($timeout), 'a row of one of them is to be had');
 is($outsider->wait->{sqlstate}, undef, 'without an error');
 ok(poll_until(sub { paused() == $n }, $timeout), 'all the others are asleep');
+
+if ($ENV{DT_SLEEPERS})
+{
+	$dt->limit(grp => 0);
+	$_->wait foreach @s;
+	my $looker = $dt->session(group => 'grp');
+	my @waiting = map { $dt->session } 1 .. $n;
+
+	$waiting[0]->query('BEGIN; UPDATE hot SET n = n + 1 WHERE id = 1');
+	foreach my $i (1 .. $n - 1)
+	{
+		$waiting[$i]->query('BEGIN; UPDATE hot SET n = n + 1 WHERE id = ' . ($i + 1));
+		$waiting[$i]->send("UPDATE hot SET n = n + 1 WHERE id = $i");
+	}
+	$dt->limit(grp => 1);
+	$looker->send("BEGIN; INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 40) i");
+	ok($dt->wait_paused($looker, 'in flight', $timeout), 'one sleeps');
+	measure("one sleeper, beside $n that wait for each other", $looker);
+	$dt->limit(grp => 0);
+	$_->quit foreach reverse @waiting;
+	$looker->wait;
+	$looker->quit;
+	@s = sleepers();
+}
 
 foreach my $mode ('fast', 'immediate')
 {

@@ -81,6 +81,14 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_interrupt_at_commit() RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_stopped(int) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_watch(int) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_role(text) RETURNS int
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_age_of_look() RETURNS bigint
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_others(bigint, bigint) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_read_at(text) RETURNS bigint

@@ -1,0 +1,130 @@
+/*-------------------------------------------------------------------------
+ *
+ * let_go.c
+ *		Does this session go on without pausing, for somebody who waits for it?
+ *
+ * src/waiters tells whether somebody has waited too long, who is outside the
+ * session's group or, owing nothing, in it.  Here it is decided what follows from
+ * that, and counted.
+ *
+ * Somebody outside who waits for what a running transaction holds lets it run to
+ * its end, whatever it uses; it is paid for then.  In all other cases the one who
+ * waits may do so for ever, for a lock that the session keeps between its
+ * transactions, say; and a second session of one's own must not be the one who
+ * makes the limit go away.  So there a session that owes too much pauses, whoever
+ * waits.
+ *
+ * What is prepared can be finished only outside of a transaction, by whichever
+ * session: so while it is in somebody's way the whole group goes on there.
+ *
+ * A group that is suspended hard keeps what its members hold.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "session/account.h"
+#include "session/let_go.h"
+#include "waiters/waiters.h"
+
+/* When others wait, the session goes on for so long before it asks again. */
+#define RELEASED_US		INT64CONST(20000)
+
+/* Who owes what the group earns in this time owes too much. */
+#define TOO_MUCH_US		INT64CONST(30000000)
+
+/*
+ * What the session owed when it went on last although it owed too much, us; no
+ * bound since it does not; 0: it has not, since it came into the group.
+ */
+static int64 owed_before = 0;
+static uint32 times_joined;
+
+/* It has gone on last for somebody for whom it goes on whatever it owes. */
+static bool no_bound = false;
+
+/* To be called after a charge. */
+void
+dt_let_go_note_debt(int64 owed_us)
+{
+	if (times_joined != dt_account.times_joined)
+		owed_before = 0;
+	times_joined = dt_account.times_joined;
+	if (owed_us < TOO_MUCH_US)
+		owed_before = PG_INT64_MAX;
+}
+
+/*
+ * May the session go on that owes so much?  One that owes too much may if it has
+ * paid for what it has used since the last time.  So somebody who waits does so
+ * for that, and not for all that is owed; and debts do not grow.  What it has taken
+ * over from its role it pays first, until it does not owe too much: others may have
+ * left it for this.
+ */
+static bool
+may_go_on(int64 owed_us)
+{
+	dt_let_go_note_debt(owed_us);
+	if (owed_us > owed_before)
+		return false;
+	if (owed_us >= TOO_MUCH_US)
+		owed_before = owed_us;
+	return true;
+}
+
+/* Does the session go on that has this mark?  See above. */
+static bool
+goes_on(DtMark mark, bool in_flight, int64 owed_us)
+{
+	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight;
+	switch (mark)
+	{
+		case DT_IN_THE_WAY_OF_OUTSIDERS:
+			return in_flight || may_go_on(owed_us);
+		case DT_IN_THE_WAY_OF_MATES:
+			return may_go_on(owed_us);
+		case DT_GROUP_HAS_PREPARED:
+			return !in_flight && may_go_on(owed_us);
+		default:
+			return false;
+	}
+}
+
+/*
+ * To be asked before a pause, and before each slice of it.  Only a transaction
+ * that has begun to write heeds nothing but DT_HEED_HARD.
+ */
+bool
+dt_let_go(DtHeed heed, int64 owed_us)
+{
+	DtMark		mark;
+	int			pid = 0;
+
+	if (dt_account_is_suspended_hard())
+		mark = DT_NOT_IN_THE_WAY;
+	else if (dt_account_is_released() && (no_bound || owed_us < TOO_MUCH_US))
+		return true;
+	else
+		mark = dt_waiters_mark(&pid);
+
+	if (goes_on(mark, heed == DT_HEED_HARD, owed_us))
+	{
+		dt_account_note_release(pid);
+		dt_account.slot->released_until = dt_now_us() + RELEASED_US;
+		return true;
+	}
+	if (dt_account.slot->released_until != 0)
+		dt_let_go_end();
+	return false;
+}
+
+/*
+ * Nobody waits any more, or the transaction is over and its locks are free.  To
+ * be called where released_until is not 0.
+ */
+void
+dt_let_go_end(void)
+{
+	dt_account.slot->released_until = 0;
+	dt_account_note_release(0);
+}

@@ -1,0 +1,323 @@
+/*-------------------------------------------------------------------------
+ *
+ * kinds.c
+ *		What a process can wait for that a member may have, or be in.
+ *
+ * A process that waits says so in its PGPROC.  Which members are in its way
+ * depends on what it waits for:
+ *
+ *	waits for			seen by				in its way
+ *	----------------	----------------	--------------------------------
+ *	a heavyweight lock	wait class Lock		who holds the lock, or asks for it
+ *											before: look.c walks its queue
+ *	  ... of a virtual	the lock's tag		if that is a member's, also all in
+ *	  transaction							that database that are in a
+ *											transaction: CREATE INDEX CONCURRENTLY
+ *											and others wait for one after another
+ *	  ... of a			the same, and a		also all that have a transaction ID:
+ *	  transaction		logical slot		a new slot waits for one after another
+ *	pins of a page		BufferCleanup		who has a lock on a relation that the
+ *											waiting VACUUM works on
+ *	a safe snapshot		SafeSnapshot		whom the server names
+ *	the same two, on a	the startup			all that have a snapshot: whom
+ *	standby				process's event		replay waits for is not known
+ *
+ * Who is found is called for with at most one partition of the lock table
+ * locked.  Nothing here allocates memory or can fail.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/multixact.h"
+#include "access/transam.h"
+#include "access/twophase.h"
+#include "postmaster/autovacuum.h"
+#include "replication/slot.h"
+#include "shared/shmem.h"
+#include "storage/predicate_internals.h"
+#include "waiters/kinds.h"
+#include "waiters/waits.h"
+
+#include "compat.h"
+
+#define WAIT_CLASS		0xFF000000
+
+/* A VACUUM has at most a table, its TOAST table and the indexes of these. */
+#define MOST_RELATIONS	8
+
+/* Of all processes only the startup process waits so. */
+static bool
+is_startup(PGPROC *proc)
+{
+	return GetNumberFromPGProc(proc) >= dt_shared->n_members;
+}
+
+DtKind
+dt_kind_of(PGPROC *proc)
+{
+	uint32		event = ((volatile PGPROC *) proc)->wait_event_info;
+
+	if ((event & WAIT_CLASS) == PG_WAIT_LOCK)
+		return DT_WAITS_FOR_LOCK;
+	switch (event)
+	{
+		case WAIT_EVENT_BUFFER_CLEANUP:
+			return is_startup(proc) ? DT_WAITS_TO_REPLAY : DT_WAITS_FOR_PINS;
+		case WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT:
+		case WAIT_EVENT_RECOVERY_CONFLICT_TABLESPACE:
+			return DT_WAITS_TO_REPLAY;
+		case WAIT_EVENT_SAFE_SNAPSHOT:
+			return DT_WAITS_FOR_SAFE_SNAPSHOT;
+		default:
+			return DT_WAITS_FOR_NOTHING;
+	}
+}
+
+/* As the view dirty_throttle_blocking has it. */
+const char *
+dt_kind_name(DtKind kind)
+{
+	static const char *const names[] = {
+		[DT_WAITS_FOR_NOTHING] = NULL,
+		[DT_WAITS_FOR_LOCK] = "lock",
+		[DT_WAITS_FOR_PINS] = "buffer pin",
+		[DT_WAITS_FOR_SAFE_SNAPSHOT] = "safe snapshot",
+		[DT_WAITS_TO_REPLAY] = "replay"
+	};
+
+	return names[kind];
+}
+
+/*
+ * Is the oldest transaction or multixact of the server older than so many per
+ * cent of the age at which autovacuum must freeze it?
+ */
+bool
+dt_waiters_must_freeze(int percent)
+{
+	MultiXactId oldest;
+	MultiXactId next;
+
+	ReadMultiXactIdRange(&oldest, &next);
+	return next - oldest > autovacuum_multixact_freeze_max_age / 100.0 * percent ||
+		(uint32) (ReadNextTransactionId() - TransamVariables->oldestXid) >
+		autovacuum_freeze_max_age / 100.0 * percent;
+}
+
+/*
+ * Does it matter that this process waits?  Of autovacuum workers only where the
+ * server must freeze: a member could make one wait whenever it likes, also one
+ * against wraparound by the storage parameters of its own table.  Who waits for
+ * an autovacuum worker that waits does count.
+ */
+bool
+dt_kind_counts(PGPROC *waiter)
+{
+	uint8		flags = ((volatile PGPROC *) waiter)->statusFlags;
+
+	return (flags & PROC_IS_AUTOVACUUM) == 0 ||
+		((flags & PROC_VACUUM_FOR_WRAPAROUND) != 0 && dt_waiters_must_freeze(100));
+}
+
+/*
+ * Can it be in anybody's way by a pause: a process, or a prepared transaction by
+ * that of its group?
+ */
+bool
+dt_kind_may_pause(int number)
+{
+	return number >= dt_n_processes || dt_wait_slots[number].asleep ||
+		(number < dt_shared->n_members &&
+		 dt_member_of(GetPGProcByNumber(number))->group != NULL);
+}
+
+static void
+find_prepared(DtFound found)
+{
+	for (int i = 0; i < max_prepared_xacts; i++)
+		if (TransactionIdIsValid(((volatile PGPROC *) &PreparedXactProcs[i])->xid))
+			found(&PreparedXactProcs[i]);
+}
+
+/* Which members have a transaction, of which kind, in a database or in all? */
+typedef enum Has
+{
+	HAS_TRANSACTION,
+	HAS_TRANSACTION_ID,
+	HAS_SNAPSHOT
+} Has;
+
+static void
+find_members(Has what, Oid database, DtFound found)
+{
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		volatile PGPROC *proc = GetPGProcByNumber(i);
+
+		if (proc->pid == 0 ||
+			(OidIsValid(database) && proc->databaseId != database))
+			continue;
+		if (what == HAS_TRANSACTION ?
+			!LocalTransactionIdIsValid(dt_local_xid(proc)) :
+			!TransactionIdIsValid(what == HAS_SNAPSHOT ? proc->xmin : proc->xid))
+			continue;
+		if (dt_kind_may_pause(i))
+			found((PGPROC *) proc);
+	}
+}
+
+/* Which relations does this process vacuum?  And who else has locked them? */
+static int
+find_vacuumed(PGPROC *vacuum, Oid relations[MOST_RELATIONS], DtFound found)
+{
+	int			n = 0;
+
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+		LWLock	   *partition = LockHashPartitionLockByIndex(i);
+		PROCLOCK   *held = NULL;
+
+		/* what is missed by reading this without the lock is seen next time */
+		if (dt_next_lock(vacuum, i, NULL) == NULL)
+			continue;
+		LWLockAcquire(partition, LW_SHARED);
+		while ((held = dt_next_lock(vacuum, i, held)) != NULL)
+		{
+			LOCK	   *lock = held->tag.myLock;
+			PROCLOCK   *other = NULL;
+
+			if (lock->tag.locktag_type != LOCKTAG_RELATION ||
+				(held->holdMask & LOCKBIT_ON(ShareUpdateExclusiveLock)) == 0)
+				continue;
+			while ((other = dt_next_holder(lock, other)) != NULL)
+				if (other->groupLeader != held->groupLeader)
+					found(other->groupLeader);
+			if (n < MOST_RELATIONS)
+				relations[n++] = lock->tag.locktag_field2;
+		}
+		LWLockRelease(partition);
+	}
+	return n;
+}
+
+/* Has a process noted a weak lock on one of these relations? */
+static bool
+has_fast_lock(PGPROC *proc, const Oid *relations, int n)
+{
+	bool		has = false;
+
+	LWLockAcquire(&proc->fpInfoLock, LW_SHARED);
+	for (int i = 0; i < dt_n_fast_locks() && !has; i++)
+	{
+		if (dt_fast_lock_modes(proc, i) == 0)
+			continue;
+		for (int r = 0; r < n; r++)
+			has |= proc->fpRelId[i] == relations[r];
+	}
+	LWLockRelease(&proc->fpInfoLock);
+	return has;
+}
+
+/*
+ * Whoever has pinned a page of a relation has a lock on the relation.  To look
+ * for the page itself would take a walk through all buffers.
+ */
+static void
+find_pins(PGPROC *vacuum, DtFound found)
+{
+	Oid			relations[MOST_RELATIONS];
+	int			n = find_vacuumed(vacuum, relations, found);
+
+	for (int i = 0; i < dt_shared->n_members && n > 0; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (proc != vacuum && proc->pid != 0 &&
+			proc->databaseId == vacuum->databaseId && dt_kind_may_pause(i) &&
+			has_fast_lock(proc, relations, n))
+			found(proc);
+	}
+}
+
+/* The process ID of a prepared transaction is 0. */
+static void
+find_unsafe(PGPROC *waiter, DtFound found)
+{
+	int			n = GetSafeSnapshotBlockingPids(waiter->pid, dt_pids,
+												dt_n_processes);
+
+	for (int i = 0; i < dt_shared->n_members && n > 0; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		int			pid = ((volatile PGPROC *) proc)->pid;
+
+		for (int k = 0; pid != 0 && k < n; k++)
+			if (dt_pids[k] == pid)
+				found(proc);
+	}
+	for (int k = 0; k < n; k++)
+	{
+		if (dt_pids[k] == 0)
+		{
+			find_prepared(found);
+			break;
+		}
+	}
+}
+
+/* Who is in the way of this process?  Not for locks. */
+void
+dt_kind_find(DtKind kind, PGPROC *waiter, DtFound found)
+{
+	switch (kind)
+	{
+		case DT_WAITS_FOR_PINS:
+			find_pins(waiter, found);
+			break;
+		case DT_WAITS_FOR_SAFE_SNAPSHOT:
+			find_unsafe(waiter, found);
+			break;
+		case DT_WAITS_TO_REPLAY:
+			find_members(HAS_SNAPSHOT, InvalidOid, found);
+			break;
+		default:
+			break;
+	}
+}
+
+/* Has this process a logical slot? */
+static bool
+decodes(PGPROC *proc)
+{
+	bool		result = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && !result; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		result = slot->in_use && SlotIsLogical(slot) &&
+			dt_slot_is_of(slot, proc);
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return result;
+}
+
+/*
+ * This process waits for a lock with that tag, of a process that may pause.  Who
+ * will be in its way when it has that?  While it waits for one that does not pause
+ * this need not be known: when it comes to the first one that does, it has waited
+ * too long.
+ */
+void
+dt_kind_find_next(PGPROC *waiter, const LOCKTAG *tag, DtFound found)
+{
+	if (tag->locktag_type == LOCKTAG_VIRTUALTRANSACTION)
+		find_members(HAS_TRANSACTION, waiter->databaseId, found);
+	else if (tag->locktag_type == LOCKTAG_TRANSACTION && decodes(waiter))
+	{
+		find_members(HAS_TRANSACTION_ID, InvalidOid, found);
+		find_prepared(found);
+	}
+}

@@ -1,0 +1,13 @@
+/*-------------------------------------------------------------------------
+ *
+ * look.h
+ *		Look at all who wait, and mark the members that are in their way.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_LOOK_H
+#define DT_LOOK_H
+
+extern void dt_look(void);
+
+#endif							/* DT_LOOK_H */

@@ -1,0 +1,291 @@
+/*-------------------------------------------------------------------------
+ *
+ * role.c
+ *		Which of those who pause looks, and what a session knows of it.
+ *
+ * A process that pauses sleeps.  One of those who sleep is the looker: it wakes
+ * up for each look.  Another one is its deputy: it wakes up when a look must have
+ * been made, and if there was none, because the looker was stopped for instance,
+ * it takes that role over.  All others sleep for as long as they have to pause.
+ *
+ * Who wakes up, or begins to sleep, and finds a role free takes it.  Who stops
+ * sleeping while a role is its own or free wakes somebody who sleeps, to take it;
+ * if that one has just stopped, it does the same.  For this a process first says
+ * that it sleeps, then looks at the roles, and here it is the other way round.
+ *
+ * Marks count only for a while: when all who slept were let go nobody looks any
+ * more, and they would run without a pause for ever.  So who finds that the last
+ * look is old looks itself before it believes its mark, or pauses without one.
+ * A lost look costs a pause, not a wait.
+ *
+ * Who is never to be let go, as max_blocking_time says or a suspension, takes
+ * no part in this.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/twophase.h"
+#include "miscadmin.h"
+#include "shared/shmem.h"
+#include "waiters/look.h"
+#include "waiters/waits.h"
+
+#include "compat.h"
+
+/* A mark is believed for so long, and that there is none. */
+#define MARK_COUNTS_US		50000
+#define NO_MARK_COUNTS_US	250000
+
+/* After so long without a look, its deputy takes the looker's role. */
+#define LOOKER_HANGS_US		200000
+
+/* Somebody else looks just now: when to try again. */
+#define BUSY_US				1000
+
+static inline DtWaitSlot *
+my_slot(void)
+{
+	return &dt_wait_slots[MyProcNumber];
+}
+
+/*
+ * From now on this process may be marked.  counts_as_mate: when it waits for a
+ * member of its own group, and owes nothing, that one may be let go.
+ */
+void
+dt_waiters_attach(bool counts_as_mate)
+{
+	DtWaitSlot *me = my_slot();
+
+	me->asleep = false;
+	me->counts_as_mate = counts_as_mate;
+	me->max_blocking_ms = dt_parameters.max_blocking_time;
+	me->owes_until = 0;
+	me->mark = DT_NOT_IN_THE_WAY;
+}
+
+/* The process ends. */
+void
+dt_waiters_detach(void)
+{
+	dt_waiters_after_pause();
+	my_slot()->max_blocking_ms = -1;
+	my_slot()->mark = DT_NOT_IN_THE_WAY;
+}
+
+/* In what time the group earns what this session owes, if it earns for nobody else. */
+void
+dt_waiters_note_debt(int64 owes_until)
+{
+	if (my_slot()->owes_until != owes_until)
+		my_slot()->owes_until = owes_until;
+}
+
+/* ------------------------------------------------------------------- roles */
+
+static inline bool
+has_role(DtRole role)
+{
+	return pg_atomic_read_u32(&dt_waits->roles[role]) == MyProcNumber + 1;
+}
+
+/* Take a role from that process, or with 0 one that is free. */
+static void
+take_role(DtRole role, uint32 from)
+{
+	(void) pg_atomic_compare_exchange_u32(&dt_waits->roles[role], &from,
+										  MyProcNumber + 1);
+}
+
+static void
+give_up_role(DtRole role)
+{
+	uint32		mine = MyProcNumber + 1;
+
+	(void) pg_atomic_compare_exchange_u32(&dt_waits->roles[role], &mine, 0);
+}
+
+static inline bool
+may_be_woken(int number)
+{
+	return dt_wait_slots[number].asleep && dt_wait_slots[number].wakes_to_look;
+}
+
+/*
+ * Wake somebody who sleeps, if a role is free: rather one that has none, since
+ * the deputy may be stopped, and otherwise wakes up by itself.
+ */
+static void
+hand_roles_on(void)
+{
+	uint32		looker = pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]);
+	uint32		deputy = pg_atomic_read_u32(&dt_waits->roles[DT_DEPUTY]);
+
+	if ((looker != 0 && deputy != 0) ||
+		pg_atomic_read_u32(&dt_waits->n_asleep) == 0)
+		return;
+	for (int i = 1; i < dt_shared->n_members; i++)
+	{
+		int			number = (MyProcNumber + i) % dt_shared->n_members;
+
+		if (!may_be_woken(number) ||
+			looker == number + 1 || deputy == number + 1)
+			continue;
+		SetLatch(&GetPGProcByNumber(number)->procLatch);
+		return;
+	}
+	if (looker == 0 && deputy != 0 && may_be_woken(deputy - 1))
+		SetLatch(&GetPGProcByNumber(deputy - 1)->procLatch);
+}
+
+/* ------------------------------------------------------------------- looks */
+
+/* How long ago was the last look, us? */
+static int64
+age_of_look(void)
+{
+	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at);
+}
+
+/* A background worker may be ended at any instruction. */
+static void
+look(void)
+{
+	if (MyBackendType == B_BG_WORKER)
+		dt_defer_termination();
+	dt_look();
+	if (MyBackendType == B_BG_WORKER)
+		dt_allow_termination();
+}
+
+static void
+fall_asleep(bool wakes_to_look)
+{
+	my_slot()->max_blocking_ms = dt_parameters.max_blocking_time;
+	my_slot()->wakes_to_look = wakes_to_look;
+	if (my_slot()->asleep)
+		return;
+
+	/*
+	 * who is ended between these two leaves the count too high, which is
+	 * harmless
+	 */
+	pg_atomic_fetch_add_u32(&dt_waits->n_asleep, 1);
+	my_slot()->asleep = true;
+	dt_waits->walk_is_due = true;
+	pg_memory_barrier();
+}
+
+static void
+take_roles(void)
+{
+	int64		age = age_of_look();
+
+	take_role(DT_LOOKER, 0);
+	if (age >= LOOKER_HANGS_US && !has_role(DT_LOOKER))
+		take_role(DT_LOOKER, pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]));
+	if (!has_role(DT_LOOKER))
+		take_role(DT_DEPUTY, 0);
+	else if (has_role(DT_DEPUTY))
+	{
+		give_up_role(DT_DEPUTY);
+		hand_roles_on();
+	}
+}
+
+/*
+ * To be called before each slice of a pause, which is to be no longer than the
+ * result, us.  This looks if it is this process's turn to.  Then the caller asks
+ * for its mark, and sleeps if that allows it to.  wakes_to_look: its latch may be
+ * set for no other reason.
+ */
+int64
+dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
+{
+	int64		left;
+
+	if (!may_be_let_go || dt_parameters.max_blocking_time < 0)
+	{
+		dt_waiters_after_pause();
+		return PG_INT64_MAX;
+	}
+	fall_asleep(wakes_to_look);
+	take_roles();
+	if (has_role(DT_LOOKER))
+	{
+		if (age_of_look() >= dt_waits->interval_us)
+			look();
+		left = dt_waits->interval_us - age_of_look();
+		return left > 0 ? left : BUSY_US;
+	}
+	return has_role(DT_DEPUTY) ? Max(LOOKER_HANGS_US - age_of_look(), BUSY_US) :
+		PG_INT64_MAX;
+}
+
+/* To be called when a pause is over, in whatever way it has ended. */
+void
+dt_waiters_after_pause(void)
+{
+	if (!my_slot()->asleep)
+		return;
+	my_slot()->asleep = false;
+	pg_atomic_fetch_sub_u32(&dt_waits->n_asleep, 1);	/* a barrier */
+	for (DtRole role = 0; role < DT_ROLES; role++)
+		give_up_role(role);
+	hand_roles_on();
+}
+
+/*
+ * Is this session in the way of somebody who has waited too long for it?  Sets
+ * *waiting_pid to who that is.  To be asked before a pause begins and before each
+ * slice.  Looks if the last look is too old to tell.
+ */
+DtMark
+dt_waiters_mark(int *waiting_pid)
+{
+	DtWaitSlot *me = my_slot();
+	int64		counts_us;
+
+	me->max_blocking_ms = dt_parameters.max_blocking_time;
+	if (me->max_blocking_ms < 0)
+		return DT_NOT_IN_THE_WAY;
+	counts_us = me->mark == DT_NOT_IN_THE_WAY ?
+		NO_MARK_COUNTS_US : MARK_COUNTS_US;
+	if (age_of_look() >= counts_us)
+		look();
+	*waiting_pid = me->marked_for;
+	return me->mark;
+}
+
+/*
+ * The transaction has ended, and its locks are free: the next look finds who waits
+ * on.  A pause in it may have been ended by an ERROR.
+ */
+void
+dt_waiters_end_transaction(void)
+{
+	dt_waiters_after_pause();
+	if (my_slot()->mark != DT_NOT_IN_THE_WAY)
+		my_slot()->mark = DT_NOT_IN_THE_WAY;
+}
+
+/*
+ * A transaction of this session was prepared.  Its locks are held by a PGPROC
+ * that has its transaction ID.  group_id: in which group, or 0.
+ */
+void
+dt_waiters_note_prepared(TransactionId xid, uint64 group_id)
+{
+	for (int i = 0; i < max_prepared_xacts; i++)
+	{
+		DtWaitSlot *slot = &dt_wait_slots[dt_n_processes + i];
+
+		if (PreparedXactProcs[i].xid != xid)
+			continue;
+		slot->prepared_in = group_id;
+		pg_write_barrier();
+		slot->prepared_xid = xid;
+		return;
+	}
+}
