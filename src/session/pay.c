@@ -222,15 +222,17 @@ dt_pay_note_check(void)
  * How long may the pause at this check be?  A pause that goes on at the next
  * check lets the command work in between, if only for a moment.  When what the
  * command has used then is more than the pause has paid, pauses have to be
- * longer, or the debt would grow without end.
+ * longer, or the debt would grow without end; and no check may cost more than
+ * the pause at it is worth.
  */
 static void
 set_longest_at_check(bool is_new, int64 owed_us)
 {
 	if (is_new)
-		xact.longest_us = Max(LONGEST_AT_CHECK_US, xact.unpaused_us);
+		xact.longest_us = LONGEST_AT_CHECK_US;
 	else if (owed_us >= xact.owed_us)
 		xact.longest_us = Min(2 * xact.longest_us, LONGEST_EVER_US);
+	xact.longest_us = Max(xact.longest_us, xact.unpaused_us);
 	xact.owed_us = owed_us;
 }
 
