@@ -313,6 +313,9 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
 		due->cause = DT_BY_SUSPEND;
 	}
 	due->observed = my->group->definition.observe;
+	if (due->pause_us > 0)
+		strlcpy(my->slot->xact.group_name, my->group->definition.name,
+				NAMEDATALEN);
 }
 
 /* What is owed of a resource, in time at the group's rate. */
@@ -424,7 +427,6 @@ dt_account_forgive(void)
 	{
 		dt_member_count(my->slot, g, DT_OBSERVED_PAUSES, 1);
 		dt_member_count(my->slot, g, DT_OBSERVED_US, pause);
-		strlcpy(my->slot->xact.group_name, g->definition.name, NAMEDATALEN);
 	}
 	dt_group_unlock(g);
 }
@@ -448,15 +450,14 @@ dt_account_pass_debt(DtMember *to)
 	return same;
 }
 
-/* The session was moved while it paused: the pause was for its old group. */
+/* The session left its group while it paused: the pause was for that one. */
 static void
 count_pause_elsewhere(DtPause *pause)
 {
 	int64		now = dt_now_us();
 
 	dt_group_lock(pause->group);
-	if (pause->group->id == pause->group_id)
-		dt_member_count_pause(my->slot, pause->group, pause, now);
+	dt_member_count_pause(my->slot, pause, now);
 	dt_group_unlock(pause->group);
 }
 
@@ -481,8 +482,8 @@ dt_account_look(DtHeed heed, DtPause *pause)
 				due.owed_us = Max(due.owed_us, owed_us_locked(g, r, now));
 		}
 		decide_locked(&due, pause_us, heed);
-		if (pause->group == g && pause->group_id == g->id)
-			dt_member_count_pause(my->slot, g, pause, now);
+		if (pause->group == g)
+			dt_member_count_pause(my->slot, pause, now);
 		dt_group_unlock(g);
 	}
 	if (pause->group != g)

@@ -55,10 +55,7 @@ dt_member_join(DtMember *member, DtGroup *g)
 	dt_group_unlock(g);
 }
 
-/*
- * Leave the group, on behalf of the session, unless it has left already.  What it
- * has paused is counted here: when it finds out the group may be gone.
- */
+/* Leave the group, on behalf of the session, unless it has left already. */
 static void
 leave_group(DtMember *member, DtGroup *g, bool to_none)
 {
@@ -66,11 +63,7 @@ leave_group(DtMember *member, DtGroup *g, bool to_none)
 
 	dt_group_lock(g);
 	if (member->group == g)
-	{
-		if (member->pause.group == g)
-			dt_member_count_pause(member, g, &member->pause, now);
 		dt_member_leave(member, to_none, now);
-	}
 	dt_group_unlock(g);
 }
 
@@ -92,17 +85,20 @@ dt_member_count(DtMember *member, DtGroup *g, DtCounter counter, int64 n)
 {
 	member->stats[counter] += n;
 	member->xact.stats[counter] += n;
-	g->stats[counter] += n;
+	if (g != NULL)
+		g->stats[counter] += n;
 }
 
 /*
  * When several processes of a session pause at the same time, that counts once;
  * but where a pause begins before another one that ends earlier, the time before
- * that one is not seen.
+ * that one is not seen.  When the group has been dropped meanwhile, the session
+ * has paused all the same.
  */
 void
-dt_member_count_pause(DtMember *member, DtGroup *g, DtPause *pause, int64 now)
+dt_member_count_pause(DtMember *member, DtPause *pause, int64 now)
 {
+	DtGroup    *g = pause->group->id == pause->group_id ? pause->group : NULL;
 	int64		us = now - Max(pause->uncounted_since_us, member->paused_up_to_us);
 
 	if (!pause->counted)
@@ -111,7 +107,6 @@ dt_member_count_pause(DtMember *member, DtGroup *g, DtPause *pause, int64 now)
 		dt_member_count(member, g, DT_PAUSES, 1);
 		if (dt_pause_is_by_wal(pause->cause))
 			dt_member_count(member, g, DT_WAL_PAUSES, 1);
-		strlcpy(member->xact.group_name, g->definition.name, NAMEDATALEN);
 	}
 	if (us > 0)
 	{

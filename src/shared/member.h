@@ -25,16 +25,15 @@ extern void dt_member_join(DtMember *member, DtGroup *g);
  */
 extern void dt_member_leave(DtMember *member, bool to_none, int64 now);
 
-/* With g locked: add n to a counter of the member and of g. */
+/* With g locked, or with NULL: add n to a counter of the member and of g. */
 extern void dt_member_count(DtMember *member, DtGroup *g, DtCounter counter,
 							int64 n);
 
 /*
- * With g locked: a slice of a pause of the member, or of a parallel worker of it,
- * is over.  Counts it.
+ * With the pause's group locked: a slice of a pause of the member, or of a parallel
+ * worker of it, is over.  Counts it.
  */
-extern void dt_member_count_pause(DtMember *member, DtGroup *g, DtPause *pause,
-								  int64 now);
+extern void dt_member_count_pause(DtMember *member, DtPause *pause, int64 now);
 
 /*
  * With its group locked: the member goes on without pausing, as the process with

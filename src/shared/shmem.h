@@ -185,8 +185,8 @@ dt_pause_is_by_wal(DtPauseCause cause)
  */
 typedef struct DtXactPauses
 {
-	char		group_name[NAMEDATALEN];	/* of the group, when the last one
-											 * began */
+	char		group_name[NAMEDATALEN];	/* of the group that has last
+											 * asked for one, at that time */
 	int64		stats[DT_COUNTERS];
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
 	int			released_for;	/* process ID of the last that waited */
@@ -204,8 +204,7 @@ typedef struct DtMemberUsage
 /*
  * A pause of a process.  The process writes it, without a lock, in its own slot,
  * also a parallel worker: it is for the views, and what it adds to counters is
- * added when a slice is over, or somebody makes it leave the group, with the
- * group's lock.
+ * added when a slice is over, with the group's lock.
  */
 typedef struct DtPause
 {

@@ -14,7 +14,11 @@ use Test::More;
 
 # expect-in-log: WARNING:  resource group "h" does not exist
 
-my $dt = DirtyThrottle::Clock->new('limits', conf => 'dirty_throttle.transaction_grace = 0');
+my $dt = DirtyThrottle::Clock->new('limits', conf => q{
+dirty_throttle.transaction_grace = 0
+max_worker_processes = 8
+max_parallel_workers_per_gather = 2
+});
 
 $dt->limit(g => 0);
 $dt->create_sleep_tables;
@@ -160,6 +164,54 @@ subtest 'a rename, and a forced drop' => sub {
 	$s->quit;
 	$dt->sql(q{SELECT drop_resource_group('h', force => true); SELECT set_group_dirty_limit('g', 0)});
 	$s = $dt->session(group => 'g');
+};
+
+# The group has gone, and another one is in its place, before its sleepers know.
+subtest 'what was paused for a group that is dropped' => sub {
+	my %sql = map { $_ => $DirtyThrottle::KINDS{$_}[1] } @kinds;
+
+	$sql{'in parallel workers'} = 'SELECT count(*) FROM sleep';
+	foreach my $kind (sort keys %sql)
+	{
+		$dt->sql("TRUNCATE sleep; ALTER TABLE sleep SET (parallel_workers = 2);
+			$DirtyThrottle::KINDS{'in flight'}[1]; CHECKPOINT")
+		  if $kind =~ /workers/;
+		$dt->limit(h => 1);
+		my $t = $dt->session(group => 'h');
+		my $mark = $dt->log_mark;
+
+		$t->query($_)
+		  foreach 'SET dirty_throttle.log_min_pause = 0', 'SET parallel_leader_participation = off',
+		  'SET parallel_setup_cost = 0';
+		$t->send($sql{$kind});
+		$dt->settle;
+		my @pids = $t->pid;
+		if ($kind =~ /workers/)
+		{
+			ok( poll_until(
+					sub {
+						push @pids, split /\n/,
+						  $dt->sql('SELECT pid FROM pg_stat_activity WHERE leader_pid <> pid
+							AND ' . q{dt_test_state(pid) = 'sleeps'});
+						@pids > 1;
+					}, 180),
+				"$kind: one sleeps");
+		}
+		$dt->advance(300_000);
+		kill STOP => @pids;
+		$dt->sql(q{SELECT drop_resource_group('h', force => true)});
+		$dt->limit(i => 1);
+		kill CONT => @pids;
+		$dt->settle;
+		is($t->wait->{sqlstate}, undef, "$kind: it goes on");
+		is_deeply(
+			[ $dt->log_since($mark) =~ /process @{[$t->pid]} paused for (.*)/g ],
+			['300.000 ms in resource group "h"'],
+			"$kind: the log tells all of it");
+		is($dt->group_row('i')->{paused_time}, 0, "$kind: but not of the other group");
+		$t->quit;
+		$dt->sql(q{SELECT drop_resource_group('i')});
+	}
 };
 
 subtest 'what is used while there is no limit is not owed' => sub {
