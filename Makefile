@@ -22,7 +22,7 @@ PGFILEDESC = "dirty_throttle - limit the rate of dirtying shared buffers"
 EXTENSION = dirty_throttle
 DATA = $(sort $(wildcard sql/dirty_throttle--*.sql))
 
-REGRESS = extension limits pressure names membership settings privileges counters mistakes
+REGRESS = extension limits pressure names membership settings privileges counters mistakes batches
 REGRESS_OPTS = --inputdir=test --temp-instance=./tmp_check --temp-config=test/regress.conf
 ISOLATION = members sleepers locks
 ISOLATION_OPTS = --inputdir=test/isolation --outputdir=output_iso --temp-instance=./tmp_check_iso --temp-config=test/regress.conf

@@ -249,6 +249,79 @@ GRANT EXECUTE ON FUNCTION leave_joined_group() TO PUBLIC;
 COMMENT ON FUNCTION leave_joined_group() IS
 'Leaves the resource group that the current session has joined with join_group(). Works like RESET dirty_throttle."group": the settings of role and database apply again. It is an error if the session has not joined a group, or if set_session_group() has moved it.';
 
+-- Jobs in batches, for everybody: a statement runs as its caller.
+
+CREATE PROCEDURE run_in_batches(name text, table_name regclass, statement text, key text DEFAULT NULL, descending boolean DEFAULT false, start "any" DEFAULT NULL, finish "any" DEFAULT NULL, follow boolean DEFAULT false, restart boolean DEFAULT false, batch_time interval DEFAULT '100 ms', max_rows int4 DEFAULT 20000, run_time interval DEFAULT NULL, dry_run boolean DEFAULT false, notice_every interval DEFAULT '10 s', INOUT rows int8 DEFAULT NULL, INOUT finished boolean DEFAULT NULL)
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+GRANT EXECUTE ON PROCEDURE run_in_batches(text, regclass, text, text, boolean, "any", "any", boolean, boolean, interval, int4, interval, boolean, interval, int8, boolean) TO PUBLIC;
+COMMENT ON PROCEDURE run_in_batches(text, regclass, text, text, boolean, "any", "any", boolean, boolean, interval, int4, interval, boolean, interval, int8, boolean) IS
+'Runs a statement over a table in small transactions, along the primary key or the columns of another B-tree index (key); {batch} in the statement stands for the condition on the range of each. How far it has come is stored with each batch: after an error, a cancel or a crash the same CALL goes on from there. Must not be called in a transaction block.';
+
+CREATE FUNCTION stop_batches(name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION stop_batches(text) TO PUBLIC;
+COMMENT ON FUNCTION stop_batches(text) IS
+'Makes run_in_batches() end after its present batch, in the session that runs the batches with that name, of the caller or of a role whose privileges he has. The same CALL goes on with them. Batches that are not running cause a notice.';
+
+CREATE FUNCTION forget_batches(name text)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION forget_batches(text) TO PUBLIC;
+COMMENT ON FUNCTION forget_batches(text) IS
+'Removes what is stored of the batches with that name, of the caller or of a role whose privileges he has: how far they have come, and that they have finished. It is an error if they are running.';
+
+-- What is stored of them.  It is written by the library only, and contains what
+-- it contains: its query returns that.  See src/batch/store.c.
+
+CREATE FUNCTION dirty_throttle_stored_batches(
+    OUT owner oid,
+    OUT name name,
+    OUT table_id oid,
+    OUT statement text,
+    OUT key text,
+    OUT ordering text,
+    OUT descending boolean,
+    OUT start text[],
+    OUT finish text[],
+    OUT "position" text[],
+    OUT until text[],
+    OUT size int8,
+    OUT keys int8,
+    OUT expected int8,
+    OUT rows int8,
+    OUT batches int8,
+    OUT retries int8,
+    OUT elapsed int8,
+    OUT paused int8,
+    OUT rate float8,
+    OUT started timestamptz,
+    OUT updated timestamptz,
+    OUT finished timestamptz,
+    OUT failed boolean,
+    OUT error text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dirty_throttle_stored_batches() FROM PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
+'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
+
+CREATE MATERIALIZED VIEW dirty_throttle_stored_batches WITH (fillfactor = 50) AS
+SELECT owner, name, table_id, statement, key, ordering, descending, start, finish,
+       "position", until, size, keys, expected, rows, batches, retries, elapsed,
+       paused, rate, started, updated, finished, failed, error
+FROM dirty_throttle_stored_batches()
+WITH NO DATA;
+CREATE UNIQUE INDEX dirty_throttle_stored_batches_key
+    ON dirty_throttle_stored_batches (owner, name);
+REVOKE ALL ON dirty_throttle_stored_batches FROM PUBLIC;
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs that run_in_batches() runs; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it';
+
 -- Views, for everybody.
 
 CREATE FUNCTION dirty_throttle_groups(
@@ -431,6 +504,7 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT moved boolean,
     OUT paused_since timestamptz,
     OUT paused_by text,
+    OUT xact_paused_time float8,
     OUT released_since timestamptz,
     OUT dirty_debt float8,
     OUT wal_debt float8,
@@ -453,7 +527,7 @@ COMMENT ON FUNCTION dirty_throttle_sessions() IS
 CREATE VIEW dirty_throttle_sessions AS
 SELECT s.pid, r.rolname AS usename, d.datname, a.application_name,
        s.group_name, s.moved, s.paused_since, s.paused_by,
-       s.released_since,
+       a.xact_start, s.xact_paused_time, s.released_since,
        pg_catalog.ceil(s.dirty_debt)::int8 AS dirty_debt,
        pg_catalog.ceil(s.wal_debt)::int8 AS wal_debt,
        s.pauses_in_commands, s.blocks_dirtied, s.wal_bytes, s.pauses,
@@ -475,6 +549,8 @@ COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource gr
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
+COMMENT ON COLUMN dirty_throttle_sessions.xact_start IS 'Time at which the current transaction began, as in pg_stat_activity; NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_sessions.xact_paused_time IS 'How much of the current transaction, or of the last one and the pause after it, was pauses, including the current pause, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
@@ -577,3 +653,73 @@ COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since w
 COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_dirty_debt IS 'What the member has dirtied but not paid for yet, in KB';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt IS 'What the member has written of WAL but not paid for yet, in KB';
+
+CREATE FUNCTION dirty_throttle_batches(
+    OUT name name,
+    OUT table_id oid,
+    OUT statement text,
+    OUT owner oid,
+    OUT key text,
+    OUT descending boolean,
+    OUT state text,
+    OUT pid int4,
+    OUT rows int8,
+    OUT batches int8,
+    OUT rows_seen int8,
+    OUT rows_expected int8,
+    OUT percent float8,
+    OUT rate float8,
+    OUT retries int8,
+    OUT paused_time float8,
+    OUT elapsed_time float8,
+    OUT eta timestamptz,
+    OUT started_at timestamptz,
+    OUT updated_at timestamptz,
+    OUT finished_at timestamptz,
+    OUT "position" text[],
+    OUT error text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_batches() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_batches() IS
+'Returns what the view dirty_throttle_batches shows, not rounded.';
+
+CREATE VIEW dirty_throttle_batches AS
+SELECT b.name, b.table_id::pg_catalog.regclass AS table_name, b.statement,
+       r.rolname AS owner, b.key, b.descending, b.state, b.pid, b.rows, b.batches,
+       b.rows_seen, b.rows_expected, pg_catalog.floor(b.percent) AS percent,
+       pg_catalog.round(b.rate)::int8 AS rate, b.retries,
+       pg_catalog.round(b.paused_time) AS paused_time,
+       pg_catalog.round(b.elapsed_time) AS elapsed_time,
+       pg_catalog.date_trunc('second', b.eta) AS eta, b.started_at, b.updated_at,
+       b.finished_at, b."position", b.error
+FROM dirty_throttle_batches() AS b
+     LEFT JOIN pg_catalog.pg_roles AS r
+          ON r.oid OPERATOR(pg_catalog.=) b.owner;
+GRANT SELECT ON dirty_throttle_batches TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_batches IS 'Jobs that run_in_batches() runs or has run in this database: one row per job; a role sees those of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON COLUMN dirty_throttle_batches.name IS 'Name of the batches';
+COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table along whose key they go; its OID if it does not exist any more';
+COMMENT ON COLUMN dirty_throttle_batches.statement IS 'Statement that they run';
+COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has called run_in_batches()';
+COMMENT ON COLUMN dirty_throttle_batches.key IS 'Columns of the key along which they go';
+COMMENT ON COLUMN dirty_throttle_batches.descending IS 'True if they go from the largest key to the smallest';
+COMMENT ON COLUMN dirty_throttle_batches.state IS 'running; finished; failed, by the error in column error; or paused: stopped, canceled, interrupted, or at the end of run_time. The same CALL goes on with what is paused or has failed';
+COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the session that runs them; NULL if none does';
+COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
+COMMENT ON COLUMN dirty_throttle_batches.batches IS 'Number of batches that were committed';
+COMMENT ON COLUMN dirty_throttle_batches.rows_seen IS 'Number of rows whose keys lie before position';
+COMMENT ON COLUMN dirty_throttle_batches.rows_expected IS 'Estimated number of rows between the first and the last key; NULL if the table was never analyzed';
+COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent: rows_seen of rows_expected; NULL if that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, over the last minute or two of its running';
+COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks or for a serialization failure';
+COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_batches.elapsed_time IS 'Total time for which the job has run, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate; NULL if it does not run, or that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
+COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
+COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';
+COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it was tried again; NULL if there was none in the last CALL';

@@ -18,6 +18,7 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -40,6 +41,7 @@
 			 var##__state.i++)
 #define foreach_ptr(type, var, list)	dt_foreach(type, *, var, list, lfirst)
 #define foreach_int(var, list)			dt_foreach(int, , var, list, lfirst_int)
+#define foreach_oid(var, list)			dt_foreach(Oid, , var, list, lfirst_oid)
 #endif
 
 /*
@@ -53,6 +55,20 @@ extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 #if PG_VERSION_NUM < 160000
 #define pgstat_get_local_beentry_by_index(n) \
 	pgstat_fetch_stat_local_beentry(n)
+#endif
+
+/* 16: an attribute of a row of a catalog that cannot be NULL */
+#if PG_VERSION_NUM < 160000
+static inline Datum
+SysCacheGetAttrNotNull(int cache, HeapTuple tuple, AttrNumber attribute)
+{
+	bool		isnull;
+	Datum		value = SysCacheGetAttr(cache, tuple, attribute, &isnull);
+
+	if (isnull)
+		elog(ERROR, "unexpected null value in cached tuple");
+	return value;
+}
 #endif
 
 /* 16: check hooks allocate "extra" with guc_malloc, not malloc */
@@ -279,6 +295,20 @@ dt_is_decoding(pid_t pid)
 	F_UUIDV7_INTERVAL,
 #else
 #define DT_READERS_18
+#endif
+
+/* 17: a parameter limits the duration of transactions; ms, 0: it does not */
+#if PG_VERSION_NUM >= 170000
+#define DT_TRANSACTION_TIMEOUT	TransactionTimeout
+#else
+#define DT_TRANSACTION_TIMEOUT	0
+#endif
+
+/* 19: the scanner has no warnings about backslashes any more */
+#if PG_VERSION_NUM >= 190000
+#define dt_scan_without_warnings(extra)	((void) (extra))
+#else
+#define dt_scan_without_warnings(extra)	((extra)->escape_string_warning = false)
 #endif
 
 /* 18: ExecutorRun lost its execute_once argument */

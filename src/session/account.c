@@ -537,3 +537,37 @@ dt_account_note_release(int pid)
 	dt_member_note_release(my->slot, g, pid, now, wall_clock);
 	dt_group_unlock(g);
 }
+
+/*
+ * That is what the group earns within the grace, and what it allows each
+ * transaction.
+ */
+int64
+dt_account_without_pause(DtResource resource)
+{
+	int64		bytes = 0;
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return 0;
+	if (dt_throttling_is_enabled() && !g->definition.observe &&
+		g->usage[resource].engine.rate > 0)
+		bytes = 1 + g->definition.allowance +
+			(int64) (g->usage[resource].engine.rate *
+					 (dt_parameters.transaction_grace / 1000.0));
+	dt_group_unlock(g);
+	return bytes;
+}
+
+int64
+dt_account_paused_us(void)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+	int64		us = my->slot->stats[DT_PAUSED_US];
+
+	if (g != NULL)
+		dt_group_unlock(g);
+	return us;
+}

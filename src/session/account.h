@@ -235,4 +235,13 @@ extern void dt_account_forgive(void);
 extern void dt_account_catch_up(void);
 extern void dt_account_note_release(int pid);
 
+/*
+ * For who cuts his work into transactions: how many bytes of a resource can one
+ * of this session use without a pause in flight?  0: as many as it wants.
+ */
+extern int64 dt_account_without_pause(DtResource resource);
+
+/* For how long has the session paused since it has joined its group, us? */
+extern int64 dt_account_paused_us(void);
+
 #endif							/* DT_ACCOUNT_H */

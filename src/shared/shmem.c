@@ -3,9 +3,9 @@
  * shmem.c
  *		Shared memory: its sizes, its start, its locks, and look-ups.
  *
- * There are four areas: DtShared, and an array each of groups, of members and of
- * debts of roles.
- * What is in them and which lock protects what is in shmem.h.
+ * There are five areas: DtShared, and an array each of groups, of members, of
+ * debts of roles, and of claims (claim.c).  What is in them and which lock
+ * protects what is in shmem.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +27,7 @@ DtParameters dt_parameters;
 DtShared   *dt_shared = NULL;
 DtGroup    *dt_groups = NULL;
 DtMember   *dt_members = NULL;
+DtClaim    *dt_claims = NULL;
 
 static Size
 groups_size(void)
@@ -47,6 +48,12 @@ n_role_debts(void)
 	return MaxBackends + 1024;
 }
 
+static Size
+claims_size(void)
+{
+	return mul_size(MaxBackends, sizeof(DtClaim));
+}
+
 static bool was_requested = false;
 
 /* Request shared memory. */
@@ -59,6 +66,7 @@ dt_shmem_request(void)
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
 	size = add_size(size, add_size(mul_size(n_role_debts(), sizeof(DtRoleDebt)),
 								   PG_CACHE_LINE_SIZE));
+	size = add_size(size, add_size(claims_size(), PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche(TRANCHE, 1);
 	was_requested = true;
@@ -105,6 +113,7 @@ dt_shmem_startup(void)
 	dt_members = attach_area("dirty_throttle members", members_size());
 	role_debts = attach_area("dirty_throttle role debts",
 							 mul_size(n_role_debts(), sizeof(DtRoleDebt)));
+	dt_claims = attach_area("dirty_throttle claims", claims_size());
 	if (dt_shared->registry_lock == NULL)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;

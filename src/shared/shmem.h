@@ -295,6 +295,26 @@ typedef struct DtMember
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
 
+/* A job that is run in batches. */
+typedef struct DtJobName
+{
+	Oid			database;
+	Oid			owner;
+	char		name[NAMEDATALEN];
+} DtJobName;
+
+/*
+ * The job that a process runs, in an array like that of members.  Guarded by
+ * the registry lock; the process itself may read its own without it.  See
+ * claim.c.
+ */
+typedef struct DtClaim
+{
+	int			pid;			/* 0: it runs none */
+	bool		stop;			/* it is to end after the present batch */
+	DtJobName	job;
+} DtClaim;
+
 /*
  * What the sampler knows of a signal; all zeros while there is no group.  Where
  * groups follow it at several thresholds it is that of the highest pressure.
@@ -366,6 +386,7 @@ typedef struct DtShared
 extern DtShared *dt_shared;
 extern DtGroup *dt_groups;
 extern DtMember *dt_members;
+extern DtClaim *dt_claims;
 
 /* Assign hook of dirty_throttle.enabled */
 extern void dt_assign_enabled(bool newval, void *extra);

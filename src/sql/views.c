@@ -10,7 +10,10 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xlog.h"
+#include "batch/store.h"
+#include "batch/tell.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
 #include "fmgr.h"
@@ -18,6 +21,7 @@
 #include "miscadmin.h"
 #include "pressure/signals.h"
 #include "shared/amount.h"
+#include "shared/claim.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
 #include "sql/reason.h"
@@ -31,6 +35,7 @@
 
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
+PG_FUNCTION_INFO_V1(dirty_throttle_batches);
 PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
 PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
@@ -309,6 +314,7 @@ count_pause(SessionCopy *copy)
 		return;
 	copy->member.stats[DT_PAUSES] += !copy->pause.counted;
 	copy->member.stats[DT_PAUSED_US] += Max(us, 0);
+	copy->member.xact.stats[DT_PAUSED_US] += Max(us, 0);
 }
 
 Datum
@@ -336,6 +342,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add(&row, BoolGetDatum(m->moved), false);
 		add_time(&row, is_paused ? copy.pause.since : 0);
 		add_text(&row, is_paused ? dt_member_cause_name(copy.pause.cause) : NULL);
+		add_thousandths(&row, m->xact.stats[DT_PAUSED_US]);
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);
 		add_thousandths(&row, copy.debt[DT_WAL]);
@@ -575,5 +582,82 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 		put_signal(fcinfo, reports[s].name, DT_REPORTED, groups, &info,
 				   reports[s].ttl_us);
 	}
+	return (Datum) 0;
+}
+
+static void
+add_array(Row *row, ArrayType *value)
+{
+	add(row, PointerGetDatum(value), value == NULL);
+}
+
+/* A number, NULL if it is negative: that is not known. */
+static void
+add_known(Row *row, double value)
+{
+	add(row, Float8GetDatum(value), value < 0);
+}
+
+static const char *
+job_state(const DtProgress *progress, int pid)
+{
+	return pid != 0 ? "running" : progress->finished != 0 ? "finished" :
+		progress->failed ? "failed" : "paused";
+}
+
+/* A job, which runs in the process with that ID, or with 0 in none. */
+static void
+put_job(FunctionCallInfo fcinfo, const DtJob *job, int pid)
+{
+	const DtProgress *progress = &job->progress;
+	TimestampTz now = GetCurrentTimestamp();
+	double		left = pid != 0 ? dt_tell_seconds_left(job) : -1;
+	Row			row = {0};
+
+	add_name(&row, job->name);
+	add(&row, ObjectIdGetDatum(job->table), false);
+	add_text(&row, job->statement);
+	add(&row, ObjectIdGetDatum(job->owner), false);
+	add_text(&row, job->columns);
+	add(&row, BoolGetDatum(job->descending), false);
+	add_text(&row, job_state(progress, pid));
+	add(&row, Int32GetDatum(pid), pid == 0);
+	add_int(&row, progress->rows);
+	add_int(&row, progress->batches);
+	add_int(&row, progress->keys);
+	add(&row, Int64GetDatum(progress->expected), progress->expected < 0);
+	add_known(&row, dt_tell_percent(job));
+	add(&row, Float8GetDatum(progress->rate), false);
+	add_int(&row, progress->retries);
+	add_thousandths(&row, progress->paused_us);
+	add_thousandths(&row, progress->elapsed_us +
+					(pid != 0 ? now - progress->updated : 0));
+	add_time(&row, left < 0 ? 0 :
+			 progress->updated + (TimestampTz) Min(left * 1e6, 1e17));
+	add_time(&row, progress->started);
+	add_time(&row, progress->updated);
+	add_time(&row, progress->finished);
+	add_array(&row, job->position);
+	add_text(&row, job->error);
+	put(fcinfo, &row);
+}
+
+Datum
+dirty_throttle_batches(PG_FUNCTION_ARGS)
+{
+	Relation	store;
+
+	begin(fcinfo);
+	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
+	foreach_ptr(DtJob, job, dt_store_all(store))
+	{
+		DtJobName	name = {.database = MyDatabaseId,.owner = job->owner};
+
+		if (!may_see(job->owner))
+			continue;
+		strlcpy(name.name, job->name, NAMEDATALEN);
+		put_job(fcinfo, job, dt_claim_holder(&name));
+	}
+	table_close(store, AccessShareLock);
 	return (Datum) 0;
 }

@@ -25,12 +25,14 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND
       e.extname = 'dirty_throttle' AND d.classid <> 'pg_type'::regclass;
 SELECT object FROM members ORDER BY object COLLATE "C";
 
--- Every one of them has a comment, and so has every column: no rows.
+-- Every one of them has a comment, and so has every column that users see: no
+-- rows.
 SELECT object FROM members
 WHERE coalesce(obj_description(objid, classid::regclass::name), '') = '';
 SELECT object, attname
 FROM members JOIN pg_attribute ON attrelid = objid
-WHERE classid = 'pg_class'::regclass AND attnum > 0 AND
+     JOIN pg_class c ON c.oid = objid
+WHERE classid = 'pg_class'::regclass AND relkind = 'v' AND attnum > 0 AND
       coalesce(col_description(objid, attnum), '') = '';
 
 -- None may be inlined, cached or run in a parallel worker by mistake, and

@@ -3,6 +3,7 @@
 -- them all.
 --
 -- expect-in-log: WARNING:  resource group "Bacth" does not exist
+-- expect-in-log: WARNING:  batches "states" are not throttled
 --
 \set SHOW_CONTEXT never
 \pset format unaligned
@@ -161,6 +162,75 @@ CALL regress_dt_purge();
 DROP PROCEDURE regress_dt_purge;
 DROP EXTENSION dirty_throttle;
 CREATE EXTENSION dirty_throttle;
+
+-- Batches
+CREATE TABLE regress_orders (id int PRIMARY KEY, state text, day date);
+CREATE TABLE regress_log (line text);
+CREATE VIEW regress_view AS TABLE regress_orders;
+\set update '\'UPDATE regress_orders SET state = \'\'x\'\' WHERE {batch}\''
+CALL run_in_batches('states', 'regress_orders', 'UPDATE regress_orders SET state = ''x''');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', 'DELETE FROM regress_orders WHERE {batch}; ANALYZE');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', 'SELECT * INTO copy FROM regress_orders WHERE {batch}');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_log', 'DELETE FROM regress_log WHERE {batch}');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, key => 'day');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, key => 'dey');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_view', :update);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders_pkey', :update);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, start => 9, finish => 1);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, start => 1, finish => 9, follow => true);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, max_rows => 0);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', :update, batch_time => '0');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('', 'regress_orders', :update);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', NULL);
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+CALL run_in_batches('states', 'regress_orders', :update);
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+DO $$ BEGIN
+	CALL run_in_batches('states', 'regress_orders', 'UPDATE regress_orders SET state = ''x'' WHERE {batch}');
+END $$;
+\echo :LAST_ERROR_SQLSTATE
+CREATE PROCEDURE regress_dt_states() LANGUAGE plpgsql SET dirty_throttle."group" = 'batch' AS $$
+DECLARE changed bigint; done boolean; BEGIN
+	CALL run_in_batches('states', 'regress_orders', 'UPDATE regress_orders SET state = ''x'' WHERE {batch}',
+						rows => changed, finished => done);
+END $$;
+CALL regress_dt_states();
+\echo :LAST_ERROR_SQLSTATE
+DROP PROCEDURE regress_dt_states;
+CREATE PROCEDURE regress_dt_states() LANGUAGE plpgsql SET dirty_throttle."group" = 'batch' AS $$ BEGIN
+	COMMIT;
+END $$;
+CALL regress_dt_states();
+\echo :LAST_ERROR_SQLSTATE
+DROP PROCEDURE regress_dt_states;
+SET client_min_messages = warning;
+CALL run_in_batches('states', 'regress_orders', :update) \gset
+RESET client_min_messages;
+CALL run_in_batches('states', 'regress_log', 'DELETE FROM regress_log WHERE {batch}', key => 'line');
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_orders', 'DELETE FROM regress_orders WHERE {batch}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT stop_batches('states');
+SELECT stop_batches('state');
+\echo :LAST_ERROR_SQLSTATE
+SELECT forget_batches('states');
+DROP VIEW regress_view;
+DROP TABLE regress_orders, regress_log;
 
 SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
 DROP ROLE regress_dt_user;

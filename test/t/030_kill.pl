@@ -248,9 +248,9 @@ sub victim
 	my ($kind) = @_;
 	my $condition = {
 		'paused in flight' =>
-		  'paused_since IS NOT NULL AND xact_start IS NOT NULL',
+		  'paused_since IS NOT NULL AND pg_stat_activity.xact_start IS NOT NULL',
 		'paused after commit' =>
-		  'paused_since IS NOT NULL AND xact_start IS NULL',
+		  'paused_since IS NOT NULL AND pg_stat_activity.xact_start IS NULL',
 		'running' =>
 		  "paused_since IS NULL AND state = 'active' AND wait_event IS NULL"
 	}->{$kind};

@@ -248,7 +248,7 @@ ok( poll_until(
 		sub {
 			$s->query('SELECT count(*) FROM dirty_throttle_sessions s
 				JOIN pg_stat_activity a USING (pid)
-				WHERE paused_since IS NOT NULL AND xact_start IS NOT NULL') == 1;
+				WHERE paused_since IS NOT NULL AND a.xact_start IS NOT NULL') == 1;
 		},
 		5),
 	'a pause in flight');

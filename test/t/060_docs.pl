@@ -281,12 +281,14 @@ foreach my $view (sort keys %of_view)
 # As the reference writes them: the arguments that are given, short types.
 my @functions = split /\n/, $dt->sql(
 	q{SELECT p.proname || '(' || CASE WHEN p.pronargs = 0 THEN ''
-			ELSE replace(replace(replace(pg_get_function_arguments(p.oid),
-				'double precision', 'float8'), 'integer', 'int'), '::text', '') END || ')'
+			ELSE regexp_replace(replace(replace(replace(pg_get_function_arguments(p.oid),
+				'double precision', 'float8'), 'integer', 'int'), '::text', ''),
+				'\mIN |(?<=NULL)::\w+', '', 'g') END || ')'
 	  FROM pg_depend AS d
 		   JOIN pg_extension AS e ON d.refobjid = e.oid
 		   JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
-	  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'});
+	  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'
+		AND p.proname <> 'dirty_throttle_stored_batches'});    # nobody's
 my @described = map { plain($_->[0]) =~ /(\w+\([^)]*\))/g }
   map { table_rows($_) } 'Functions that define groups',
   'Functions for everybody';
@@ -335,7 +337,7 @@ SKIP:
 	my %total = map { $_->[0] => $_->[1] =~ tr/ //dr }
 	  map { [ $page =~ /^\| `(\Q$_\E)` \| ([\d ]+) \|/m ] } sort keys %server;
 	my ($group) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each of `max_groups` \|/;
-	my ($member) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each possible backend \|/;
+	my ($member, $claim) = map { tr/ //dr } $page =~ /\| ([\d ]+) for each possible backend \|/g;
 	my ($debt, $more) = map { tr/ //dr }
 	  $page =~ /\| ([\d ]+) for each possible backend and (\d+) more \|/;
 	my ($wait, $fixed) =
@@ -355,9 +357,11 @@ SKIP:
 	  $dt->sql('SHOW max_prepared_transactions');
 	ok($others =~ /^\d+$/ && $others >= 5 && $others < 45,
 		"operators: of who may wait, $others others");
+	is($claim * $backends, $server{'dirty_throttle claims'}, 'operators: of a job');
 	is_deeply(
 		\%total,
 		{
+			'dirty_throttle claims' => $claim * $members,
 			'dirty_throttle' => $total{'dirty_throttle'},
 			'dirty_throttle groups' => $group * $groups,
 			'dirty_throttle members' => $member * $members,
@@ -367,7 +371,7 @@ SKIP:
 		'operators: the sums');
 	is_deeply(
 		[ $page =~ /10 000 groups take (\d+) MB, and 5000 connections ([\d.]+) MB/ ],
-		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * ($member + $debt + $wait) / 1e6) ],
+		[ sprintf('%.0f', 10000 * $group / 1e6), sprintf('%.1f', 5000 * ($member + $debt + $wait + $claim) / 1e6) ],
 		'operators: of many groups and backends');
 }
 
@@ -384,6 +388,7 @@ SKIP:
 			   JOIN pg_extension AS e ON d.refobjid = e.oid
 			   JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
 		  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'
+			AND p.proname <> 'dirty_throttle_stored_batches'
 			AND NOT EXISTS (SELECT FROM aclexplode(p.proacl) WHERE grantee = 0)});
 
 	s/\w+ (?=text|float8)//g foreach @granted;

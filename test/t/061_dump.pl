@@ -1,5 +1,6 @@
 # pg_dumpall | psql and pg_upgrade bring all groups and grants, with the library
-# preloaded where they arrive and without it.
+# preloaded where they arrive and without it; pg_upgrade also a job in batches, in
+# the middle, which goes on.
 #
 # takes-about: 20 s
 
@@ -84,6 +85,12 @@ SKIP:
 	my $bin = $ENV{DT_UPGRADE_BIN};
 
 	skip 'there is no second release: DT_UPGRADE_BIN', 1 unless $bin;
+	my $job = q{CALL run_in_batches('half', 'half', 'UPDATE half SET n = n + 1 / (1 - (SELECT count(*)::int FROM bad WHERE bad.id = half.id)) WHERE {batch}', max_rows => 10)};
+	$old->sql(q{CREATE TABLE half (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO half SELECT generate_series(1, 1000);
+		CREATE TABLE bad (id int); INSERT INTO bad VALUES (505)});
+	$etl = $old->session;
+	is($etl->run($job)->{sqlstate}, '22012', 'a job in the middle');
+	$etl->quit;
 	$old->disconnect;
 	$old->node->stop('fast');
 	foreach my $library ('dirty_throttle', '')
@@ -108,6 +115,12 @@ SKIP:
 		is($old->sql($ALL), $expected, "$name: all groups and grants");
 		$etl = $old->session(user => 'etl');
 		is($etl->query('SHOW dirty_throttle."group"'), 'batch', "$name: a login");
+		$etl->quit;
+		$etl = $old->session;
+		is($etl->query('SELECT state, rows FROM dirty_throttle_batches'), 'failed|500', "$name: the job");
+		$etl->query('DELETE FROM bad');
+		is($etl->run($job)->{out}, '500|t', "$name: it goes on");
+		is($etl->query('SELECT DISTINCT n FROM half'), 1, "$name: each row once");
 		$etl->quit;
 		$old->disconnect;
 		system_or_bail("$bin/pg_ctl -D $dir/data -m immediate -w stop >/dev/null");

@@ -11,7 +11,7 @@ use warnings;
 use Test::More;
 
 # from the lowest layer up; what is in src/ itself is the highest
-my @LAYERS = qw(engine shared waiters pressure session sql .);
+my @LAYERS = qw(engine shared waiters pressure session batch sql .);
 my %ANYWHERE = map { $_ => 1 } qw(compat.h clock.h);    # but in the engine
 
 my %rank = map { ($LAYERS[$_] => $_) } 0 .. $#LAYERS;

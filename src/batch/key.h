@@ -1,0 +1,122 @@
+/*-------------------------------------------------------------------------
+ *
+ * key.h
+ *		The key along which a table is walked, and positions on the way.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DT_KEY_H
+#define DT_KEY_H
+
+#include "access/attnum.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "nodes/params.h"
+#include "utils/array.h"
+#include "utils/relcache.h"
+
+/* How a value lies in relation to another one, on the way. */
+typedef enum DtLies
+{
+	DT_BEFORE,
+	DT_NOT_AFTER,
+	DT_EQUAL,
+	DT_NOT_BEFORE,
+	DT_AFTER
+} DtLies;
+
+#define DT_LIES		(DT_AFTER + 1)
+
+typedef struct DtKeyColumn
+{
+	AttrNumber	attnum;
+	char	   *name;			/* quoted where that is needed */
+	char	   *collate;		/* " COLLATE ...", or "" */
+	bool		not_null;
+	bool		nulls_first;	/* on the way */
+	Oid			own_type;		/* of the column, without domains */
+	Oid			type;			/* of the values it is compared with */
+	char	   *operators[DT_LIES]; /* "OPERATOR(schema.name)" */
+	Oid			comparison;		/* function of DT_AFTER */
+	Oid			collation;
+	FmgrInfo	input;
+	FmgrInfo	output;
+	Oid			input_param;
+} DtKeyColumn;
+
+typedef struct DtKey
+{
+	char	   *table;			/* with its schema, quoted */
+	char	   *index;			/* name, as an example of those that fit */
+	char	   *columns;		/* names, separated by commas */
+	char	   *ordering;		/* what else determines the way */
+	bool		is_uniform;		/* rows can be compared as such */
+	int			n;
+	DtKeyColumn column[INDEX_MAX_KEYS];
+} DtKey;
+
+/* Values of the first n columns; of no columns, it bounds nothing. */
+typedef struct DtBound
+{
+	int			n;
+	Datum		values[INDEX_MAX_KEYS];
+} DtBound;
+
+/* A value of any type, or with an invalid type none. */
+typedef struct DtUserValue
+{
+	Oid			type;
+	Datum		value;
+} DtUserValue;
+
+/* A part of the way. */
+typedef struct DtRange
+{
+	DtBound		low;
+	bool		low_inclusive;
+	DtBound		high;			/* inclusive */
+} DtRange;
+
+/*
+ * The key with these columns, as a list of SQL names, or with NULL the primary
+ * key.  If "ordering" is not NULL, the key must have this one.  ERROR if the
+ * table has no index for that.  The caller holds a lock on the table.
+ */
+extern DtKey *dt_key_find(Relation table, const char *columns,
+						  const char *ordering, bool descending);
+
+/*
+ * Add to a statement: the condition that a row is in the range, where the table
+ * is named alias; the columns; and how to order by them, on the way or back.
+ */
+extern void dt_key_condition(StringInfo buf, const DtKey *key,
+							 const char *alias, const DtRange *range);
+extern void dt_key_column_list(StringInfo buf, const DtKey *key,
+							   const char *alias);
+extern void dt_key_order(StringInfo buf, const DtKey *key, const char *alias,
+						 bool back);
+
+/* The same of the condition that a row has no key; false: each row has one. */
+extern bool dt_key_null_condition(StringInfo buf, const DtKey *key,
+								  const char *alias);
+
+/*
+ * The parameters of such a condition: the values of low, and then those of high.
+ */
+extern ParamListInfo dt_key_params(const DtKey *key, const DtRange *range);
+
+/*
+ * Positions as text, an array of what each column's type makes of it.  NULL
+ * stands for a bound of no columns.
+ */
+extern ArrayType *dt_key_to_text(const DtKey *key, const DtBound *bound);
+extern DtBound dt_key_from_text(const DtKey *key, ArrayType *texts);
+
+/* What the user has given as a value of the first column. */
+extern DtBound dt_key_from_user(const DtKey *key, const DtUserValue *value);
+
+/* Does the first column of a come after that of b? */
+extern bool dt_key_is_after(const DtKey *key, const DtBound *a,
+							const DtBound *b);
+
+#endif							/* DT_KEY_H */

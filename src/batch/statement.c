@@ -1,0 +1,361 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement.c
+ *		The text of a statement with {batch} in it.
+ *
+ * The server's own scanner finds the places, so a {batch} in a literal, a quoted
+ * name or a comment is none.  Only where each token begins is taken from it, and
+ * the text at that place: the numbers of tokens differ from release to release.
+ *
+ * Conditions refer to values as $1, $2 and so on.  So the statement must not
+ * have parameters of its own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "batch/statement.h"
+#include "executor/spi.h"
+#include "mb/pg_wchar.h"
+#include "parser/parsetree.h"
+#include "parser/scanner.h"
+#include "parser/scansup.h"
+#include "utils/builtins.h"
+#include "utils/plancache.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+
+#define PLACE	"batch"
+
+/* Reads the tokens of a text. */
+typedef struct Reader
+{
+	const char *source;
+	core_yyscan_t scanner;
+	core_yy_extra_type extra;
+	core_YYSTYPE value;
+	YYLTYPE		at;				/* offset of the present token */
+	bool		ended;
+} Reader;
+
+static void
+next_token(Reader *reader)
+{
+	reader->ended = core_yylex(&reader->value, &reader->at,
+							   reader->scanner) == 0;
+}
+
+static inline const char *
+token(const Reader *reader)
+{
+	return reader->ended ? "" : reader->source + reader->at;
+}
+
+/* Is the token this word, in whatever letters? */
+static bool
+is_word(const Reader *reader, const char *word)
+{
+	size_t		len = strlen(word);
+	const char *p = token(reader);
+
+	return pg_strncasecmp(p, word, len) == 0 &&
+		!isalnum((unsigned char) p[len]) && p[len] != '_' && p[len] != '$' &&
+		!IS_HIGHBIT_SET(p[len]);
+}
+
+/* Is it a name, or a key word?  Then its value has been set. */
+static bool
+is_name(const Reader *reader)
+{
+	unsigned char c = *token(reader);
+
+	return c == '"' || c == '_' || isalpha(c) || IS_HIGHBIT_SET(c);
+}
+
+/* The scanner's and our errors are about the statement, not the CALL. */
+static void
+tell_position(void *arg)
+{
+	Reader	   *reader = arg;
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery(reader->source);
+	}
+}
+
+static void
+report_malformed(Reader *reader, int from)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SYNTAX_ERROR),
+			 errmsg("malformed place for the condition in the statement"),
+			 errhint("Write {batch}, or {batch o} where \"o\" is the alias of the table in the statement."),
+			 scanner_errposition(from, reader->scanner)));
+}
+
+/* The token is an opening brace. */
+static DtPlace *
+read_place(Reader *reader)
+{
+	DtPlace    *place = palloc0(sizeof(DtPlace));
+
+	place->from = reader->at;
+	next_token(reader);
+	if (!is_word(reader, PLACE))
+		report_malformed(reader, place->from);
+	next_token(reader);
+	if (is_name(reader))
+	{
+		place->alias = quote_identifier(reader->value.str);
+		next_token(reader);
+	}
+	if (*token(reader) != '}')
+		report_malformed(reader, place->from);
+	place->to = reader->at + 1;
+	return place;
+}
+
+/* A parameter of the statement's own would get one of our values. */
+static void
+check_no_parameter(Reader *reader)
+{
+	const char *p = token(reader);
+
+	if (p[0] == '$' && isdigit((unsigned char) p[1]))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_PARAMETER),
+				 errmsg("a statement that is run in batches cannot have parameters"),
+				 errhint("Write the value into the statement, for example with format() and %%L."),
+				 scanner_errposition(reader->at, reader->scanner)));
+}
+
+static List *
+find_places(Reader *reader)
+{
+	List	   *places = NIL;
+
+	for (next_token(reader); !reader->ended; next_token(reader))
+	{
+		if (*token(reader) == '{')
+			places = lappend(places, read_place(reader));
+		else
+			check_no_parameter(reader);
+	}
+	return places;
+}
+
+DtStatement *
+dt_statement_parse(const char *source)
+{
+	DtStatement *statement = palloc(sizeof(DtStatement));
+	Reader		reader = {.source = source};
+	ErrorContextCallback callback = {
+		.callback = tell_position,
+		.arg = &reader,
+		.previous = error_context_stack
+	};
+
+	reader.scanner = scanner_init(source, &reader.extra, &ScanKeywords,
+								  ScanKeywordTokens);
+	dt_scan_without_warnings(&reader.extra);	/* they come later */
+	error_context_stack = &callback;
+	statement->source = source;
+	statement->places = find_places(&reader);
+	error_context_stack = callback.previous;
+	scanner_finish(reader.scanner);
+	if (statement->places == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the statement has no {batch}"),
+				 errdetail("In quotes and comments it does not count."),
+				 errhint("Write {batch} where the condition for a range of keys belongs, for example: UPDATE orders SET state = lower(state) WHERE {batch} AND state <> lower(state).")));
+	return statement;
+}
+
+char *
+dt_statement_fill(const DtStatement *statement, const DtKey *key,
+				  const DtRange *range)
+{
+	StringInfoData buf;
+	int			from = 0;
+
+	initStringInfo(&buf);
+	foreach_ptr(DtPlace, place, statement->places)
+	{
+		appendBinaryStringInfo(&buf, statement->source + from,
+							   place->from - from);
+		place->filled_from = buf.len;
+		dt_key_condition(&buf, key, place->alias, range);
+		place->filled_to = buf.len;
+		from = place->to;
+	}
+	appendStringInfoString(&buf, statement->source + from);
+	return buf.data;
+}
+
+/* What is being analyzed, for the hints of errors. */
+typedef struct Analyzed
+{
+	const DtStatement *statement;
+	const DtKey *key;
+	const char *filled;
+} Analyzed;
+
+/* Is the error about a condition that stands for {batch}? */
+static bool
+is_about_batch(const Analyzed *analyzed)
+{
+	int			position = getinternalerrposition();	/* from 1, characters */
+	int			offset = pg_mbcharcliplen(analyzed->filled,
+										  strlen(analyzed->filled),
+										  position - 1);
+
+	foreach_ptr(DtPlace, place, analyzed->statement->places)
+	{
+		if (position > 0 && offset >= place->filled_from &&
+			offset < place->filled_to)
+			return true;
+	}
+	return false;
+}
+
+static void
+add_hint(void *arg)
+{
+	const Analyzed *analyzed = arg;
+
+	if (geterrcode() == ERRCODE_SYNTAX_ERROR)
+		errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT, with {batch} where a condition can be.");
+	else if (is_about_batch(analyzed))
+		errhint("{batch} stands for a condition on the key columns (%s). Write {batch o} where \"o\" is the alias of the table in the statement.",
+				analyzed->key->columns);
+}
+
+/* The statement on a range, analyzed. */
+static SPIPlanPtr
+prepare(const DtStatement *statement, const DtKey *key, const DtRange *range)
+{
+	ParamListInfo params = dt_key_params(key, range);
+	Oid		   *types = palloc(sizeof(Oid) * Max(params->numParams, 1));
+	Analyzed	analyzed = {
+		.statement = statement,
+		.key = key,
+		.filled = dt_statement_fill(statement, key, range)
+	};
+	ErrorContextCallback callback = {
+		.callback = add_hint,
+		.arg = &analyzed,
+		.previous = error_context_stack
+	};
+	SPIPlanPtr	plan;
+
+	for (int i = 0; i < params->numParams; i++)
+		types[i] = params->params[i].ptype;
+	error_context_stack = &callback;
+	plan = SPI_prepare(analyzed.filled, params->numParams, types);
+	error_context_stack = callback.previous;
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	return plan;
+}
+
+static bool
+can_be_run(const CachedPlanSource *source)
+{
+	switch (source->commandTag)
+	{
+		case CMDTAG_UPDATE:
+		case CMDTAG_DELETE:
+		case CMDTAG_INSERT:
+		case CMDTAG_MERGE:
+			return true;
+		case CMDTAG_SELECT:
+			/* SELECT INTO has become a command */
+			return source->query_list != NIL &&
+				linitial_node(Query, source->query_list)->commandType != CMD_UTILITY;
+		default:
+			return false;
+	}
+}
+
+/* Rows whose key changes may be seen again, or never. */
+static void
+check_key_stays(const Query *query, const DtKey *key, Oid table)
+{
+	if (query->commandType != CMD_UPDATE ||
+		rt_fetch(query->resultRelation, query->rtable)->relid != table)
+		return;
+	foreach_ptr(TargetEntry, entry, query->targetList)
+	{
+		for (int i = 0; i < key->n; i++)
+			if (!entry->resjunk && entry->resno == key->column[i].attnum)
+				ereport(WARNING,
+						(errmsg("the statement changes column %s, along which the batches go",
+								key->column[i].name),
+						 errdetail("A row that moves ahead is changed again, and one that moves back is left out if its batch is still to come."),
+						 errhint("Name the columns of another index as the \"key\".")));
+	}
+}
+
+void
+dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
+				   const DtRange *range)
+{
+	SPIPlanPtr	plan = prepare(statement, key, range);
+	List	   *sources = SPI_plan_get_plan_sources(plan);
+	CachedPlanSource *source = linitial(sources);
+
+	if (list_length(sources) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("more than one statement cannot be run in batches"),
+				 errhint("Use a job for each of them, or a data-modifying WITH clause.")));
+	if (!can_be_run(source))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be run in batches",
+						source->commandTag == CMDTAG_SELECT ? "SELECT INTO" :
+						GetCommandTagName(source->commandTag)),
+				 errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT.")));
+	foreach_ptr(Query, query, source->query_list)
+		check_key_stays(query, key, table);
+	SPI_freeplan(plan);
+}
+
+void
+dt_statement_lock(const DtStatement *statement, const DtKey *key)
+{
+	DtRange		sample = {.low.n = key->n,.high.n = key->n};
+
+	SPI_freeplan(prepare(statement, key, &sample));
+}
+
+uint64
+dt_statement_run(const DtStatement *statement, const DtKey *key,
+				 const DtRange *range, bool *changes)
+{
+	SPIPlanPtr	plan = prepare(statement, key, range);
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	ParamListInfo params = dt_key_params(key, range);
+	Datum	   *values = palloc(sizeof(Datum) * Max(params->numParams, 1));
+	int			result;
+
+	for (int i = 0; i < params->numParams; i++)
+		values[i] = params->params[i].value;
+	*changes = source->commandTag == CMDTAG_UPDATE ||
+		source->commandTag == CMDTAG_DELETE;
+	result = SPI_execute_snapshot(plan, values, NULL, GetActiveSnapshot(),
+								  InvalidSnapshot, false, true, 0);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(result));
+	return SPI_processed;
+}

@@ -1,0 +1,306 @@
+/*-------------------------------------------------------------------------
+ *
+ * batches.c
+ *		The procedure run_in_batches(), and functions for jobs that it runs.
+ *
+ * Everybody may call them.  A statement runs as its caller; and a job belongs to
+ * the role that has called the procedure first: others do not find it, unless
+ * they have the privileges of that role.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "batch/run.h"
+#include "batch/store.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "shared/shmem.h"
+#include "shared/claim.h"
+#include "sql/sql.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+
+/* Arguments of run_in_batches(), in their order. */
+enum
+{
+	ARG_NAME,
+	ARG_TABLE,
+	ARG_STATEMENT,
+	ARG_KEY,
+	ARG_DESCENDING,
+	ARG_START,
+	ARG_FINISH,
+	ARG_FOLLOW,
+	ARG_RESTART,
+	ARG_BATCH_TIME,
+	ARG_MAX_ROWS,
+	ARG_RUN_TIME,
+	ARG_DRY_RUN,
+	ARG_NOTICE_EVERY,
+	ARGS
+};
+
+static const char *const arg_names[ARGS] = {
+	"name", "table_name", "statement", "key", "descending", "start", "finish",
+	"follow", "restart", "batch_time", "max_rows", "run_time", "dry_run",
+	"notice_every"
+};
+
+static void
+check_given(FunctionCallInfo fcinfo, int arg)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("argument \"%s\" must not be null", arg_names[arg]),
+				 errhint("Give it a value, or leave it out if it has a default.")));
+}
+
+static char *
+get_string(FunctionCallInfo fcinfo, int arg)
+{
+	return PG_ARGISNULL(arg) ? NULL :
+		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+}
+
+/* The first argument. */
+static char *
+get_job_name(FunctionCallInfo fcinfo)
+{
+	const char *flaw;
+	char	   *name;
+
+	check_given(fcinfo, ARG_NAME);
+	name = get_string(fcinfo, ARG_NAME);
+	flaw = strlen(name) >= NAMEDATALEN ? "be longer than 63 bytes" :
+		dt_name_flaw(name);
+	if (flaw != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the name of batches must not %s", flaw),
+				 errhint("Write a name of 1 to %d bytes, for example 'purge log'.",
+						 NAMEDATALEN - 1)));
+	return name;
+}
+
+static bool
+get_bool(FunctionCallInfo fcinfo, int arg)
+{
+	check_given(fcinfo, arg);
+	return PG_GETARG_BOOL(arg);
+}
+
+/* An argument of any type. */
+static DtUserValue
+get_value(FunctionCallInfo fcinfo, int arg)
+{
+	DtUserValue value = {.type = InvalidOid};
+
+	if (!PG_ARGISNULL(arg))
+	{
+		value.type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+		value.value = PG_GETARG_DATUM(arg);
+	}
+	return value;
+}
+
+/* A time in us, from min_us to a year; 0 for NULL. */
+static int64
+get_time(FunctionCallInfo fcinfo, int arg, int64 min_us, const char *example)
+{
+	Interval   *interval;
+	double		us;
+
+	if (PG_ARGISNULL(arg))
+		return 0;
+	interval = PG_GETARG_INTERVAL_P(arg);
+	us = (interval->month * (double) DAYS_PER_MONTH + interval->day) *
+		USECS_PER_DAY + interval->time;
+	if (us < min_us || us > 366.0 * USECS_PER_DAY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" is out of range", arg_names[arg]),
+				 errdetail("Valid values are from %s to one year.",
+						   min_us == 0 ? "0" : min_us == 1000 ? "1 ms" : "1 s"),
+				 errhint("Write a time with its unit, for example %s => '%s'.",
+						 arg_names[arg], example)));
+	return (int64) us;
+}
+
+static void
+get_options(FunctionCallInfo fcinfo, DtJobOptions *options)
+{
+	options->routine = fcinfo->flinfo->fn_oid;
+	options->atomic = !(fcinfo->context && IsA(fcinfo->context, CallContext) &&
+						!castNode(CallContext, fcinfo->context)->atomic);
+	options->name = get_job_name(fcinfo);
+	check_given(fcinfo, ARG_TABLE);
+	options->table = PG_GETARG_OID(ARG_TABLE);
+	check_given(fcinfo, ARG_STATEMENT);
+	options->statement = get_string(fcinfo, ARG_STATEMENT);
+	options->key = get_string(fcinfo, ARG_KEY);
+	options->descending = get_bool(fcinfo, ARG_DESCENDING);
+	options->start = get_value(fcinfo, ARG_START);
+	options->finish = get_value(fcinfo, ARG_FINISH);
+	options->follow = get_bool(fcinfo, ARG_FOLLOW);
+	options->restart = get_bool(fcinfo, ARG_RESTART);
+	check_given(fcinfo, ARG_BATCH_TIME);
+	options->batch_us = get_time(fcinfo, ARG_BATCH_TIME, 1000, "100 ms");
+	check_given(fcinfo, ARG_MAX_ROWS);
+	options->max_rows = PG_GETARG_INT32(ARG_MAX_ROWS);
+	if (options->max_rows < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" must be 1 or more",
+						arg_names[ARG_MAX_ROWS]),
+				 errhint("Leave it out, and batches are as large as \"batch_time\" and the limits of the group allow.")));
+	options->run_us = get_time(fcinfo, ARG_RUN_TIME, USECS_PER_SEC, "4 h");
+	options->dry_run = get_bool(fcinfo, ARG_DRY_RUN);
+	options->notice_us = get_time(fcinfo, ARG_NOTICE_EVERY, 0, "10 s");
+}
+
+PG_FUNCTION_INFO_V1(run_in_batches);
+Datum
+run_in_batches(PG_FUNCTION_ARGS)
+{
+	DtJobOptions options = {0};
+	bool		finished;
+	int64		rows;
+	TupleDesc	tupdesc;
+	Datum		values[2];
+	bool		nulls[2] = {false, false};
+
+	dt_sql_need_library();
+	get_options(fcinfo, &options);
+	rows = dt_run(&options, &finished);
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = Int64GetDatum(rows);
+	values[1] = BoolGetDatum(finished);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+													  values, nulls)));
+}
+
+/*
+ * The job with that name: the caller's own, or else that of the one role whose
+ * privileges he has.
+ */
+static DtJob *
+find_job(Relation store, const char *name)
+{
+	DtJob	   *found = dt_store_find(store, GetUserId(), name, NULL);
+	bool		ambiguous = false;
+
+	if (found != NULL)
+		return found;
+	foreach_ptr(DtJob, job, dt_store_all(store))
+	{
+		if (strcmp(job->name, name) != 0 ||
+			!has_privs_of_role(GetUserId(), job->owner))
+			continue;
+		ambiguous = (found != NULL);
+		found = job;
+	}
+	if (ambiguous)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("several roles have batches \"%s\"", name),
+				 errhint("The view dirty_throttle_batches lists the owners. Use SET ROLE for one of them before.")));
+	if (found == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("batches \"%s\" do not exist", name),
+				 errhint("The view dirty_throttle_batches lists those that there are.")));
+	return found;
+}
+
+static DtJobName
+name_of_job(const DtJob *job)
+{
+	DtJobName	name = {.database = MyDatabaseId,.owner = job->owner};
+
+	strlcpy(name.name, job->name, NAMEDATALEN);
+	return name;
+}
+
+PG_FUNCTION_INFO_V1(stop_batches);
+Datum
+stop_batches(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+	Relation	store;
+	DtJobName	job;
+
+	dt_sql_need_library();
+	name = get_job_name(fcinfo);
+	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
+	job = name_of_job(find_job(store, name));
+	table_close(store, AccessShareLock);
+	if (dt_claim_stop(&job) == 0)
+		ereport(NOTICE,
+				(errmsg("batches \"%s\" are not running", name)));
+	PG_RETURN_VOID();
+}
+
+static void
+check_not_running(const DtJobName *job)
+{
+	int			pid = dt_claim_holder(job);
+
+	if (pid != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("batches \"%s\" are being run by process %d",
+						job->name, pid),
+				 errhint("End them first, with SELECT stop_batches(%s).",
+						 quote_literal_cstr(job->name))));
+}
+
+PG_FUNCTION_INFO_V1(forget_batches);
+Datum
+forget_batches(PG_FUNCTION_ARGS)
+{
+	char	   *name;
+	Relation	store;
+	DtJob	   *job;
+	DtJobName	claim;
+	ItemPointerData tid;
+
+	dt_sql_need_library();
+	dt_job_check_writable("forget");
+	name = get_job_name(fcinfo);
+	store = dt_store_open(fcinfo->flinfo->fn_oid, RowExclusiveLock);
+	job = find_job(store, name);
+	claim = name_of_job(job);
+
+	/* who runs it has claimed it first, and then locked the row */
+	if (dt_store_lock(store, job->owner, job->name, &tid) != NULL)
+	{
+		check_not_running(&claim);
+		dt_store_delete(store, &tid);
+	}
+	table_close(store, NoLock);
+	PG_RETURN_VOID();
+}
+
+/* For REFRESH MATERIALIZED VIEW, also where the library was not preloaded. */
+PG_FUNCTION_INFO_V1(dirty_throttle_stored_batches);
+Datum
+dirty_throttle_stored_batches(PG_FUNCTION_ARGS)
+{
+	Relation	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
+
+	InitMaterializedSRF(fcinfo, 0);
+	dt_store_copy(store, ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
+	table_close(store, AccessShareLock);
+	return (Datum) 0;
+}

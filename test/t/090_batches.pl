@@ -1,0 +1,275 @@
+# run_in_batches(): each row is changed once, whatever happens in between, to the
+# job, its table or its session; it gives way to others; and it can be watched and
+# stopped.
+#
+# takes-about: 25 s
+#
+# expect-in-log: WARNING: .*batches ".*" are not throttled
+# expect-in-log: WARNING: .*(a batch of|the statement changes column|statement_timeout)
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Batches;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Nobody else finds a deadlock but the batches.
+my $dt = DirtyThrottle::Batches->new(
+	'batches', conf => q{
+wal_level = logical
+deadlock_timeout = 100s
+log_min_messages = log
+});
+my $s = $dt->session;
+my $other = $dt->session;
+
+# A test of a CALL that ends with this SQLSTATE, or with none, and messages.
+sub check
+{
+	my ($name, $r, $sqlstate, @messages) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($r->{sqlstate}, $sqlstate, "$name: the SQLSTATE") or diag $r->{err};
+	like($r->{err}, $_, "$name: what it says") foreach @messages;
+}
+
+# -------------------------------------------------------------------- once
+
+$dt->counted(t => 5000);
+my $mark = $dt->log_mark;
+my $r = $dt->batches($s, 'once', 't', max_rows => 300);
+check('the first CALL', $r, undef,
+	qr/WARNING: .*batches "once" are not throttled, as this session is in no resource group/,
+	qr/HINT: .*SET dirty_throttle\."group" = 'batch'/,
+	qr/NOTICE: .*batches "once" begin: table public\.t along id \(index t_pkey\), about 5000 rows/,
+	qr/NOTICE: .*batches "once" have finished: 5000 of 5000 rows changed in 18 batches, in 0:/);
+is($r->{out}, '5000|t', 'what it returns');
+is($dt->counts('t'), '1:5000', 'each row was changed once');
+my $job = $dt->job('once');
+is(join(' ', map { $job->{$_} // 'NULL' } qw(table_name owner key state pid rows batches rows_seen rows_expected percent retries position error eta)),
+	't ' . $dt->sql('SELECT current_user') . ' id finished NULL 5000 18 5000 5000 100 0 ["5000"] NULL NULL', 'the view');
+my $log = $dt->log_since($mark);
+like($log, qr/LOG: .*batches "once" begin: table public\.t/, 'the log: it begins');
+like($log, qr/LOG: .*batches "once" have finished: 5000 of 5000 rows/, 'the log: it ends');
+
+$r = $dt->batches($s, 'once', 't', max_rows => 300);
+check('the same CALL again', $r, undef, qr/NOTICE: .*batches "once" have finished at .* already/,
+	qr/HINT: .*restart => true/);
+is($r->{out}, '0|t', 'it changes nothing');
+is($dt->counts('t'), '1:5000', 'indeed');
+is($dt->batches($s, 'once', 't', restart => 'true')->{out}, '5000|t', 'restart');
+is($dt->counts('t'), '2:5000', 'each row was changed once more');
+
+# an empty table, and keys from and to
+$dt->sql('CREATE TABLE empty (id int PRIMARY KEY, n int)');
+is($dt->batches($s, 'empty', 'empty')->{out}, '0|t', 'an empty table');
+is($dt->batches($s, 'part', 't', start => 11, finish => 20)->{out}, '10|t', 'start and finish');
+is($dt->sql('SELECT min(id), max(id), count(*) FROM t WHERE n = 3'), '11|20|10', 'inclusive');
+is($dt->batches($s, 'part', 't', start => 11, finish => 21)->{sqlstate}, '42710', 'another finish');
+is($dt->batches($s, 'back', 't', start => 20, finish => 11, descending => 'true', max_rows => 3)->{out},
+	'10|t', 'descending');
+is($dt->sql('SELECT min(id), max(id), count(*) FROM t WHERE n = 4'), '11|20|10', 'the same rows');
+$dt->sql('UPDATE t SET n = 0');
+
+# other statements
+$dt->sql('CREATE TABLE archive (id bigint, n int)');
+is($dt->batches($s, 'copy', 't', statement => 'INSERT INTO archive SELECT * FROM t AS "a T" WHERE {batch "a T"} AND id % 2 = 0')->{out},
+	'2500|t', 'INSERT');
+is($dt->batches($s, 'move', 't', statement => 'WITH gone AS (DELETE FROM t WHERE {batch} AND id > 4990 RETURNING *) INSERT INTO archive SELECT * FROM gone')->{out},
+	'10|t', 'DELETE and INSERT');
+is($dt->sql('SELECT count(*), count(DISTINCT id) FROM archive'), '2510|2505', 'all of them, once');
+is($dt->batches($s, 'look', 't', statement => 'SELECT n FROM t WHERE {batch}')->{out}, '4990|t', 'SELECT');
+is($dt->batches($s, 'twice', 't', statement => 'UPDATE t SET n = 1 FROM (SELECT id FROM t WHERE {batch}) x WHERE {batch t} AND t.id = x.id')->{out},
+	'4990|t', '{batch} twice');
+is($dt->batches($s, 'merge', 't', statement => 'MERGE INTO t USING (SELECT 1) x(a) ON {batch} WHEN MATCHED THEN UPDATE SET n = 0')->{out},
+	'4990|t', 'MERGE');
+is($dt->counts('t'), '0:4990', 'all rows');
+
+# it says what it would do, and does nothing
+$r = $dt->batches($s, 'dry', 't', dry_run => 'true', max_rows => 1000);
+check('dry_run', $r, undef, qr/batches "dry" would go through table public\.t along id \(index t_pkey\), about \d+ rows/,
+	qr/At least \d+ batches of at most 1000 rows/, qr/the first batch would end at key \('100'\)/,
+	qr/NOTICE: .*Update on t/, qr/NOTICE: .*Index Cond/);
+is($r->{out}, '0|f', 'dry_run: what it returns');
+is($dt->job('dry'), undef, 'dry_run: nothing is stored');
+is($dt->counts('t'), '0:4990', 'dry_run: nothing is changed');
+
+# a partitioned table, along a key of the parent
+$dt->sql(q{CREATE TABLE parts (id int, day date, n int DEFAULT 0, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
+	CREATE TABLE p1 PARTITION OF parts FOR VALUES FROM ('2024-01-01') TO ('2024-02-01');
+	CREATE TABLE p2 PARTITION OF parts DEFAULT;
+	INSERT INTO parts SELECT i, '2024-01-01'::date + i % 60 FROM generate_series(1, 1000) i});
+is($dt->batches($s, 'parts', 'parts', max_rows => 77)->{out}, '1000|t', 'partitions');
+is($dt->counts('parts'), '1:1000', 'each row');
+like($dt->batches($s, 'parts dry', 'parts', dry_run => 'true')->{err},
+	qr/an unknown number of rows, as the table was not analyzed/, 'not analyzed: it says so');
+is($dt->job('parts')->{rows_expected}, undef, 'not analyzed: NULL');
+
+# A table that was loaded and never analyzed: each batch looks at its own rows only,
+# and not at all that are left; and how many there are is known all the same.
+$dt->sql(q{CREATE TABLE fresh (id bigint, n int DEFAULT 0, filler text);
+	INSERT INTO fresh SELECT i, 0, repeat('x', 60) FROM generate_series(1, 50000) i;
+	ALTER TABLE fresh ADD PRIMARY KEY (id);
+	ALTER TABLE fresh SET (autovacuum_enabled = off)});
+$dt->sql('VACUUM fresh');    # counts its rows, and no more
+$r = $dt->batches($s, 'fresh', 'fresh', max_rows => 1000);
+check('not analyzed', $r, undef, qr/begin: table public\.fresh .* about 50000 rows/);
+is($dt->counts('fresh'), '1:50000', 'not analyzed: each row once');
+my $read = q{SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'fresh_pkey'};
+$s->quit;    # so that its statistics are there
+ok(poll_until(sub { $dt->sql($read) >= 50000 }), 'not analyzed: along the index');
+cmp_ok($dt->sql($read), '<', 8 * 50000, 'not analyzed: each row is looked at a few times');
+$s = $dt->session;
+$r = $dt->batches($s, 'fresh part', 'fresh', start => 40001);
+check('not analyzed, a part', $r, undef, qr/an unknown number of rows, as the table was not analyzed/);
+
+# ---------------------------------------------------------------- warnings
+
+$dt->sql('UPDATE t SET n = 0');
+$r = $dt->batches($s, 'many', 't', statement => 'UPDATE t SET n = n + 1 WHERE {batch} OR true');
+check('too many rows', $r, undef, qr/WARNING: .*a batch of 100 rows has changed 4990 rows/, qr/HINT: .*joined to others by AND/);
+is(scalar(() = $r->{err} =~ /a batch of/g), 1, 'too many rows: once');
+unlike($dt->batches($s, 'none', 't')->{err}, qr/a batch of/, 'not too many');
+$r = $dt->batches($s, 'its key', 't', statement => 'UPDATE t SET id = id WHERE {batch}');
+check('it changes its key', $r, undef, qr/WARNING: .*the statement changes column id, along which the batches go/);
+$r = $dt->batches($s, 'timeout', 't', finish => 1);
+unlike($r->{err}, qr/statement_timeout/, 'no statement_timeout: no warning');
+$s->query(q{SET statement_timeout = '1h'});
+$r = $dt->batches($s, 'timeout 2', 't', finish => 1);
+check('statement_timeout', $r, undef, qr/WARNING: .*statement_timeout ends the CALL after 3600000 ms/, qr/HINT: .*run_time/);
+$s->query('RESET statement_timeout');
+$dt->limit(batch => 100000);
+my $member = $dt->session(group => 'batch');
+$r = $dt->batches($member, 'in a group', 't');
+unlike($r->{err}, qr/WARNING/, 'in a group: no warning');
+like($r->{err}, qr/DETAIL: .*The session is in resource group "batch"\. Dirtying: 100000 KB\/s; WAL: no limit\./, 'in a group: its limits');
+$member->quit;
+
+# ------------------------------------------------------------------ errors
+
+# The statement fails at some row: what was committed stays, and the same CALL
+# goes on when that is mended.
+$dt->sql('UPDATE t SET n = 0; CREATE TABLE bad (id bigint); INSERT INTO bad VALUES (1234)');
+# It is so long that it is not stored in the row itself.
+my @wrong = (statement => 'UPDATE t SET n = n + 1 / (1 - (SELECT count(*)::int FROM bad WHERE bad.id = t.id)) WHERE {batch} -- '
+	  . $dt->sql('SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 1000) i'));
+$r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100);
+check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*The same CALL goes on after the last batch/);
+$job = $dt->job('fails');
+is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1200 ["1200"] division by zero', 'the statement fails: the view');
+is($dt->counts('t'), '0:3790, 1:1200', 'the statement fails: what is changed');
+$dt->sql('DELETE FROM bad');
+$r = $dt->batches($s, 'fails', 't', @wrong);
+check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \('1200'\)/);
+is($r->{out}, '3790|t', 'it goes on: rows of this CALL');
+is($dt->counts('t'), '1:4990', 'it goes on: each row once');
+is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
+
+# The COMMIT fails: a deferred constraint.
+$dt->sql(q{UPDATE t SET n = 0; CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (0), (1);
+	CREATE TABLE child (id int PRIMARY KEY, n int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+	INSERT INTO child SELECT i, 0 FROM generate_series(1, 500) i});
+my @child = (statement => 'UPDATE child SET n = n + CASE WHEN id = 222 AND NOT EXISTS (SELECT FROM bad) THEN 5 ELSE 1 END WHERE {batch}');
+$r = $dt->batches($s, 'commit', 'child', @child, max_rows => 50);
+check('the COMMIT fails', $r, '23503', qr/violates foreign key constraint/, qr/HINT: .*The same CALL goes on/);
+is($dt->counts('child'), '0:300, 1:200', 'the COMMIT fails: it is undone');
+is($dt->job('commit')->{state}, 'failed', 'the COMMIT fails: the view');
+$dt->sql('INSERT INTO bad VALUES (0)');
+is($dt->batches($s, 'commit', 'child', @child)->{out}, '300|t', 'it goes on after that');
+is($dt->counts('child'), '1:500', 'each row once');
+
+# ------------------------------------------------------------------- locks
+
+# Somebody holds a row, longer than the batches wait: they try again.
+$dt->counted(l => 1000);
+$other->query('BEGIN; UPDATE l SET n = 100 WHERE id = 401');
+$dt->send_batches($s, 'locked', 'l', max_rows => 100);
+ok($dt->wait_job('locked', "position = '{400}'"), 'it comes to a row that is locked');
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'it waits for it');
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'and does not');
+is($dt->sql('SELECT n FROM l WHERE id = 402'), 0, 'what it has done with it is undone');
+$other->query('COMMIT');
+$r = $s->wait;
+is($r->{out}, '1000|t', 'then it goes on');
+is($dt->counts('l'), '1:999, 101:1', 'each row once');
+$job = $dt->job('locked');
+cmp_ok($job->{retries}, '>=', 1, 'retries');
+like($job->{error}, qr/canceling statement due to lock timeout/, 'the last error');
+
+# The caller's own lock_timeout, if that is shorter, and no other: it is not changed.
+$s->query(q{SET lock_timeout = '7min'; SET deadlock_timeout = '3min'; SET log_lock_waits = on});
+$dt->batches($s, 'settings', 'l', statement => q{UPDATE l SET n = CASE WHEN current_setting('lock_timeout') = '200ms'
+	AND current_setting('deadlock_timeout') = '50ms' AND current_setting('log_lock_waits') = 'off' THEN 7 END WHERE {batch}});
+is($dt->counts('l'), '7:1000', 'settings within a batch');
+is($s->query(q{SELECT current_setting('lock_timeout'), current_setting('deadlock_timeout'), current_setting('log_lock_waits')}),
+	'7min|3min|on', 'and after it');
+$s->query(q{SET lock_timeout = '10ms'; SET deadlock_timeout = '30ms'});
+$dt->batches($s, 'settings 2', 'l', statement => q{UPDATE l SET n = CASE WHEN current_setting('lock_timeout') = '10ms'
+	AND current_setting('deadlock_timeout') = '30ms' THEN 8 END WHERE {batch}});
+is($dt->counts('l'), '8:1000', 'shorter ones count');
+$s->query('RESET lock_timeout');
+$dt->batches($s, 'settings 3', 'l', statement => q{UPDATE l SET n = CASE WHEN current_setting('lock_timeout') = '15ms' THEN 9 END WHERE {batch}});
+is($dt->counts('l'), '9:1000', 'at most half of deadlock_timeout');
+$s->query('RESET ALL');
+
+# A deadlock: the batch has row 1 and wants row 9, the other one has row 9 and wants
+# row 1.  It is the batch that gives way, in whatever order they come to wait.
+$dt->sql(q{CREATE TABLE d (id int PRIMARY KEY, n int); INSERT INTO d SELECT i, 0 FROM generate_series(1, 10) i;
+	CREATE TABLE go (id int);
+	CREATE FUNCTION wait_at_5() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		WHILE NEW.id = 5 AND EXISTS (SELECT FROM go) LOOP
+			PERFORM set_config('application_name', 'at 5', false), pg_sleep(0.01);
+		END LOOP;
+		RETURN NEW; END $$;
+	CREATE TRIGGER wait_at_5 BEFORE UPDATE ON d FOR EACH ROW EXECUTE FUNCTION wait_at_5()});
+$other->query('BEGIN; UPDATE d SET n = n + 10 WHERE id = 9');
+$dt->send_batches($s, 'deadlock', 'd');
+my $pid = $s->pid;
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") }), 'the batch waits first');
+$other->send('UPDATE d SET n = n + 10 WHERE id = 1; COMMIT');
+is($other->wait->{sqlstate}, undef, 'the other one goes on');
+is($s->wait->{out}, '10|t', 'and so does the batch, later');
+is($dt->counts('d'), '1:8, 11:2', 'each row once');
+cmp_ok($dt->job('deadlock')->{retries}, '>=', 1, 'it was undone');
+
+# The batch comes second: it stays at row 5 for a while.
+$dt->sql('INSERT INTO go VALUES (1)');
+$other->query('BEGIN; UPDATE d SET n = n + 10 WHERE id = 9');
+$dt->send_batches($s, 'deadlock 2', 'd', start => 1);
+ok(poll_until(sub { $dt->sql("SELECT application_name FROM pg_stat_activity WHERE pid = $pid") eq 'at 5' }),
+	'the batch is at row 5');
+$other->send('UPDATE d SET n = n + 10 WHERE id = 1; COMMIT');
+my $other_pid = $other->pid;
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $other_pid AND NOT granted") }), 'the other one waits first');
+$dt->sql('DELETE FROM go');
+is($other->wait->{sqlstate}, undef, 'it goes on');
+is($s->wait->{out}, '10|t', 'and so does the batch, later');
+is($dt->counts('d'), '2:8, 22:2', 'each row once');
+like($dt->job('deadlock 2')->{error}, qr/deadlock detected|lock timeout/, 'it was undone');
+
+# A serialization failure, in the statement and at COMMIT: it is tried again.
+$dt->counted(z => 300);
+$dt->sql(q{CREATE TABLE total (id int PRIMARY KEY, n int); INSERT INTO total SELECT i, 0 FROM generate_series(1, 1000) i; ANALYZE total});
+$s->query(q{SET default_transaction_isolation = 'serializable'});
+$other->query('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(n) FROM z; UPDATE total SET n = n + 1 WHERE id = 1');
+$dt->send_batches($s, 'serializable', 'z', max_rows => 100,
+	statement => 'UPDATE z SET n = n + 1 + 0 * (SELECT count(*) FROM total WHERE n < 0)::int WHERE {batch}');
+poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name = 'serializable'}) });
+$other->run('COMMIT');
+is($s->wait->{out}, '300|t', 'serializable: to the end');
+is($dt->counts('z'), '1:300', 'serializable: each row once');
+$s->query(q{SET default_transaction_isolation = 'repeatable read'});
+$other->query('BEGIN; UPDATE z SET n = n + 10 WHERE id = 50');
+$dt->send_batches($s, 'repeatable', 'z');
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") }), 'repeatable read: it waits');
+$other->query('COMMIT');
+is($s->wait->{out}, '300|t', 'repeatable read: to the end');
+is($dt->counts('z'), '2:299, 12:1', 'repeatable read: each row once');
+cmp_ok($dt->job('repeatable')->{retries}, '>=', 1, 'repeatable read: it was undone');
+$s->query('RESET ALL');
+
+$dt->finish;

@@ -1,0 +1,410 @@
+# run_in_batches() and everybody else: who runs, stops, cancels and forgets a job;
+# what becomes of its table meanwhile; roles without privileges; functions that
+# lie in wait in the search_path; publications, pg_dump and REFRESH.
+#
+# takes-about: 20 s
+#
+# expect-in-log: WARNING: .*batches ".*" are not throttled
+# expect-in-log: WARNING: .*"hostile".*
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Batches;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $dt = DirtyThrottle::Batches->new(
+	'batches', conf => q{
+wal_level = logical
+log_min_messages = log
+});
+my $s = $dt->session;
+my $other = $dt->session;
+my $pid = $s->pid;
+
+# Tables where a batch stays at a row for as long as somebody has a lock; it looks
+# for that, so that it does not wait for it.
+$dt->sql(q{CREATE TABLE stops (at bigint);
+	CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		WHILE EXISTS (SELECT FROM stops WHERE at = NEW.id) LOOP
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		RETURN NEW; END $$});
+
+sub staying
+{
+	my ($table, $rows) = @_;
+
+	$dt->counted($table => $rows);
+	$dt->sql("CREATE TRIGGER stay BEFORE UPDATE ON $table FOR EACH ROW EXECUTE FUNCTION stay()");
+}
+
+# Run a job, and wait until it stays at a row.
+sub run_to
+{
+	my ($session, $name, $table, $at, %opt) = @_;
+
+	$dt->sql("INSERT INTO stops VALUES ($at)");
+	$dt->send_batches($session, $name, $table, max_rows => 10, %opt);
+	my $position = int(($at - 1) / 10) * 10;
+	die "$name does not come to row $at"
+	  unless $dt->wait_job($name, $position == 0 ? 'position IS NULL' : "position = '{$position}'");
+}
+
+sub let_go
+{
+	$dt->sql('DELETE FROM stops');
+}
+
+# ------------------------------------------------------------ who runs a job
+
+staying(t => 100);
+run_to($s, 'job', 't', 55);
+my $job = $dt->job('job');
+is("$job->{state} $job->{pid}", "running $pid", 'it runs: the view');
+my $r = $dt->batches($other, 'job', 't', max_rows => 10);
+is($r->{sqlstate}, '55006', 'somebody else calls it: the error');
+like($r->{err}, qr/batches "job" are being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
+$r = $other->run(q{SELECT forget_batches('job')});
+is($r->{sqlstate}, '55006', 'it is not forgotten while it runs: the error');
+like($r->{err}, qr/are being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
+is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
+let_go();
+$r = $s->wait;
+like($r->{err}, qr/NOTICE: .*batches "job" are paused: 60 of 60 rows.*HINT: .*The same CALL goes on/s, 'it ends after that batch');
+is($r->{out}, '60|f', 'what it returns');
+$job = $dt->job('job');
+is("$job->{state} $job->{rows} " . ($job->{pid} // 'NULL'), 'paused 60 NULL', 'the view');
+like($other->run(q{SELECT stop_batches('job')})->{err}, qr/NOTICE: .*batches "job" are not running/, 'stopped again: a notice');
+is($dt->batches($other, 'job', 't')->{out}, '40|t', 'another session goes on with it');
+is($dt->counts('t'), '1:100', 'each row once');
+
+foreach my $function (qw(stop_batches forget_batches))
+{
+	$r = $other->run("SELECT $function('nothing')");
+	is($r->{sqlstate}, '42704', "$function: no such job");
+	like($r->{err}, qr/batches "nothing" do not exist\n.*HINT: .*dirty_throttle_batches/s, "$function: what it says");
+}
+$dt->sql(q{SELECT forget_batches('job')});
+is($dt->job('job'), undef, 'forgotten');
+
+# Somebody forgets it in a transaction that lasts: who calls it waits for that.
+$dt->batches($s, 'job', 't');
+$other->query(q{BEGIN; SELECT forget_batches('job')});
+$dt->send_batches($s, 'job', 't');
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") }), 'it waits');
+$other->query('COMMIT');
+is($s->wait->{out}, '100|t', 'then it begins anew');
+is($dt->counts('t'), '3:100', 'each row');
+$other->query(q{BEGIN; SELECT forget_batches('job')});
+$dt->send_batches($s, 'job', 't');
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") }), 'it waits');
+$other->query('ROLLBACK');
+is($s->wait->{out}, '0|t', 'it was not forgotten');
+
+# Two forget it at once.
+my $third = $dt->session;
+$other->query(q{BEGIN; SELECT forget_batches('job')});
+$third->send(q{SELECT forget_batches('job')});
+my $third_pid = $third->pid;
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = $third_pid AND NOT granted") }), 'the second one waits');
+$other->query('COMMIT');
+$r = $third->wait;
+is($r->{sqlstate}, undef, 'and has nothing to do');
+is($r->{err}, '', 'nor anything to say');
+$third->quit;
+is($dt->job('job'), undef, 'it is forgotten');
+
+# What psql makes a transaction block, and what it does not.
+my @psql = ('psql', '-X', '-q', '-A', '-t', '-d', $dt->node->connstr('postgres'));
+my $psql_call = $dt->call('psql', 't');
+my $in_block = qr/ERROR:  run_in_batches\(\) cannot run inside a transaction block\n.*HINT:  Send the CALL by itself/s;
+$dt->node->command_checks_all([ @psql, '-1', '-c', $psql_call ], 1, [qr/^$/], [$in_block], 'psql -1');
+$dt->node->command_checks_all([ @psql, '-c', "SELECT 1; $psql_call" ], 1, [qr/^1?$/], [$in_block], 'psql -c with two commands');
+$dt->node->command_checks_all([ @psql, '-v', 'AUTOCOMMIT=off', '-c', 'SELECT 1', '-c', $psql_call ], 1, [qr/^1$/], [$in_block], 'psql without AUTOCOMMIT');
+is($dt->job('psql'), undef, 'nothing is stored');
+$dt->node->command_checks_all([ @psql, '-c', "SET dirty_throttle.log_min_pause = 0", '-c', $psql_call ], 0, [qr/^100\|t$/], [qr/have finished/], 'psql -c twice');
+
+# run_time: it ends after a batch
+staying(slow => 100);
+$r = $dt->batches($s, 'run_time', 'slow', max_rows => 10, run_time => '1s',
+	statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.02)::text) WHERE {batch}');
+like($r->{out}, qr/^\d+\|f$/, 'run_time: it has not finished');
+$job = $dt->job('run_time');
+is($job->{state}, 'paused', 'run_time: the view');
+cmp_ok($job->{elapsed_time}, '>=', 1000, 'run_time: ms');
+my @slow = (statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.02)::text) WHERE {batch}');
+is($dt->batches($s, 'run_time', 'slow', @slow)->{out} =~ /\|t$/, 1, 'run_time: it has');
+is($dt->counts('slow'), '1:100', 'run_time: each row once');
+
+# from a procedure that loops
+$dt->sql(q{UPDATE slow SET n = 0;
+	CREATE PROCEDURE all_of_it() LANGUAGE plpgsql AS $$ DECLARE
+		changed bigint; done boolean; times int := 0; total bigint := 0; BEGIN
+		LOOP
+			CALL run_in_batches('loop', 'slow', 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.03)::text) WHERE {batch}',
+				max_rows => 10, run_time => '1 s', rows => changed, finished => done);
+			times := times + 1;
+			total := total + changed;
+			COMMIT;
+			EXIT WHEN done;
+		END LOOP;
+		RAISE NOTICE 'times > 1: %, rows: %', times > 1, total; END $$});
+like($s->run('CALL all_of_it()')->{err}, qr/times > 1: t, rows: 100/, 'a procedure that loops');
+is($dt->counts('slow'), '1:100', 'each row once');
+
+# --------------------------------------------- cancelled and terminated, anywhere
+
+# What a session does, and how to bring it there.
+my %places = (
+	'in the statement' => sub { run_to($_[0], $_[1], $_[2], 25) },
+	'at a row that is locked' => sub {
+		my ($session, $name, $table) = @_;
+
+		$other->query("BEGIN; UPDATE $table SET n = 0 WHERE id = 25");
+		$dt->send_batches($session, $name, $table, max_rows => 10);
+		# it waits 0.2 s for it, and then 0.2, 0.4, ... before it tries again
+		ok(poll_until(sub { ($dt->job($name) // { position => '' })->{position} // '' eq '["20"]' }), "$name: it is there");
+	},
+	'in a pause' => sub {
+		my ($session, $name, $table) = @_;
+
+		$dt->sql("SELECT set_group_wal_limit('$name', 1)");
+		$session->query(qq{SET dirty_throttle."group" = '$name'});
+		$dt->send_batches($session, $name, $table, max_rows => 10);
+		ok($dt->wait_paused($session), "$name: it pauses");
+	},
+	'where it looks for more' => sub {
+		my ($session, $name, $table) = @_;
+
+		$dt->send_batches($session, $name, $table, follow => 'true',
+			statement => "UPDATE $table SET n = n + 1 WHERE {batch} AND n = 0");
+		# rows come all the time
+		foreach (1 .. 5)
+		{
+			$dt->sql("INSERT INTO $table SELECT max(id) + 1, 0 FROM $table");
+			$dt->wait_job($name, "position = (SELECT ARRAY[max(id)::text] FROM $table)");
+		}
+	});
+my $n = 0;
+
+foreach my $place (sort keys %places)
+{
+	foreach my $how (qw(pg_cancel_backend pg_terminate_backend))
+	{
+		my $table = 'c' . ++$n;
+		my $name = "$how $place";
+		my $session = $dt->session;
+
+		staying($table => 50);
+		$places{$place}->($session, $table, $table);
+		$dt->sql("SELECT $how(" . $session->pid . ')');
+		$r = $session->wait;
+		like($r->{err}, $how =~ /cancel/ ? qr/canceling statement due to user request/
+			: qr/terminating connection due to administrator command/, "$name: it ends");
+		ok(poll_until(sub { $dt->job($table)->{state} eq 'paused' }), "$name: it is paused");
+		let_go();
+		$other->query('ROLLBACK') if $place =~ /locked/;
+		$session->quit;
+		my @again = $place =~ /more/ ? (follow => 'true', statement => "UPDATE $table SET n = n + 1 WHERE {batch} AND n = 0") : ();
+		like($dt->batches($s, $table, $table, @again)->{out}, qr/\|t$/, "$name: it goes on");
+		like($dt->counts($table), qr/^1:\d+$/, "$name: each row once");
+	}
+}
+is($dt->sql('SELECT count(*) FROM dirty_throttle_batches WHERE pid IS NOT NULL'), 0, 'nothing runs');
+
+# Whoever gets the slot of a session that was terminated runs nothing.
+is($dt->session->query('SELECT count(*) FROM dirty_throttle_batches WHERE pid = pg_backend_pid()'), 0, 'nor a new session');
+
+# follow: what comes while it runs, and then no more
+staying(f => 20);
+run_to($s, 'follow', 'f', 15, follow => 'true');
+$dt->sql('INSERT INTO f SELECT i, 0 FROM generate_series(21, 40) i');
+let_go();
+is($s->wait->{out}, '40|t', 'follow: also what has come meanwhile');
+is($dt->counts('f'), '1:40', 'follow: each row once');
+staying(g => 20);
+run_to($s, 'no follow', 'g', 15);
+$dt->sql('INSERT INTO g SELECT i, 0 FROM generate_series(21, 40) i');
+let_go();
+is($s->wait->{out}, '20|t', 'without: not that');
+$dt->sql('CREATE TABLE e (id int PRIMARY KEY, n int)');
+is($dt->batches($s, 'follow empty', 'e', follow => 'true')->{out}, '0|t', 'follow: an empty table');
+
+# ------------------------------------------------- what becomes of the table
+
+# Each while the session stays in the second batch: what is done meanwhile waits for
+# that, or is done when it was stopped; and what comes of it.
+my @changes = (
+	[ 'TRUNCATE %s', qr/^20\|t$/, undef, '' ],
+	[ 'ALTER TABLE %s ADD COLUMN x int DEFAULT 5', qr/^50\|t$/, undef, '1:50' ],
+	[ 'ALTER TABLE %s ALTER id TYPE int', qr/^50\|t$/, undef, '1:50' ],
+	[ 'ALTER TABLE %s ALTER id TYPE numeric', undef, '42704', undef,
+		qr/has no index any more with the order in which it has been walked.*HINT: .*forget_batches/s ],
+	[ 'ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey', undef, '42704', undef, qr/has no index any more/ ],
+	[ 'BEGIN; ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey; CREATE UNIQUE INDEX ON %1$s (id DESC, n); COMMIT', qr/^50\|t$/, undef, '1:50' ],
+	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batches "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
+	[ 'ALTER TABLE %1$s RENAME id TO key', undef, '42703', undef, qr/column "id" of table "\w+" does not exist/ ],
+	[ 'REINDEX TABLE CONCURRENTLY %s', qr/^50\|t$/, undef, '1:50' ],
+	[ 'VACUUM FULL %s', qr/^50\|t$/, undef, '1:50' ],
+	[ 'ALTER TABLE %s DISABLE TRIGGER ALL', qr/^50\|t$/, undef, '1:50' ]);
+
+foreach my $change (@changes)
+{
+	my ($command, $out, $sqlstate, $counts, $message) = @$change;
+	my $table = 'm' . ++$n;
+	my $sql = sprintf $command, $table;
+
+	staying($table => 50);
+	run_to($s, $table, $table, 15);
+	$other->send($sql);
+	ok(poll_until(sub { $other->finished || $dt->sql(
+		'SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), "$sql: it waits");
+	let_go();
+	$r = $s->wait;
+	is($other->wait->{sqlstate}, undef, "$sql: it is done");
+	is($r->{sqlstate}, $sqlstate, "$sql: the SQLSTATE") or diag $r->{err};
+	like($r->{out}, $out, "$sql: the result") if $out;
+	is($dt->counts($table), $counts, "$sql: the rows") if defined $counts;
+	like($r->{err}, $message, "$sql: what it says") if $message;
+}
+
+# Its row is locked or deleted by somebody else: SQL cannot do that; REFRESH keeps it.
+staying(v => 50);
+run_to($s, 'refresh', 'v', 15);
+$dt->sql('INSERT INTO stops VALUES (35)');
+$other->send('REFRESH MATERIALIZED VIEW dirty_throttle_stored_batches');
+$dt->sql('DELETE FROM stops WHERE at = 15');
+is($other->wait->{sqlstate}, undef, 'REFRESH');
+let_go();
+is($s->wait->{out}, '50|t', 'REFRESH: it goes on');
+is($dt->counts('v'), '1:50', 'REFRESH: each row once');
+is($dt->job('refresh')->{rows}, 50, 'REFRESH: the row is there');
+$r = $dt->sql('SELECT count(*) FROM dirty_throttle_batches');
+$dt->sql('REFRESH MATERIALIZED VIEW dirty_throttle_stored_batches;
+	REFRESH MATERIALIZED VIEW CONCURRENTLY dirty_throttle_stored_batches;
+	VACUUM FULL dirty_throttle_stored_batches');
+is($dt->sql('SELECT count(*) FROM dirty_throttle_batches'), $r, 'REFRESH, also CONCURRENTLY, and VACUUM FULL keep all rows');
+foreach my $sql ('DELETE FROM dirty_throttle_stored_batches', 'TRUNCATE dirty_throttle_stored_batches',
+	'UPDATE dirty_throttle_stored_batches SET rows = 0')
+{
+	is($other->run($sql)->{sqlstate}, '42809', "$sql: not even by a superuser");
+}
+
+# -------------------------------------------------------------------- roles
+
+$dt->sql(q{CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE chief LOGIN IN ROLE alice, bob; CREATE ROLE watcher LOGIN;
+	GRANT pg_read_all_stats TO watcher});
+$dt->counted(a => 100);
+$dt->sql('GRANT SELECT, UPDATE ON a TO alice; GRANT SELECT ON a TO bob; GRANT ALL ON stops TO PUBLIC');
+$dt->sql('CREATE TRIGGER stay BEFORE UPDATE ON a FOR EACH ROW EXECUTE FUNCTION stay()');
+my %as = map { $_ => $dt->session(user => $_) } qw(alice bob chief watcher);
+
+run_to($as{alice}, 'hers', 'a', 55);
+my $hers = $dt->session(user => 'alice');
+is($hers->query(q{SELECT owner, state FROM dirty_throttle_batches}), 'alice|running', 'the owner sees it');
+$hers->quit;
+is($as{$_}->query(q{SELECT count(*) FROM dirty_throttle_batches WHERE name = 'hers'}), 1, "$_ sees it") foreach qw(chief watcher);
+is($as{bob}->query('SELECT count(*) FROM dirty_throttle_batches'), 0, 'bob does not');
+foreach my $sql (q{SELECT stop_batches('hers')}, q{SELECT forget_batches('hers')})
+{
+	is($as{$_}->run($sql)->{sqlstate}, '42704', "$_: $sql: no such job") foreach qw(bob watcher);
+}
+is($as{bob}->run('SELECT * FROM dirty_throttle_stored_batches')->{sqlstate}, '42501', 'nor what is stored');
+is($as{bob}->run('SELECT * FROM dirty_throttle_stored_batches()')->{sqlstate}, '42501', 'by no function');
+is($as{chief}->query(q{SELECT stop_batches('hers')}), '', 'who has her privileges stops it');
+let_go();
+is($as{alice}->wait->{out}, '60|f', 'it ends');
+
+# A name is the owner's: others have jobs of their own, and their own privileges.
+$r = $dt->batches($as{bob}, 'hers', 'a');
+is($r->{sqlstate}, '42501', 'bob cannot change the table');
+is($dt->counts('a'), '0:40, 1:60', 'nothing was changed');
+is($as{bob}->query('SELECT name, owner, state, rows FROM dirty_throttle_batches'), 'hers|bob|failed|0', 'a job of his own');
+$r = $as{chief}->run(q{SELECT forget_batches('hers')});
+is($r->{sqlstate}, '22023', 'two of that name: the error');
+like($r->{err}, qr/several roles have batches "hers"\n.*HINT: .*SET ROLE/s, 'what it says');
+is($as{chief}->query(q{SET ROLE bob; SELECT forget_batches('hers'); RESET ROLE}), '', 'SET ROLE');
+is($as{bob}->query('SELECT count(*) FROM dirty_throttle_batches'), 0, 'his one is forgotten');
+is($dt->batches($as{alice}, 'hers', 'a')->{out}, '40|t', 'she goes on');
+is($dt->counts('a'), '1:100', 'each row once');
+is($dt->sql(q{SELECT forget_batches('hers')}), '', 'a superuser forgets it');
+is($dt->batches($as{bob}, 'no table', 't')->{sqlstate}, '42501', 'a table that he cannot read');
+is($as{alice}->run(q{CALL run_in_batches('x', 'a', 'UPDATE a SET n = 0 WHERE {batch}', notice_every => NULL)})->{out}, '100|t', 'no notices');
+$_->quit foreach values %as;
+
+# ------------------------------------------------------- what lies in wait
+
+$dt->counted(h => 300);
+$dt->sql(q{CREATE TABLE words (w text COLLATE "C" PRIMARY KEY, n int DEFAULT 0);
+	INSERT INTO words SELECT chr(64 + i % 60) || i FROM generate_series(1, 300) i;
+	CREATE SCHEMA evil;
+	CREATE FUNCTION evil.count() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING '"hostile"'; RETURN 0; END $$;
+	CREATE TABLE evil.dirty_throttle_stored_batches (owner oid, name name);
+	CREATE TABLE evil.h (id bigint PRIMARY KEY, n int DEFAULT 0);
+	CREATE TYPE evil.int8 AS (x int);
+	CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false);
+	CREATE COLLATION evil."C" FROM "POSIX";
+	DO $$ DECLARE op text; type text; BEGIN
+		FOREACH type IN ARRAY ARRAY['pg_catalog.int8', 'pg_catalog.text', 'pg_catalog.int4', 'name', 'oid'] LOOP
+			EXECUTE format('CREATE FUNCTION evil.trap(%s, %1$s) RETURNS boolean LANGUAGE plpgsql AS
+				%L', type, 'BEGIN RAISE WARNING ''"hostile"''; RETURN true; END');
+			FOREACH op IN ARRAY ARRAY['<', '<=', '=', '>=', '>', '<>'] LOOP
+				EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %2$s, FUNCTION = evil.trap)', op, type);
+			END LOOP;
+		END LOOP;
+	END $$});
+$s->query('SET search_path = evil, pg_catalog, public');
+my @plus = (statement => 'UPDATE public.h SET n = n OPERATOR(pg_catalog.+) 1 WHERE {batch}');
+my $call = $dt->call('hostile', 'public.h', max_rows => 7, @plus) =~ s/CALL /CALL public./r;
+$r = $s->run($call);
+is($r->{out}, '300|t', 'hostile operators: to the end');
+unlike($r->{err}, qr/"hostile"(?!.*(begin|finished|are not throttled))/, 'nothing hostile was called');
+is($dt->counts('public.h'), '1:300', 'each row once');
+$call = $dt->call('hostile words', 'public.words', max_rows => 7, descending => 'true',
+	statement => 'UPDATE public.words SET n = n OPERATOR(pg_catalog.+) 1 WHERE {batch}') =~ s/CALL /CALL public./r;
+is($s->run($call)->{out}, '300|t', 'text: to the end');
+is($dt->counts('public.words'), '1:300', 'each row once');
+is($s->query(q{SELECT public.stop_batches('hostile'); SELECT public.forget_batches('hostile'); SELECT pg_catalog.count(*) FROM public.dirty_throttle_batches WHERE name::pg_catalog.text OPERATOR(pg_catalog.=) 'hostile'})
+	=~ s/\n//gr, '0', 'stopped, forgotten, looked at');
+$s->query('RESET search_path');
+$dt->sql('DROP SCHEMA evil CASCADE');
+
+# ---------------------------------------------------- publications, dumps
+
+$dt->sql(q{CREATE PUBLICATION everything FOR ALL TABLES;
+	SELECT pg_create_logical_replication_slot('sub', 'pgoutput')});
+$dt->counted(pub => 100);
+is($dt->batches($s, 'published', 'pub', max_rows => 30)->{out}, '100|t', 'a publication FOR ALL TABLES: it runs');
+is($dt->sql(q{SELECT count(*) FROM pg_publication_tables WHERE tablename LIKE 'dirty%'}), 0, 'it has nothing of the extension');
+my $changes = q{pg_logical_slot_peek_binary_changes('sub', NULL, NULL, 'proto_version', '1', 'publication_names', 'everything') AS c};
+cmp_ok($dt->sql("SELECT count(*) FROM $changes WHERE data LIKE '%pub%'"), '>', 0, 'subscribers get the rows');
+is($dt->sql("SELECT count(*) FROM $changes WHERE position('dirty_throttle'::bytea IN data) > 0"), 0, 'and nothing of how far it has come');
+$dt->sql(q{SELECT pg_drop_replication_slot('sub'); DROP PUBLICATION everything});
+
+# The owner of a database dumps it while a job runs there.
+$dt->sql('CREATE ROLE dba LOGIN CREATEDB; CREATE DATABASE shop OWNER dba');
+my $shop = $dt->session(dbname => 'shop');
+$shop->query('CREATE EXTENSION dirty_throttle');
+my $dba = $dt->session(dbname => 'shop', user => 'dba');
+$dba->query('CREATE SCHEMA app; CREATE TABLE app.t (id int PRIMARY KEY, n int); INSERT INTO app.t SELECT i, 0 FROM generate_series(1, 100) i');
+is($dba->run(q{CALL run_in_batches('mine', 'app.t', 'UPDATE app.t SET n = 1 WHERE {batch}')})->{out}, '100|t', 'he runs a job');
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump.sql';
+command_ok([ 'pg_dump', '-U', 'dba', '-d', $dt->node->connstr('shop'), '-f', $dump ], 'pg_dump by who is no superuser');
+unlike(slurp_file($dump), qr/stored_batches/, 'what is stored of jobs is not in it');
+command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d', do { $dt->sql('CREATE DATABASE copy'); $dt->node->connstr('copy') } ], 'it is restored');
+is($dt->session(dbname => 'copy')->query('SELECT count(*) FROM dirty_throttle_batches'), 0, 'without jobs');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name = 'mine'}), 0, 'other databases have their own');
+$shop->query('CREATE SCHEMA elsewhere; ALTER EXTENSION dirty_throttle SET SCHEMA elsewhere');
+is($shop->query('SELECT name, state FROM elsewhere.dirty_throttle_batches'), 'mine|finished', 'in another schema');
+is($dba->run(q{CALL elsewhere.run_in_batches('mine', 'app.t', 'UPDATE app.t SET n = 1 WHERE {batch}', restart => true)})->{sqlstate},
+	'42501', 'a schema without USAGE');
+$shop->query('GRANT USAGE ON SCHEMA elsewhere TO dba');
+is($dba->run(q{CALL elsewhere.run_in_batches('mine', 'app.t', 'UPDATE app.t SET n = 1 WHERE {batch}', restart => true)})->{out}, '100|t', 'with it');
+$_->quit foreach $shop, $dba;
+
+$dt->finish;

@@ -1,0 +1,215 @@
+# run_in_batches() along keys of every kind, compared with the single statement: of
+# random values, with ties, sparse and dense, each row of the range is changed once
+# and no other one; also when the statement fails in between, and sessions with
+# other settings for dates and numbers go on.
+#
+# takes-about: 25 s
+#
+# expect-in-log: WARNING: .*batches ".*" are not throttled
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Batches;
+use Test::More;
+
+my $dt = DirtyThrottle::Batches->new('batches_keys');
+my $seed = $ENV{DT_SEED} // time;
+srand $seed;
+note "DT_SEED=$seed";
+$dt->sql(sprintf 'SELECT setseed(%f)', ($seed % 1000) / 1000);
+
+my $ROWS = 250;
+
+# Settings with which values are written and read in other ways.
+my @SETTINGS = (
+	q{SET datestyle = 'SQL, DMY'; SET timezone = 'Asia/Kathmandu'; SET extra_float_digits = -15; SET intervalstyle = 'sql_standard'},
+	q{SET datestyle = 'German'; SET timezone = 'America/St_Johns'; SET extra_float_digits = 0; SET intervalstyle = 'iso_8601'; SET bytea_output = 'escape'},
+	q{SET datestyle = 'Postgres, MDY'; SET timezone = 'UTC'; SET intervalstyle = 'postgres_verbose'; SET array_nulls = off; SET search_path = pg_catalog},
+	q{SET datestyle = 'ISO, YMD'});
+my @sessions = map { my $s = $dt->session; $s->query($_); $s } @SETTINGS;
+
+my $icu = $dt->sql(q{SELECT count(*) FROM pg_collation WHERE collname = 'und-x-icu'}) > 0;
+$dt->sql(q{CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad', 'elated');
+	CREATE DOMAIN positive AS bigint CHECK (VALUE >= 0);
+	CREATE TYPE pair AS (a int, b text)});
+$dt->sql(q{CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)})
+  if $icu;
+my $word = q{chr(65 + (random() * 25)::int) || CASE WHEN random() < 0.5 THEN lower(md5(i::text)) ELSE upper(md5((i / 2)::text)) END};
+my $few = q{(random() * 40)::int};
+
+# Name, columns of the key, their values, and the index; the primary key otherwise.
+# A later one that is "unique" has values that are.
+my @kinds = (
+	[ 'int, dense', 'a int', 'i' ],
+	[ 'bigint, sparse then dense', 'a bigint', 'CASE WHEN i < 100 THEN -1e17 + i * 1e15 ELSE i END::bigint' ],
+	[ 'smallint with ties', 'a smallint', $few, '(a)' ],
+	[ 'uuid', 'a uuid', 'md5(i::text)::uuid' ],
+	[ 'numeric', 'a numeric', q{CASE i WHEN 7 THEN 'NaN' WHEN 8 THEN 'Infinity' ELSE (random() - 0.5) * 10 ^ (i % 40) END::numeric}, '(a)' ],
+	[ 'float8', 'a float8', q{CASE i WHEN 7 THEN 'NaN' WHEN 8 THEN '-Infinity' WHEN 9 THEN '-0' WHEN 10 THEN '0' ELSE (random() - 0.5) * 10.0 ^ (i % 20) END::float8}, '(a)' ],
+	[ 'float4', 'a float4', '(random() / 3)::float4', '(a)' ],
+	[ 'text, C', 'a text COLLATE "C"', $word, '(a)' ],
+	[ 'text, the default', 'a text', $word, '(a)' ],
+	[ 'text, another collation in the index', 'a text', $word, '(a COLLATE "POSIX")' ],
+	[ 'text_pattern_ops', 'a text', $word, '(a text_pattern_ops)' ],
+	[ 'text with quotes and blanks', 'a text', q{$$it's "a\\$$ || repeat(' ', i % 3) || chr(8364 + i)} ],
+	[ 'varchar', 'a varchar(50)', $word, '(a)' ],
+	[ 'char', 'a char(40)', $word, '(a)' ],
+	[ 'name', 'a name', $word, '(a)' ],
+	[ 'bytea', 'a bytea', q{decode(md5(i::text), 'hex')} ],
+	[ 'timestamptz', 'a timestamptz', q{CASE i WHEN 5 THEN 'infinity' WHEN 6 THEN '-infinity' WHEN 7 THEN '4713-01-01 BC' ELSE timestamptz '2024-03-31' + random() * interval '3 days' END::timestamptz}, '(a)' ],
+	[ 'timestamptz with ties', 'a timestamptz', qq{timestamptz '0099-03-31' + $few * interval '100 years'}, '(a)' ],
+	[ 'timestamp', 'a timestamp', q{timestamp '1999-12-01' + i * interval '1.000001 days'} ],
+	[ 'date', 'a date', qq{date '2024-01-09' + $few}, '(a)' ],
+	[ 'time', 'a time', q{time '00:00' + i * interval '7.000003 s'} ],
+	[ 'timetz', 'a timetz', q{(time '00:00' + i * interval '7 s') AT TIME ZONE (interval '1 hour' * (i % 5))}, '(a)' ],
+	[ 'interval', 'a interval', q{make_interval(months => (i % 7) - 3, days => i, secs => random() * 100)}, '(a)' ],
+	[ 'boolean', 'a boolean', 'i % 3 = 0', '(a)' ],
+	[ 'inet', 'a inet', q{('10.0.' || (i % 20) || '.' || (i % 9) || '/' || (16 + i % 16))::inet}, '(a)' ],
+	[ 'cidr', 'a cidr', q{set_masklen(('10.' || i || '.0.0')::cidr, 16 )} ],
+	[ 'macaddr', 'a macaddr', q{('00:00:00:00:00:' || lpad(to_hex(i), 2, '0'))::macaddr} ],
+	[ 'varbit', 'a varbit', 'substring(i::bit(9), 1 + i % 4)', '(a)' ],
+	[ 'money', 'a money', '(i * 1000.01 - 20000)::numeric::money' ],
+	[ 'an enum', 'a mood', q{(enum_range(NULL::mood))[1 + i % 4]}, '(a)' ],
+	[ 'a domain', 'a positive', 'i' ],
+	[ 'an array', 'a int[]', q{CASE WHEN i % 9 = 0 THEN ARRAY[i % 7, NULL] ELSE ARRAY[i % 7, i] END}, '(a)' ],
+	[ 'an array of text', 'a text[]', qq{CASE WHEN i % 9 = 0 THEN ARRAY['NULL', NULL] ELSE ARRAY[$word, ',"{}'] END}, '(a)' ],
+	[ 'a range', 'a tstzrange', q{tstzrange(timestamptz '2024-03-31' + i % 50 * interval '1 day', CASE WHEN i % 5 > 0 THEN timestamptz '2024-07-31' + random() * interval '1 day' END)}, '(a)' ],
+	[ 'a composite type', 'a pair', qq{ROW(i % 9, $word)::pair}, '(a)' ],
+	[ 'oid', 'a oid', 'i' ],
+	[ 'regclass', 'a regclass', '(SELECT oid FROM pg_class ORDER BY oid OFFSET i LIMIT 1)', '(a)' ],
+	[ 'pg_lsn', 'a pg_lsn', q{('0/' || to_hex(i * 1000000))::pg_lsn} ],
+	[ 'xid8', 'a xid8', 'i::text::xid8' ],
+	[ '"char"', 'a "char"', q{chr(1 + i % 120)::"char"}, '(a)' ],
+	[ 'jsonb', 'a jsonb', q{to_jsonb(random() * 10 ^ (i % 9))}, '(a)' ],
+	[ 'tsvector', 'a tsvector', q{to_tsvector('simple', md5((i / 3)::text))}, '(a)' ],
+	[ 'an index with DESC', 'a int', $few, '(a DESC)' ],
+	[ 'an index with NULLS FIRST', 'a int', $few, '(a NULLS FIRST)' ],
+	[ 'an index with more columns', 'a int', $few, '(a, n) INCLUDE (bad)' ],
+	[ 'a name to quote', '"a ""b"" Ü" int', 'i' ],
+	[ 'two columns', 'a int, b text', qq{$few, $word}, '(a, b)' ],
+	[ 'two columns, the first one dense', 'a int, b int', '1, i' ],
+	[ 'three columns', 'a date, b uuid, c bigint', qq{date '2024-01-09' + i % 3, md5((i % 5)::text)::uuid, i} ],
+	[ 'two columns with DESC', 'a int, b date', qq{$few, date '2024-01-09' + i}, '(a DESC, b DESC)' ],
+	[ 'one ascending, one descending', 'a int, b date', qq{i % 12, date '2024-01-09' + $few}, '(a, b DESC)' ],
+	[ 'three, in all directions', 'a int, b text, c int', qq{i % 3, chr(65 + i % 7), i % 11}, '(a DESC, b NULLS FIRST, c DESC NULLS LAST)' ],
+	[ 'two operator classes', 'a text, b int', qq{chr(65 + i % 7), $few}, '(a text_pattern_ops, b)' ],
+	[ 'two collations', 'a text COLLATE "C", b text', qq{chr(65 + i % 7), $word}, '(a, b COLLATE "POSIX")' ]);
+push @kinds,
+  [ 'text, ICU', 'a text COLLATE "und-x-icu"', $word, '(a)' ],
+  [ 'text, not deterministic', 'a text COLLATE any_case', $word, '(a)' ],
+  [ 'two columns, not deterministic', 'a text COLLATE any_case, b text COLLATE any_case', qq{CASE WHEN i % 2 = 0 THEN 'a' ELSE 'A' END, $word}, '(a, b)' ]
+  if $icu;
+
+# Columns and values without their types, as a list of names.
+sub names
+{
+	my ($columns) = @_;
+	return map { /^("(?:[^"]|"")+"|\w+)/ } split /, /, $columns;
+}
+
+sub create
+{
+	my ($columns, $values, $index) = @_;
+	my @names = names($columns);
+	my $key = $index // '(' . join(', ', @names) . ')';
+
+	$dt->sql(qq{DROP TABLE IF EXISTS public.k;
+		CREATE TABLE public.k ($columns, n int DEFAULT 0, bad boolean DEFAULT false);
+		INSERT INTO public.k SELECT $values FROM generate_series(1, $ROWS) AS i ORDER BY random()});
+	$dt->sql(join '', map { "ALTER TABLE public.k ALTER $_ SET NOT NULL;" } @names);
+	$dt->sql($index ? "CREATE INDEX k_index ON public.k $index"
+		: "ALTER TABLE public.k ADD PRIMARY KEY $key");
+	return @names;
+}
+
+# The job, which fails at some row, again and again, each time in another session.
+sub run_job
+{
+	my ($name, %opt) = @_;
+	my $statement = 'UPDATE public.k SET n = n + 1 / CASE WHEN bad THEN 0 ELSE 1 END WHERE {batch}';
+	my $failures = 0;
+	my $r;
+
+	for (my $i = 0; $i < 30; $i++)
+	{
+		my $call = $dt->call($name, 'public.k', statement => $statement,
+			max_rows => 1 + int rand 40, %opt) =~ s/CALL /CALL public./r;
+
+		$dt->sql('UPDATE public.k SET bad = true WHERE ctid = (SELECT ctid FROM public.k WHERE n = 0 ORDER BY random() LIMIT 1)')
+		  if $i < 3;
+		$r = $sessions[ $i % @sessions ]->run($call);
+		last unless defined $r->{sqlstate};
+		last if $r->{sqlstate} ne '22012';
+		$failures++;
+		$dt->sql('UPDATE public.k SET bad = false WHERE bad');
+	}
+	return ($r, $failures);
+}
+
+my $resumed = 0;
+
+foreach my $kind (@kinds)
+{
+	my ($name, $columns, $values, $index) = @$kind;
+	my @names = create($columns, $values, $index);
+	my $key = join ', ', @names;
+	my @key = $index ? (key => $key) : ();
+
+	# all of it, up and down
+	foreach my $descending ('false', 'true')
+	{
+		my ($r, $failures) = run_job("$name $descending", @key, descending => $descending);
+
+		is($r->{sqlstate}, undef, "$name, descending $descending: it ends") or diag $r->{err};
+		is($dt->counts('public.k'), "1:$ROWS", "$name, descending $descending: each row once");
+		$resumed += $failures;
+		$dt->sql('UPDATE public.k SET n = 0');
+	}
+
+	# from and to some value of the first column
+	my $order = "FROM public.k ORDER BY $names[0]" .
+	  ($index && $index =~ /^\(a( COLLATE "POSIX"|(?= text_pattern_ops))/ ?
+		($1 || ' USING ~<~') : '');
+	my $low = $dt->sql("SELECT $names[0] $order OFFSET 60 LIMIT 1");
+	my $high = $dt->sql("SELECT $names[0] $order OFFSET 170 LIMIT 1");
+	my ($r) = $sessions[3]->run($dt->call("$name, a part", 'public.k', @key, max_rows => 17,
+			statement => 'UPDATE public.k SET n = n + 1 WHERE {batch}')
+		  =~ s/\)$/sprintf ', start => $q$%s$q$, finish => $q$%s$q$)', $low, $high/er =~ s/CALL /CALL public./r);
+	is($r->{sqlstate}, undef, "$name, a part: it ends") or diag $r->{err};
+	my ($ge, $le) = $index && $index =~ /^\(a text_pattern/ ? ('~>=~', '~<=~') : ('>=', '<=');
+	my $collate = $index && $index =~ /^\(a( COLLATE "POSIX")/ ? $1 : '';
+	my $type = $dt->sql("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'public.k'::regclass AND attnum = 1");
+	is($dt->sql(qq{SELECT count(*) FROM public.k WHERE n <> CASE WHEN $names[0]$collate $ge \$q\$$low\$q\$::$type
+			AND $names[0]$collate $le \$q\$$high\$q\$::$type THEN 1 ELSE 0 END}),
+		0, "$name, a part: its rows and no others");
+	cmp_ok($dt->sql('SELECT count(*) FROM public.k WHERE n = 1'), '>=', 1, "$name, a part: there are some");
+}
+cmp_ok($resumed, '>', @kinds, "$resumed times another session went on");
+
+# NULLs
+$dt->sql('DROP TABLE public.k; CREATE TABLE public.k (a int, b int, n int DEFAULT 0); CREATE INDEX ON public.k (a, b);
+	INSERT INTO public.k VALUES (1, 1), (2, NULL), (NULL, 3)');
+my $r = $dt->batches($sessions[3], 'nulls', 'k', key => 'a, b');
+is($r->{sqlstate}, '23502', 'NULLs: the error');
+like($r->{err}, qr/2 rows of table public\.k have no key, .*HINT: .*\(a IS NULL OR b IS NULL\) instead of \{batch\}/s, 'NULLs: what it says');
+$r = $dt->batches($sessions[3], 'one null', 'k', key => 'a');
+like($r->{err}, qr/1 row of table public\.k has no key/, 'a NULL');
+$dt->sql('DELETE FROM public.k WHERE a IS NULL');
+is($dt->batches($sessions[3], 'one null', 'k', key => 'a')->{out}, '2|t', 'a NULL in another column');
+
+# what cannot be a key
+$dt->sql('CREATE INDEX partial ON public.k (n) WHERE n = 0; CREATE INDEX expression ON public.k ((b + 1)); CREATE INDEX hash ON public.k USING hash (b)');
+foreach my $key ('n', 'b', 'b, a')
+{
+	$r = $dt->batches($sessions[3], 'no key', 'k', key => $key);
+	is($r->{sqlstate}, '42704', "$key: no key");
+	like($r->{err}, qr/HINT: .*CREATE INDEX CONCURRENTLY ON k \($key\)/, "$key: what to type");
+}
+like($dt->batches($sessions[3], 'no key', 'k')->{err}, qr/has no primary key.*HINT: .*key => 'a, b'/s, 'no primary key: what to type');
+
+$_->quit foreach @sessions;
+$dt->finish;
