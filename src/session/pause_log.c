@@ -6,6 +6,10 @@
  * In mode observe it says for how long the transaction would have paused, so
  * that the log tells which statements a limit would slow down.
  *
+ * A transaction that is long because of its pauses keeps its locks and its
+ * snapshot for so long.  There is a message about each, whatever log_min_pause
+ * is.
+ *
  * The pauses of a transaction are counted in the session's slot in shared
  * memory, those of its parallel workers included; see DtXactPauses.
  *
@@ -24,12 +28,26 @@
 #include "session/sleep.h"
 
 static int	min_pause_ms;		/* log_min_pause when the transaction ended */
+static DtXactTimes xact_times;
 
 /* Is this so long that it is to be logged? */
 static bool
 is_long(int64 us)
 {
-	return us > 0 && us >= min_pause_ms * INT64CONST(1000);
+	return us > 0 && min_pause_ms >= 0 &&
+		us >= min_pause_ms * INT64CONST(1000);
+}
+
+static void
+report_long_transaction(void)
+{
+	if (!dt_pause_log_is_long(&xact_times))
+		return;
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("a transaction of process %d took %.1f s, of which %.1f s were pauses in resource group \"%s\"",
+					MyProcPid, xact_times.us / 1e6, xact_times.paused_us / 1e6,
+					dt_account.slot->xact.group_name),
+			 errhint("A limit makes a large transaction a long one, which keeps its locks, and dead rows everywhere. Do such work in small transactions, for example with run_in_batches().")));
 }
 
 static void
@@ -61,7 +79,8 @@ report_paused(void)
 							 detail.len > 0 ? ", " : "Causes: ",
 							 dt_member_cause_name(cause),
 							 pauses->paused_us[cause] / 1000.0);
-	appendStringInfoChar(&detail, '.');
+	appendStringInfo(&detail, ". Transaction: %.3f ms, of which %.3f ms paused.",
+					 xact_times.us / 1000.0, xact_times.paused_us / 1000.0);
 	if (pauses->stats[DT_RELEASES] > 0)
 	{
 		appendStringInfo(&detail,
@@ -80,14 +99,16 @@ report_paused(void)
 static void
 report(void)
 {
+	report_long_transaction();
 	report_paused();
 	report_observed();
 }
 
 void
-dt_pause_log_report(int log_min_pause)
+dt_pause_log_report(int log_min_pause, const DtXactTimes *times)
 {
 	min_pause_ms = log_min_pause;
+	xact_times = *times;
 	HOLD_INTERRUPTS();
 	(void) dt_sleep_call_safely(report);
 	RESUME_INTERRUPTS();

@@ -125,6 +125,7 @@ static struct
 	 */
 	int			commit_pause_ms;
 	int			log_min_pause;
+	DtXactTimes times;			/* of this command, so far */
 }			after;
 
 /* What reading has used since nothing was owed, but within a minute at most. */
@@ -534,6 +535,8 @@ dt_pay_end_transaction(bool committed)
 		 */
 		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
 		after.log_min_pause = dt_parameters.log_min_pause;
+		after.times.us += dt_clock_since(GetCurrentTransactionStartTimestamp());
+		after.times.paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
 		dt_session_hold_changes();
 		return true;
 	}
@@ -655,7 +658,7 @@ dt_pay_after_transaction(void)
 	forget_transaction();
 	dt_session_allow_changes();
 	if (!command_goes_on)
-		dt_pause_log_end(after.log_min_pause);
+		dt_pause_log_end(after.log_min_pause, &after.times);
 }
 
 /*

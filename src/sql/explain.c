@@ -6,7 +6,8 @@
  * EXPLAIN (ANALYZE, THROTTLE) shows how often and for how long the statement
  * has paused: the session and its parallel workers, in flight.  What follows
  * the transaction is not known yet.  The counters of the transaction are noted
- * when the options are read, before the statement is planned and run.
+ * when the options are read, before the statement is planned and run.  It also
+ * shows how long the transaction has been until then.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +19,8 @@
 
 #ifdef DT_HAS_EXPLAIN_OPTIONS
 
+#include "access/xact.h"
+#include "clock.h"
 #include "commands/defrem.h"
 #include "commands/explain.h"
 #include "commands/explain_format.h"
@@ -100,6 +103,8 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 	int64	   *stats;
 	int64		pauses;
 	double		ms;
+	double		xact_ms;
+	double		xact_paused_ms;
 
 	if (my.per_plan)
 		my.per_plan(plannedstmt, into, es, queryString, params,
@@ -109,6 +114,8 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 	stats = dt_account.slot->xact.stats;
 	pauses = stats[DT_PAUSES] - option->before[DT_PAUSES];
 	ms = (stats[DT_PAUSED_US] - option->before[DT_PAUSED_US]) / 1000.0;
+	xact_ms = dt_clock_since(GetCurrentTransactionStartTimestamp()) / 1000.0;
+	xact_paused_ms = stats[DT_PAUSED_US] / 1000.0;
 	memcpy(option->before, stats, sizeof(option->before));
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
@@ -116,11 +123,16 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 		appendStringInfo(es->str,
 						 "Throttle: pauses=" INT64_FORMAT " time=%.3f ms\n",
 						 pauses, ms);
+		ExplainIndentText(es);
+		appendStringInfo(es->str, "Transaction: time=%.3f ms paused=%.3f ms\n",
+						 xact_ms, xact_paused_ms);
 		return;
 	}
 	ExplainOpenGroup("Throttle", "Throttle", true, es);
 	ExplainPropertyInteger("Pauses", NULL, pauses, es);
 	ExplainPropertyFloat("Pause Time", "ms", ms, 3, es);
+	ExplainPropertyFloat("Transaction Time", "ms", xact_ms, 3, es);
+	ExplainPropertyFloat("Transaction Pause Time", "ms", xact_paused_ms, 3, es);
 	ExplainCloseGroup("Throttle", "Throttle", true, es);
 }
 

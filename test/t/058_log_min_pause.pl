@@ -63,7 +63,7 @@ sub messages
 	my $known = 0;
 
 	while ($log =~
-		/LOG:  process (\d+) paused for ([\d.]+) ms in resource group "(\w+)"\n[^\n]*DETAIL:  Causes: ([^.]+(?:\.\d+[^.]*)+)\.(?: Releases: (\d+), for ([\d.]+) ms without pausing, the last one for process (\d+)\.)?\n/g)
+		/LOG:  process (\d+) paused for ([\d.]+) ms in resource group "(\w+)"\n[^\n]*DETAIL:  Causes: ([^.]+(?:\.\d+[^.]*)+)\. Transaction: [\d.]+ ms, of which [\d.]+ ms paused\.(?: Releases: (\d+), for ([\d.]+) ms without pausing, the last one for process (\d+)\.)?\n/g)
 	{
 		$known++;
 		my %message = (pid => $1, ms => $2, group => $3, causes => $4,

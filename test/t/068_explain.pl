@@ -84,7 +84,14 @@ my ($execution_ms) = $out =~ /^Execution Time: ([\d.]+) ms/m;
 cmp_ok($execution_ms, '>', $shown_ms, 'it is a part of the execution time');
 ($out, $pauses, $ms) = explained('ANALYZE, THROTTLE, FORMAT json', $insert);
 my $json = decode_json($out)->[0]{Throttle};
-is_deeply([ sort keys %$json ], [ 'Pause Time', 'Pauses' ], 'JSON: keys');
+is_deeply(
+	[ sort keys %$json ],
+	[ 'Pause Time', 'Pauses', 'Transaction Pause Time', 'Transaction Time' ],
+	'JSON: keys');
+cmp_ok($json->{'Transaction Pause Time'}, '>=', $json->{'Pause Time'} + $shown_ms - 0.002,
+	'JSON: the pauses of the transaction, also before this statement');
+cmp_ok($json->{'Transaction Time'}, '>', $json->{'Transaction Pause Time'},
+	'JSON: it was longer');
 is($json->{Pauses}, $pauses, 'JSON: pauses');
 ok(abs($json->{'Pause Time'} - $ms) < 0.002, 'JSON: time');
 $s->query('ROLLBACK');
@@ -93,7 +100,7 @@ $s->query('ROLLBACK');
 like($out, qr/^  Throttle: *\n    Pauses: \d+ *\n    Pause Time: [\d.]+ *$/m, 'YAML');
 ($out) = explained('ANALYZE, THROTTLE, FORMAT xml', $insert);
 like($out,
-	qr!<Throttle>\s*<Pauses>\d+</Pauses>\s*<Pause-Time>[\d.]+</Pause-Time>\s*</Throttle>!,
+	qr!<Throttle>\s*<Pauses>\d+</Pauses>\s*<Pause-Time>[\d.]+</Pause-Time>\s*<Transaction-Time>[\d.]+</Transaction-Time>\s*<Transaction-Pause-Time>[\d.]+</Transaction-Pause-Time>\s*</Throttle>!,
 	'XML');
 
 # ------------------------------------------------------------------- options

@@ -247,6 +247,13 @@ sub running
 	my $start = $self->now;
 
 	$mover->send('SELECT dt_test_run_on()');
+	# a cancel that comes before it would be lost
+	poll_until(
+		sub {
+			$self->sql(q{SELECT count(*) FROM pg_stat_activity
+				WHERE state = 'active' AND query LIKE '%run_on%' AND pid = } .
+				  $mover->pid);
+		});
 	$code->();
 	$self->cancel_ms($mover);
 	$mover->quit;

@@ -1,0 +1,165 @@
+# run_in_batches() on a clock that stands still while statements run: batches keep
+# the limit of their group without a pause in flight; when they will have finished
+# is known; how long they wait until they try again; and transactions that pauses
+# have made long are logged.
+#
+# takes-about: 20 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Batches;
+use DirtyThrottle::Clock;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $second = 1_000_000;
+my $kb = 2000;
+my $dt = DirtyThrottle::Clock->new('batches', conf => q{
+dirty_throttle.transaction_grace = 50ms
+log_min_messages = log
+});
+$dt->limit($_ => 0) foreach 'g', 'free';
+my $s = $dt->session(group => 'g');
+my $free = $dt->session(group => 'free');
+my $other = $dt->session;
+
+sub job
+{
+	return DirtyThrottle::Batches::job($dt, @_);
+}
+
+sub call
+{
+	return DirtyThrottle::Batches::call($dt, @_);
+}
+
+# ----------------------------------------------- the limit, and when it is done
+
+# Each row has a block of its own, and all are clean.
+my $rows = 4000;
+$dt->sql(qq{CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT 0, filler text) WITH (fillfactor = 10);
+	INSERT INTO t SELECT i, 0, repeat('x', 800) FROM generate_series(1, $rows) i;
+	VACUUM ANALYZE t; CHECKPOINT});
+$dt->fresh(g => (dirty => $kb));
+$s->query('SET dirty_throttle.log_min_pause = 0');
+my $mark = $dt->log_mark;
+my @samples;
+my $us = $dt->running(sub {
+	$s->send(call('limited', 't'));
+	until ($s->finished(0.02))
+	{
+		push @samples, $dt->sql(
+			q{SELECT rows_seen, (rows_expected - rows_seen) / rate, elapsed_time
+			  FROM dirty_throttle_batches() WHERE state = 'running' AND rate > 0});
+	}
+});
+is($s->wait->{out}, "$rows|t", 'a job under a limit: to the end');
+$dt->check_books('g', 'dirty', 'a job under a limit');
+cmp_ok($us / $second, '>', $rows * $DirtyThrottle::Clock::BLOCK / ($kb * 1000) * 0.98, 'it takes as long as the limit says, s');
+my @logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
+cmp_ok(scalar @logged, '>', 100, 'transactions that have paused');
+is(scalar(grep { $_ > 0 } @logged), 0, 'none of them in flight');
+is($dt->group_row('g')->{releases}, 0, 'nobody had to wait');
+
+# From a tenth of it on, what is left is known within a fifth.
+my $job = job('limited');
+my $total = $job->{elapsed_time} / 1000;
+cmp_ok(abs($total - $us / $second), '<', 1, "it knows for how long it has run: $total s");
+my ($known, @wrong) = (0);
+foreach my $sample (@samples)
+{
+	my ($seen, $left, $elapsed) = split /\|/, $sample;
+
+	next if !defined $left || $seen < $rows / 10;
+	$known++;
+	my $truth = $total - $elapsed / 1000;
+	push @wrong, "at $seen rows: $left s instead of $truth"
+	  if abs($left - $truth) > 0.2 * $truth + 0.2;
+}
+is_deeply(\@wrong, [], 'how long it will take');
+cmp_ok($known, '>', 0, "that was looked at $known times");
+cmp_ok(abs($job->{paused_time} / 1000 - $total), '<', 1, 'nearly all of it was pauses');
+
+# It ends when its time is over, after the batch that runs then.
+$dt->sql('UPDATE t SET n = 0; CHECKPOINT');
+$us = $dt->running(sub { $s->query(call('run_time', 't', run_time => '5 s')) });
+$job = job('run_time');
+is($job->{state}, 'paused', 'run_time: the state');
+cmp_ok($us / $second, '>=', 5, 'run_time: it is over, s');
+cmp_ok($us / $second, '<', 5.2, 'run_time: not long ago, s');
+$dt->limit(g => 0);
+is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: it goes on');
+
+# --------------------------------------------------------------- trying again
+
+# Somebody keeps a row; after ten times it is given up.
+$other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
+my $start = $dt->now;
+$us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish => 2100)) });
+my $r = $free->wait;
+is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
+like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*The same CALL goes on/s, 'what it says');
+is(sprintf('%.1f', $us / $second), '42.6', 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s');
+$job = job('locked');
+is("$job->{state} $job->{retries}", 'failed 9', 'the view');
+$other->query('ROLLBACK');
+is($free->query(call('locked', 't', start => 1900, finish => 2100)) =~ /\|t$/, 1, 'later it goes on');
+is($dt->sql('SELECT count(*) FROM t WHERE n = 2 AND id BETWEEN 1900 AND 2100'), 201, 'each row once');
+
+# Whoever waits so is stopped at once.
+$other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
+$free->send(call('stopped', 't', start => 2000, finish => 2000));
+ok(poll_until(sub { $dt->state($free) eq 'sleeps' }), 'it waits before it tries again');
+$dt->sql(q{SELECT stop_batches('stopped')});
+is($free->wait->{out}, '0|f', 'it is stopped');
+$other->query('ROLLBACK');
+
+# "follow" looks again after a second.
+$us = $dt->running(sub { $free->query(call('follow', 't', follow => 'true')) });
+is($us, $second, 'follow: us');
+
+# ------------------------------------------------------ transactions made long
+
+sub long
+{
+	my ($log) = @_;
+	return [ $log =~ /LOG:  a transaction of process \d+ took ([\d.]+) s, of which ([\d.]+) s were pauses in resource group "g"\n.*HINT:  A limit makes a large transaction a long one.*run_in_batches\(\)/g ];
+}
+
+# In so many virtual seconds, and with so many more in which its client does nothing
+sub transaction
+{
+	my ($seconds, $idle) = @_;
+
+	$dt->sql('CHECKPOINT');
+	$dt->fresh(g => (dirty => 100));
+	$mark = $dt->log_mark;
+	$s->query('BEGIN');
+	$s->send("UPDATE t SET n = n + 1 WHERE id <= $seconds * 100000 / 8192");
+	my $ms = $dt->run / 1000;
+	$s->wait;
+	my $row = $dt->session_row($s);
+	is($row->{xact_paused_time}, $ms, "$seconds s: in the view, as long as it has paused");
+	is($dt->sql('SELECT xact_start IS NOT NULL FROM dirty_throttle_sessions WHERE pid = ' . $s->pid), 't', "$seconds s: since when");
+	$dt->advance($idle * $second) if $idle;
+	$dt->running(sub { $s->query('COMMIT') });
+	is($dt->session_row($s)->{xact_paused_time}, 0, "$seconds s: it is over");
+	return long($dt->log_since($mark));
+}
+
+$s->query('SET dirty_throttle.log_min_pause = -1');
+my $long = transaction(70, 0);
+is(scalar @$long, 2, 'pauses of more than a minute: a message');
+cmp_ok($long->[0], '>=', $long->[1], 'pauses of more than a minute: it was longer, s');
+cmp_ok($long->[1], '>', 60, 'pauses of more than a minute: s');
+is_deeply(transaction(50, 0), [], 'less than a minute: none');
+is_deeply(transaction(70, 30), [], 'less than nine tenths of it: none');
+$dt->limit(g => 0);
+
+$_->quit foreach $s, $free, $other;
+$dt->finish;
