@@ -10,7 +10,7 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom', 'protection', 'budget', 'host_memory',
-         'replica', 'pressure', 'scale']
+         'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',
     'quick': '--quick: fewer cases and repetitions',
