@@ -1,5 +1,5 @@
 # A server of PostgreSQL's own, with assertions, from the Debian source
-# package; sourced after sandbox.sh by the scripts that need one.
+# package, and what its tests say; sourced after sandbox.sh.
 #
 #	sb_build_server NAME PACKAGES CONFIGURE-ARGUMENT...
 #
@@ -68,6 +68,19 @@ sb_fetch_source()
 	done
 	echo "no source package postgresql-$major can be had" >&2
 	return 1
+}
+
+# sb_results LOG: "name ok" or "name failed" for each test in the output of
+# pg_regress, of up to 15 and from 16, and for each file in that of prove.
+sb_results()
+{
+	sed -nE 's/^(test)? +([^ ]+) +\.\.\. (ok|FAILED|failed).*/\2 \3/
+		s/^ok [0-9]+ +[-+] ([^ ]+).*/\1 ok/
+		s/^not ok [0-9]+ +[-+] ([^ ]+).*/\1 failed/
+		s/^(t\/[^ ]+\.pl) \.+ (ok|skipped).*/\1 ok/
+		s/^(t\/[^ ]+\.pl) +\(Wstat.*/\1 failed/
+		s/^([^ ]+) (FAILED|failed)$/\1 failed/
+		/^[^ ]+ (ok|failed)$/p' "$1" | sort -u
 }
 
 sb_build_server()
