@@ -185,14 +185,15 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 }
 
 /*
- * Is this a place where a process may sleep, and a time?
+ * Is this a place where a process may sleep, and a time?  User code that runs
+ * within an urgent VACUUM, to compute the expression of an index, has statements.
  */
 static bool
 may_pause_here(void)
 {
 	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
 		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress &&
-		!dt_sigterm_came();
+		!dt_sigterm_came() && !dt_activity_is_urgent();
 }
 
 /*

@@ -3,7 +3,7 @@
 # obeys, and is held at its rate all the same.  A table that asks to be frozen
 # early does not keep the worker of autovacuum that does so from pausing.
 #
-# expect-in-log: WARNING:  oldest xmin is far in the past
+# expect-in-log: WARNING:  (oldest xmin|cutoff for removing and freezing tuples) is far in the past
 
 use strict;
 use warnings FATAL => 'all';
@@ -123,7 +123,9 @@ $dt->stop;
 # --------------------------------------------------- close to a wraparound
 
 # There is a transaction that nothing can be frozen beyond.  A VACUUM of a member
-# does not pause, but it is charged while it runs, and pays afterwards.
+# does not pause, but it is charged while it runs, and pays afterwards.  The server
+# vacuums the table as well, again and again, and summarizes its last page before
+# the member does, or not.
 $dt = DirtyThrottle->new('old', conf => q{
 autovacuum = off
 autovacuum_freeze_max_age = 100000
@@ -134,19 +136,38 @@ $holder->query('BEGIN; SELECT pg_current_xact_id()');
 $dt->sql($burn);
 $dt->sql('CALL burn(105500)');
 $dt->sql(q{INSERT INTO t SELECT g, repeat('x', 1500) FROM generate_series(1, 1000) g;
-	SELECT set_group_wal_limit('grp', 500)});
+	CREATE TABLE empty()});
+$dt->limit(grp => 0);
 my $s = $dt->session(group => 'grp');
+# with checksums, the first to read a catalog writes the hints that it sets
+$s->query('VACUUM empty');
 $s->query(q{SET own.writes = on; SET own.sets = ''});
-$s->send('VACUUM t');
-my $row;
+
+my ($paused, $row);
+
+sub vacuum
+{
+	# it owes nothing for the one before
+	$dt->sql("SELECT set_group_wal_limit('grp', $_)") foreach 0, 500;
+	$dt->sql(q{SELECT brin_desummarize_range('t_writes_idx', 199)});
+	$paused = $dt->session_row($s)->{paused_time};
+	$s->send('VACUUM t');
+	return;
+}
+
+vacuum();
 ok( poll_until(
 		sub {
+			if ($s->finished)
+			{
+				$s->wait;
+				vacuum();
+			}
 			$row = $dt->session_row($s);
-			return $s->finished || $row->{wal_bytes} > 20_000_000;
+			return $row->{wal_bytes} > 20_000_000;
 		}),
 	'close to a wraparound a VACUUM is charged while it runs');
-diag $s->wait(1)->{err} if $s->finished;
-cmp_ok($row->{paused_time}, '==', 0, 'and does not pause');
+cmp_ok($row->{paused_time}, '==', $paused, 'and does not pause');
 cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10_000, 'it owes that');
 $dt->cancel_ms($s);
 $s->send('CREATE TABLE after_that (i int)');
