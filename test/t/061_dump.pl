@@ -2,6 +2,7 @@
 # preloaded where they arrive and without it; pg_upgrade also a job in batches, in
 # the middle, which goes on.
 #
+# expect-in-log: WARNING:  batches "half" are not throttled, as this session is in no resource group
 # takes-about: 20 s
 
 use strict;
