@@ -156,8 +156,9 @@ ok(abs($shown_ms - $ms) < 0.002, "parallel: $ms ms, as in the view");
 cmp_ok($shown_ms, '>', 0, 'parallel: ms');
 $s->query('ROLLBACK');
 
-# Other statements, in mode observe, and who is in no group
-like((explained('ANALYZE, THROTTLE', 'CREATE TABLE made AS ' . rows(60)))[0],
+# Other statements, in mode observe, and who is in no group.  Ten rows have a
+# block here.
+like((explained('ANALYZE, THROTTLE', 'CREATE TABLE made AS ' . rows(600)))[0],
 	qr/^Throttle: pauses=[1-9]/m, 'CREATE TABLE AS');
 $s->query("PREPARE p AS $insert");
 like((explained('ANALYZE, THROTTLE', 'EXECUTE p'))[0],
