@@ -510,6 +510,7 @@ begin_transmission(void)
 {
 	static const char *const settings[][2] = {
 		{"datestyle", "ISO"},
+		{"timezone", "UTC"},
 		{"intervalstyle", "postgres"},
 		{"extra_float_digits", "3"},
 		{"lc_monetary", "C"},

@@ -190,6 +190,17 @@ foreach my $kind (@kinds)
 }
 cmp_ok($resumed, '>', @kinds, "$resumed times another session went on");
 
+# The same "start" and "finish", as each session writes them
+$dt->sql(q{CREATE TABLE public.moments (at timestamptz PRIMARY KEY, n int DEFAULT 0);
+	INSERT INTO public.moments SELECT timestamptz '2024-03-31 UTC' + i * interval '1 hour' FROM generate_series(1, 10) i});
+foreach my $session (@sessions)
+{
+	my $r = $session->run(q{CALL public.run_in_batches('moments', 'public.moments', 'UPDATE public.moments SET n = n + 1 WHERE {batch}',
+		start => to_timestamp(1711850400), finish => to_timestamp(1711864800))});
+	is($r->{sqlstate}, undef, 'the same start and finish in another session') or diag $r->{err};
+}
+is($dt->counts('public.moments'), '0:5, 1:5', 'each row once');
+
 # NULLs
 $dt->sql('DROP TABLE public.k; CREATE TABLE public.k (a int, b int, n int DEFAULT 0); CREATE INDEX ON public.k (a, b);
 	INSERT INTO public.k VALUES (1, 1), (2, NULL), (NULL, 3)');
