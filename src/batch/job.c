@@ -5,7 +5,8 @@
  *
  * The first CALL with a name defines the job, and notes the last key of the
  * table, where it is to end.  Later ones must want the same, and go on where the
- * last batch has ended.
+ * last batch has ended.  As long as no batch was committed, a CALL is the first
+ * one: somebody who has mended his statement need not forget the job before.
  *
  *-------------------------------------------------------------------------
  */
@@ -275,6 +276,13 @@ find_difference(const DtJob *stored, const DtJob *wanted)
 	return NULL;
 }
 
+/* Has no batch of it been committed? */
+static bool
+is_untouched(const DtJob *stored)
+{
+	return stored->position == NULL && stored->progress.finished == 0;
+}
+
 static void
 check_same(const DtJob *stored, const DtJob *wanted)
 {
@@ -328,10 +336,10 @@ dt_job_begin(DtRun *run, Relation table)
 	DtJob	   *stored = dt_store_lock(store, run->job.owner, run->job.name,
 									   &tid);
 
-	if (stored != NULL)
-		check_same(stored, &run->job);
-	run->is_new = stored == NULL ||
+	run->is_new = stored == NULL || is_untouched(stored) ||
 		(stored->progress.finished != 0 && options->restart);
+	if (stored != NULL && !is_untouched(stored))
+		check_same(stored, &run->job);
 	if (run->is_new)
 	{
 		if (stored != NULL)

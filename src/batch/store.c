@@ -90,15 +90,19 @@ find_relation(Oid routine, const char *name)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension dirty_throttle does not exist",
 						name),
-				 errhint("Create the extension anew.")));
+				 errhint("If the extension was dropped, create it, and call run_in_batches() to begin anew.")));
 	return oid;
 }
 
 Relation
 dt_store_open(Oid routine, LOCKMODE lockmode)
 {
-	Relation	store = table_open(find_relation(routine, STORE), lockmode);
+	Relation	store;
 
+	/* the extension may be dropped while we wait for the lock */
+	do
+		store = try_table_open(find_relation(routine, STORE), lockmode);
+	while (store == NULL);
 	if (RelationGetNumberOfAttributes(store) != COLUMNS)
 		elog(ERROR, "relation \"%s\" has %d columns, but the library has %d",
 			 STORE, RelationGetNumberOfAttributes(store), COLUMNS);

@@ -169,6 +169,16 @@ is($r->{out}, '3790|t', 'it goes on: rows of this CALL');
 is($dt->counts('t'), '1:4990', 'it goes on: each row once');
 is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
 
+# Nothing was done yet: another statement need not have another name.
+$r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n / 0 WHERE {batch}');
+is($r->{sqlstate}, '22012', 'the first batch fails');
+$r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n + 0 WHERE {batch}', start => 2000, max_rows => 100);
+is($r->{out}, '2991|t', 'mended: it is run, from another start');
+$job = $dt->job('mended');
+is("$job->{statement} $job->{rows}", 'UPDATE t SET n = n + 0 WHERE {batch} 2991', 'mended: the view');
+is($dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n / 0 WHERE {batch}', start => 2000)->{sqlstate},
+	'42710', 'mended: not any more');
+
 # The COMMIT fails: a deferred constraint.
 $dt->sql(q{UPDATE t SET n = 0; CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (0), (1);
 	CREATE TABLE child (id int PRIMARY KEY, n int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);

@@ -407,4 +407,23 @@ $shop->query('GRANT USAGE ON SCHEMA elsewhere TO dba');
 is($dba->run(q{CALL elsewhere.run_in_batches('mine', 'app.t', 'UPDATE app.t SET n = 1 WHERE {batch}', restart => true)})->{out}, '100|t', 'with it');
 $_->quit foreach $shop, $dba;
 
+# The extension is dropped, and created again.
+staying(dropped => 50);
+foreach my $sql ('DROP EXTENSION dirty_throttle', 'BEGIN; DROP EXTENSION dirty_throttle; CREATE EXTENSION dirty_throttle; COMMIT')
+{
+	run_to($s, 'dropped', 'dropped', 15);
+	$other->send($sql);
+	ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), "$sql: it waits");
+	let_go();
+	$r = $s->wait;
+	is($r->{sqlstate}, '42P01', "$sql: the error");
+	like($r->{err}, qr/relation "\w+" of extension dirty_throttle does not exist\n.*HINT: .*call run_in_batches\(\) to begin anew/s, "$sql: what it says");
+	is($other->wait->{sqlstate}, undef, "$sql: it is done");
+	$dt->sql('CREATE EXTENSION IF NOT EXISTS dirty_throttle');
+	is($dt->job('dropped'), undef, "$sql: the job is forgotten");
+}
+$dt->sql('UPDATE dropped SET n = 0');
+is($dt->batches($s, 'dropped', 'dropped')->{out}, '50|t', 'it begins anew');
+is($dt->counts('dropped'), '1:50', 'each row once');
+
 $dt->finish;
