@@ -261,17 +261,37 @@ is($s->wait->{out}, '10|t', 'and so does the batch, later');
 is($dt->counts('d'), '2:8, 22:2', 'each row once');
 like($dt->job('deadlock 2')->{error}, qr/deadlock detected|lock timeout/, 'it was undone');
 
-# A serialization failure, in the statement and at COMMIT: it is tried again.
+# A serialization failure at COMMIT: it is tried again. At the end of each statement
+# the batch waits for a lock, without a look at any table, and counts.
+my $third = $dt->session;
 $dt->counted(z => 300);
-$dt->sql(q{CREATE TABLE total (id int PRIMARY KEY, n int); INSERT INTO total SELECT i, 0 FROM generate_series(1, 1000) i; ANALYZE total});
+$dt->sql(q{CREATE TABLE total (id int PRIMARY KEY, n int); INSERT INTO total SELECT i, 0 FROM generate_series(1, 1000) i; ANALYZE total;
+	CREATE SEQUENCE ends;
+	CREATE FUNCTION wait_at_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM set_config('application_name', 'at the end', false);
+		WHILE NOT pg_try_advisory_xact_lock(77) LOOP
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		PERFORM nextval('ends');
+		RETURN NULL; END $$;
+	CREATE TRIGGER wait_at_end AFTER UPDATE ON z EXECUTE FUNCTION wait_at_end()});
+$third->query('SELECT pg_advisory_lock(77)');
 $s->query(q{SET default_transaction_isolation = 'serializable'});
 $other->query('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(n) FROM z; UPDATE total SET n = n + 1 WHERE id = 1');
 $dt->send_batches($s, 'serializable', 'z', max_rows => 100,
 	statement => 'UPDATE z SET n = n + 1 + 0 * (SELECT count(*) FROM total WHERE n < 0)::int WHERE {batch}');
-poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name = 'serializable'}) });
-$other->run('COMMIT');
+ok(poll_until(sub { $dt->sql("SELECT application_name FROM pg_stat_activity WHERE pid = $pid") eq 'at the end' }),
+	'serializable: the statement is at its end');
+is($other->run('COMMIT')->{sqlstate}, undef, 'serializable: the other one commits');
+$third->query('SELECT pg_advisory_unlock(77)');
 is($s->wait->{out}, '300|t', 'serializable: to the end');
 is($dt->counts('z'), '1:300', 'serializable: each row once');
+$job = $dt->job('serializable');
+is($job->{retries}, 1, 'serializable: it was undone');
+like($job->{error}, qr/could not serialize access due to read\/write dependencies/, 'serializable: the error');
+is($dt->sql('SELECT last_value FROM ends'), $job->{batches} + 1, 'serializable: after its statement, so at COMMIT');
+$dt->sql('DROP TRIGGER wait_at_end ON z');
+$third->quit;
 $s->query(q{SET default_transaction_isolation = 'repeatable read'});
 $other->query('BEGIN; UPDATE z SET n = n + 10 WHERE id = 50');
 $dt->send_batches($s, 'repeatable', 'z');
