@@ -54,7 +54,9 @@ static const Oid writes_though_stable[] = {
 /*
  * Volatile ones that do not write shared buffers or WAL.  Those that take a
  * lock are not here, as the session would keep it in the next pause; those that
- * release one are.
+ * release one are.  Large objects are here, as pg_dump reads them while it has
+ * locked all tables: their lock on the table that stores them is not stronger
+ * than that of a session that writes.
  */
 static const Oid reads_though_volatile[] = {
 	/* time and chance */
@@ -66,6 +68,18 @@ static const Oid reads_though_volatile[] = {
 	F_RANDOM_,
 	F_SETSEED,
 	F_TIMEOFDAY,
+
+	/* large objects, as far as they are read */
+	F_LOREAD,
+	F_LO_CLOSE,
+	F_LO_EXPORT,
+	F_LO_GET_OID,
+	F_LO_GET_OID_INT8_INT4,
+	F_LO_LSEEK,
+	F_LO_LSEEK64,
+	F_LO_OPEN,
+	F_LO_TELL,
+	F_LO_TELL64,
 
 	/* the session */
 	F_CURRENT_QUERY,
@@ -123,6 +137,7 @@ static const Oid reads_though_volatile[] = {
 	F_PG_CURRENT_LOGFILE_,
 	F_PG_CURRENT_LOGFILE_TEXT,
 	F_PG_GET_SHMEM_ALLOCATIONS,
+	F_PG_GET_WAL_RESOURCE_MANAGERS,
 	F_PG_HBA_FILE_RULES,
 	F_PG_IDENT_FILE_MAPPINGS,
 	F_PG_JIT_AVAILABLE,

@@ -35,6 +35,8 @@ $dt->sql(
 	CREATE TABLE empty (id int);
 	CREATE SEQUENCE seq;
 	GRANT ALL ON t, v, empty, seq TO agent;
+	SELECT lo_from_bytea(4711, 'large');
+	GRANT SELECT ON LARGE OBJECT 4711 TO agent;
 	VACUUM (FREEZE, ANALYZE) t;
 	CREATE FUNCTION w() RETURNS int LANGUAGE plpgsql AS
 		'BEGIN RETURN 1; END';
@@ -175,6 +177,7 @@ my %tools = (
 		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 		WHERE relkind = 'r' AND NOT pg_is_other_temp_schema(n.oid)},
 	'parameters' => q{SELECT name, setting FROM pg_settings},
+	'resource managers' => q{SELECT count(*) FROM pg_get_wal_resource_managers()},
 	'the view of sessions in progress' => q{SELECT * FROM pg_stat_xact_user_tables});
 $tools{'an exporter of I/O'} = 'SELECT * FROM pg_stat_io'
   if $dt->sql(q{SELECT to_regclass('pg_stat_io') IS NOT NULL}) eq 't';
@@ -190,6 +193,9 @@ my %queries = (
 	'a subquery, an aggregate, a window' =>
 	  'SELECT sum(id) OVER (), array_agg(id) FROM (SELECT id FROM t LIMIT 3) q GROUP BY id',
 	'time, chance, sleep' => 'SELECT clock_timestamp(), random(), gen_random_uuid(), pg_sleep(0)',
+	'a large object' => q{SELECT loread(fd, 3), lo_lseek(fd, 1, 0), lo_lseek64(fd, 1, 0),
+			lo_tell(fd), lo_tell64(fd), lo_close(fd), lo_get(4711), lo_get(4711, 1, 2)
+		FROM (SELECT lo_open(4711, x'40000'::int) AS fd OFFSET 0) o},
 	'set_config' => q{SELECT set_config('work_mem', '4MB', false), current_setting('work_mem')});
 my %commands = (
 	'SET' => q{SET work_mem = '4MB'},
@@ -304,9 +310,15 @@ foreach my $state (sort keys %states)
 			$w->simple('COMMIT');
 			is_answered_wire($w, 'COMMIT');
 		}
-		foreach my $function ('pg_is_in_recovery()', 'pg_current_wal_lsn()')
+		# the last one as pg_dump and libpq do it
+		foreach (
+			['pg_is_in_recovery()'],
+			['pg_current_wal_lsn()'],
+			[ 'lo_open(oid, int)', pack('N', 4711), pack('N', 0x40000) ])
 		{
-			$w->function_call($dt->sql("SELECT '$function'::regprocedure::oid"));
+			my ($function, @arguments) = @$_;
+
+			$w->function_call($dt->sql("SELECT '$function'::regprocedure::oid"), @arguments);
 			is_answered_wire($w, "function call: $function");
 		}
 		check_unpaid($state, 'all of these');
