@@ -118,6 +118,9 @@ dt_activity_is_working(void)
  * interrupts, as all commands do, in addition to the delays of
  * vacuum_cost_delay.
  *
+ * An autovacuum worker counts whatever it does: it may be about to find out which
+ * table to vacuum, and while it pauses none can be started in its place.
+ *
  * Nothing that a user can set decides, neither vacuum_failsafe_age nor the
  * parameters of a table that make autovacuum freeze it early: code of his own
  * can run within VACUUM, to compute the expressions of an index.  The failsafe
@@ -129,5 +132,6 @@ dt_activity_is_urgent(void)
 	uint8		flags = MyProc->statusFlags;
 
 	return ((flags & PROC_VACUUM_FOR_WRAPAROUND) && dt_waiters_must_freeze(100)) ||
-		((flags & PROC_IN_VACUUM) && dt_waiters_must_freeze(105));
+		(((flags & PROC_IN_VACUUM) || dt_process() == DT_AUTOVACUUM) &&
+		 dt_waiters_must_freeze(105));
 }

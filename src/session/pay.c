@@ -641,10 +641,12 @@ dt_pay_after_transaction(void)
 	 * A command that goes on with its next transaction may hold locks
 	 * meanwhile.  A coordinator that has prepared a transaction must hear of
 	 * it at once, as it holds locks.  Nor does an apply worker pause after an
-	 * abort, when feedback is not possible.
+	 * abort, when feedback is not possible, nor what prevents a wraparound
+	 * that is near.
 	 */
 	may_pause = written && !command_goes_on && !xact.prepared &&
-		!proc_exit_inprogress && !(client_waits && after.commit_pause_ms == 0) &&
+		!proc_exit_inprogress && !dt_activity_is_urgent() &&
+		!(client_waits && after.commit_pause_ms == 0) &&
 		(dt_process() != DT_JOB || job_may_pause_after());
 
 	due = dt_account_charge(written ? DT_HEED_ANY : DT_HEED_HARD);

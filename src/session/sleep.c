@@ -290,15 +290,15 @@ is_interrupted(DtPlace place, bool *waiting)
 }
 
 /*
- * Does something else end the pause?  The exit of a process ends its
- * transaction, and must not wait.  The latch of an apply worker is set when it
- * has something to do: to read its configuration, or to notice that its
- * subscription is disabled.
+ * Does something else end the pause?  A VACUUM may become urgent while it pauses.
+ * The exit of a process ends its transaction, and must not wait.  The latch of an
+ * apply worker is set when it has something to do: to read its configuration, or
+ * to notice that its subscription is disabled.
  */
 static bool
 is_over(DtPlace place, int events)
 {
-	if (dt_sigterm_came())
+	if (dt_sigterm_came() || (place == DT_AT_CHECK && dt_activity_is_urgent()))
 		return true;
 	if (!is_after(place))
 		return false;

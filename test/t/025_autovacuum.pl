@@ -1,6 +1,7 @@
 # Autovacuum: in the group of dirty_throttle.autovacuum_group, and in no
 # other, whatever settings reach its workers.  What prevents a wraparound is
-# never slowed: not autovacuum, nor the failsafe of a member's own VACUUM.
+# never slowed: not autovacuum, nor the failsafe of a member's own VACUUM; nor does
+# a suspended group keep others from it.
 #
 # expect-in-log: WARNING:  resource group "everybody" does not exist
 # expect-in-log: bypassing nonessential maintenance of table
@@ -286,6 +287,21 @@ my @urgent = slurp_file($dt->node->logfile, $grown) =~
 ok(@urgent > 0, 'it is urgent');
 is_deeply([ long_pauses($grown, @urgent) ], [], 'it does not pause in flight');
 
+# Workers that are suspended hold the places of those that would prevent a wraparound.
+# They go on when one is near, wherever they pause.
+my $oldest = q{SELECT max(age(datfrozenxid)) FROM pg_database};
+my $paused = q{SELECT count(*) FROM dirty_throttle_sessions() s JOIN pg_stat_activity a USING (pid)
+	WHERE backend_type = 'autovacuum worker' AND paused_by = 'suspend_group'};
+
 $dt->limit(grp_a => 0);
+ok(poll_until(sub { $dt->sql($oldest) < 90000 }), 'nothing is old any more');
+$dt->sql(q{SELECT suspend_group('grp_a', hard => true)});
+$dt->sql("CREATE TABLE $_ AS SELECT i FROM generate_series(1, 1000) i") foreach 'e', 'f';
+$dt->set_conf('autovacuum', 'on');
+ok(poll_until(sub { $dt->sql($paused) == 2 }), 'suspended: all workers that there may be pause');
+grow_old();
+ok(poll_until(sub { $dt->sql($oldest) < 90000 }), 'suspended: the server is kept from a wraparound');
+$dt->sql(q{SELECT resume_group('grp_a')});
+
 set_autovacuum_group('');
 $dt->finish;
