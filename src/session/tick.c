@@ -28,8 +28,9 @@
  * nap of VACUUM, which a signal would cut short.
  *
  * Only on Linux there are timers of CPU time.  Elsewhere, and where none can be
- * created, the core's timer of wall-clock time expires every 4 ms from the
- * beginning of a statement to the end of its transaction, also while it waits.
+ * created or somebody else has their signal, the core's timer of wall-clock time
+ * expires every 4 ms from the beginning of a statement to the end of its
+ * transaction, also while it waits.
  *
  * The handlers charge nothing, and take no lock.  They read variables of this
  * process and a few in shared memory, and may set when the next charge is due.
@@ -111,10 +112,10 @@ handle_signal(int signo, siginfo_t *info, void *context)
 }
 
 static bool
-create_timer(clockid_t clock, int signo, timer_t *timer)
+create_timer(clockid_t clock, timer_t *timer)
 {
 	struct sigevent event = {
-		.sigev_notify = SIGEV_THREAD_ID,.sigev_signo = signo,
+		.sigev_notify = SIGEV_THREAD_ID,.sigev_signo = SIGWINCH,
 		.sigev_value.sival_ptr = timer,.sigev_notify_thread_id = MyProcPid
 	};
 
@@ -122,26 +123,26 @@ create_timer(clockid_t clock, int signo, timer_t *timer)
 }
 
 /*
- * Their signal is the first real-time signal that nobody else has taken.  It goes
- * to this thread, and not to one of a library that has its own.
+ * Code of users can set the signal to its default, in trusted PL/Perl, too.  So it
+ * is one that does nothing then, and not one that ends the process, and with it
+ * all sessions of the server: SIGWINCH, of which nothing else in a server makes
+ * use.  It goes to this thread, and not to one of a library that has its own.
  */
 static bool
 create_timers(void)
 {
 	struct sigaction action;
-	int			signo = SIGRTMIN;
 
-	while (sigaction(signo, NULL, &action) != 0 ||
-		   action.sa_handler != SIG_DFL)
-		if (++signo > SIGRTMAX)
-			return false;
+	if (sigaction(SIGWINCH, NULL, &action) != 0 ||
+		(action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN))
+		return false;
 	action.sa_sigaction = handle_signal;
 	action.sa_flags = SA_RESTART | SA_SIGINFO;
 	sigfillset(&action.sa_mask);
-	if (sigaction(signo, &action, NULL) != 0 ||
-		!create_timer(CLOCK_THREAD_CPUTIME_ID, signo, &my.cpu_timer))
+	if (sigaction(SIGWINCH, &action, NULL) != 0 ||
+		!create_timer(CLOCK_THREAD_CPUTIME_ID, &my.cpu_timer))
 		return false;
-	if (create_timer(CLOCK_MONOTONIC, signo, &my.wall_timer))
+	if (create_timer(CLOCK_MONOTONIC, &my.wall_timer))
 		return true;
 	(void) timer_delete(my.cpu_timer);
 	return false;

@@ -1,7 +1,8 @@
 # What a user can set decides nothing: code of his own that runs within a VACUUM,
 # to compute the expression of an index, sets parameters that the core's VACUUM
 # obeys, and is held at its rate all the same.  A table that asks to be frozen
-# early does not keep the worker of autovacuum that does so from pausing.
+# early does not keep the worker of autovacuum that does so from pausing.  Code that
+# sets our signal to its default, as trusted PL/Perl can, ends nobody.
 #
 # expect-in-log: WARNING:  (oldest xmin|cutoff for removing and freezing tuples) is far in the past
 
@@ -12,10 +13,16 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Books;
+use DirtyThrottle::Life;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/default_signals.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/default_signals.so',
+	"-I '$include'");
 my $limit = 500;     # KB/s
 my $seconds = 2;
 my $unit = 10000;    # bytes of WAL between two checks
@@ -93,6 +100,36 @@ foreach my $n (0 .. $#settings)
 
 	cmp_ok($kb, '<=', $limit * $ms / 1000 + $granted, sprintf '%s: KB of WAL in %.0f ms', $name, $ms);
 	$dt->cancel_ms($s);
+	$s->quit;
+}
+
+# ---------------------------------------------------------------- signals
+
+SKIP:
+{
+	skip 'no library can be compiled here', 3 unless $library;
+	$dt->sql("CREATE FUNCTION default_signals() RETURNS int LANGUAGE c AS '$library'");
+	$dt->sql(qq{SELECT set_group_wal_limit('signals', $limit)});
+	my $s = $dt->session(group => 'signals');
+
+	$s->query('SET dirty_throttle.max_commit_pause = 0');
+	$s->query(q{DO $$
+		DECLARE
+			b bool;
+			n text := set_config('own.signals', default_signals()::text, false);
+			t timestamptz := clock_timestamp() + interval '1 s';
+		BEGIN
+			WHILE clock_timestamp() < t LOOP
+				b := pg_logical_emit_message(false, '', repeat('x', 9900)) IS NULL;
+			END LOOP;
+		END $$});
+	cmp_ok($s->query('SHOW own.signals'), '>', 0,
+		'it sets the signals of the timers to their defaults, and nobody is ended by that');
+	cmp_ok($dt->session_row($s)->{wal_debt}, '>', 0, 'what it has written meanwhile is owed');
+	$s->send('CREATE TABLE not_for_free (i int)');
+	ok($dt->wait_paused($s, undef, 180), 'and paid');
+	$dt->sql(q{SELECT set_group_wal_limit('signals', 0)});
+	$s->wait;
 	$s->quit;
 }
 
