@@ -11,6 +11,8 @@
 # expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL (server|backend) process
 # expect-in-log: WARNING:  terminating connection because of crash of another server process
 # expect-in-log: DETAIL:  child process was terminated by signal (2|15)
+# The core's own, when the postmaster goes while a parallel query is aborted:
+# expect-in-log: WARNING:  AbortTransaction while in ABORT state
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # takes-about: 25 s
 
@@ -35,6 +37,7 @@ note "DT_SEED=$seed";
 
 my $conf = q{
 restart_after_crash = on
+wal_keep_size = 1GB
 dirty_throttle.max_groups = 8
 dirty_throttle.max_commit_pause = 2s
 dirty_throttle.transaction_grace = 20ms
