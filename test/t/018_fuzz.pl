@@ -6,6 +6,7 @@
 # makes it longer.
 #
 # expect-in-log: WARNING:  resource group "(g[1-6]|h)" does not exist
+# expect-in-log: WARNING:  batches "b[1-8]" are not throttled, as this session is in no resource group
 # A cancelled BEGIN or ROLLBACK leaves the rest of its block to say so:
 # expect-in-log: WARNING:  there is (no|already a) transaction in progress
 # expect-in-log: WARNING:  SET LOCAL can only be used in transaction blocks
