@@ -38,6 +38,7 @@
 static struct
 {
 	TimestampTz call_started;	/* start of the message that calls a function */
+	TimestampTz login_started;
 }			my;
 
 DtProcess
@@ -68,6 +69,23 @@ dt_activity_note_call(void)
 		return false;
 	my.call_started = GetCurrentStatementStartTimestamp();
 	return true;
+}
+
+/* To be called before the client may have sent anything but its login. */
+void
+dt_activity_note_login(void)
+{
+	my.login_started = GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * Has the client sent nothing since?  From 17 on code of a user can run then, in a
+ * trigger.
+ */
+bool
+dt_activity_is_login(void)
+{
+	return my.login_started == GetCurrentStatementStartTimestamp();
 }
 
 /*

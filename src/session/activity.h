@@ -89,6 +89,8 @@ dt_activity_is_clients_query(const char *source)
 }
 
 extern bool dt_activity_note_call(void);
+extern void dt_activity_note_login(void);
+extern bool dt_activity_is_login(void);
 extern bool dt_activity_is_idle(void);
 extern bool dt_activity_is_working(void);
 

@@ -187,13 +187,16 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 /*
  * Is this a place where a process may sleep, and a time?  User code that runs
  * within an urgent VACUUM, to compute the expression of an index, has statements.
+ * So may a trigger have at a login: who cannot connect cannot even read, and takes
+ * the server for dead.
  */
 static bool
 may_pause_here(void)
 {
 	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
 		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress &&
-		!dt_sigterm_came() && !dt_activity_is_urgent();
+		!dt_sigterm_came() && !dt_activity_is_urgent() &&
+		!dt_activity_is_login();
 }
 
 /*
@@ -642,10 +645,11 @@ dt_pay_after_transaction(void)
 	 * meanwhile.  A coordinator that has prepared a transaction must hear of
 	 * it at once, as it holds locks.  Nor does an apply worker pause after an
 	 * abort, when feedback is not possible, nor what prevents a wraparound
-	 * that is near.
+	 * that is near, nor a login.
 	 */
 	may_pause = written && !command_goes_on && !xact.prepared &&
 		!proc_exit_inprogress && !dt_activity_is_urgent() &&
+		!dt_activity_is_login() &&
 		!(client_waits && after.commit_pause_ms == 0) &&
 		(dt_process() != DT_JOB || job_may_pause_after());
 

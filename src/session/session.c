@@ -178,6 +178,8 @@ dt_session_attach(void)
 		dt_account.slot->told_to_end = false;
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
+	if (dt_process() == DT_SESSION)
+		dt_activity_note_login();
 	dt_waiters_attach(may_join());
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
