@@ -39,12 +39,26 @@ $dt->sql(q{SELECT set_group_wal_limit('everyone', 1);
 	INSERT INTO t VALUES (1);
 	ALTER DATABASE postgres SET dirty_throttle."group" = 'everyone';
 	ALTER ROLE app SET dirty_throttle.max_commit_pause = 0;
-	ALTER ROLE app SET dirty_throttle.interrupt_pauses = off});
+	ALTER ROLE app SET dirty_throttle.interrupt_pauses = off;
+	SELECT lo_from_bytea(4711, 'large');
+	ALTER LARGE OBJECT 4711 OWNER TO app;
+	CREATE ROLE pooler LOGIN;
+	ALTER ROLE pooler SET dirty_throttle."group" = '';
+	CREATE FUNCTION user_lookup(text) RETURNS TABLE (name text, secret text)
+		LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
+		AS 'SELECT usename::text, passwd::text FROM pg_shadow WHERE usename = $1';
+	CREATE ROLE outsider LOGIN;
+	ALTER ROLE outsider SET dirty_throttle."group" = ''});
 
 my $pool = DirtyThrottle::PgBouncer->new(
 	$dt,
 	roles => ['app'],
 	settings => { server_check_query => 'select 1', server_check_delay => 0 });
+my $lookup = DirtyThrottle::PgBouncer->new(
+	$dt,
+	name => 'lookup',
+	roles => ['pooler'],
+	settings => { auth_user => 'pooler', auth_query => 'SELECT * FROM user_lookup($1)' });
 my $listen = 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres';
 
 # What asks: name to command.  Python's have the connection string as $c.
@@ -53,6 +67,8 @@ my @clients = (
 	[ 'psql', 'psql', '-XAtc', 'SELECT pg_is_in_recovery()', "$listen user=app" ],
 	[ 'psql, a list', 'psql', '-XAt', '-c', '\l', '-c', '\d', "$listen user=app" ],
 	[ 'PgBouncer', 'psql', '-XAtc', 'SELECT 1', 'host=' . $pool->host . ' port=' . $pool->port . ' dbname=postgres user=app' ],
+	[ 'PgBouncer, which asks a function who may log in', 'psql', '-XAtc', 'SELECT 1', 'host=' . $lookup->host . ' port=' . $lookup->port . ' dbname=postgres user=outsider' ],
+	[ 'pg_dump, with a large object', 'pg_dump', '-d', "$listen user=app" ],
 	[ 'monitoring', 'psql', '-XAtc', 'SELECT count(*) FROM pg_stat_activity, pg_locks', "$listen user=mon" ],
 	[ 'replication', 'psql', '-XAtc', 'IDENTIFY_SYSTEM', "$listen user=repl replication=database" ],
 	[ 'a backup', 'pg_basebackup', '-c', 'fast', '-Xs', '-D', PostgreSQL::Test::Utils::tempdir() . '/backup', '-d', "$listen user=repl" ],

@@ -268,10 +268,14 @@ SKIP:
 
 	$dt->sql("CREATE FUNCTION launch_api(text, text, text, int, int) RETURNS int
 		LANGUAGE c AS '$library'");
-	# who has named nobody is a member by the default
-	foreach my $case ([ '', 'd' ], [ 'plain', 'd' ], [ 'su', 'none' ], [ 'mon', 'none' ])
+	# who has named nobody is a member by the default, and by name what the bootstrap
+	# superuser is
+	foreach my $case ([ '', 'd' ], [ 'plain', 'd' ], [ 'su', 'none' ], [ 'mon', 'none' ],
+		[ '', 'none', q{SET dirty_throttle."group" = ''} ],
+		[ '', 'n', q{SET dirty_throttle."group" = 'n'} ])
 	{
-		my ($role, $expected) = @$case;
+		my ($role, $expected, $by_name) = @$case;
+		$dt->sql("ALTER ROLE CURRENT_USER IN DATABASE postgres $by_name") if $by_name;
 		my $pid = $dt->sql("SELECT launch_api('postgres', '$role', 'wait', 0, 0)");
 
 		ok( poll_until(
