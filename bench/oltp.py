@@ -78,7 +78,10 @@ def checkpoints(connection):
 
 
 def latencies(prefix):
-    """[(time it ended, ms)] from pgbench's logs, which are removed."""
+    """[(time it ended, ms)] from pgbench's logs, which are removed.
+
+    One that was terminated has left a line without its end.
+    """
     result = []
     directory, name = os.path.split(prefix)
     for file in os.listdir(directory):
@@ -86,8 +89,9 @@ def latencies(prefix):
             path = os.path.join(directory, file)
             with open(path) as f:
                 for line in f:
-                    field = line.split()
-                    if field[2].isdigit():      # else it failed or was skipped
+                    field = line.split() if line.endswith('\n') else []
+                    # else it failed or was skipped
+                    if len(field) > 5 and field[2].isdigit():
                         result.append((int(field[4]) + int(field[5]) / 1e6,
                                        int(field[2]) / 1000))
             os.unlink(path)
