@@ -47,6 +47,7 @@ CREATE PROCEDURE by_hand(nap float8) LANGUAGE plpgsql AS $$ BEGIN
 END $$""" % (KEYS, KEYS, KEYS)
 CALL = ("CALL run_in_batches('job', 'job', '%s WHERE {batch}',"
         " restart => true, notice_every => NULL)" % UPDATE)
+HAND = 'loop with pg_sleep()'
 LIMITS = {'no limit': (0, None), '20 MB/s': (KB, None),
           "commit_latency '20%'": (0, '20%')}
 
@@ -166,7 +167,7 @@ def run_round(ctx, srv, plan, rate, i, order):
         runs[case[0]] = run_case(ctx, srv, rate, case)
     case = by_hand(runs, plan)
     ctx.progress('round %d of %d: %s' % (i + 1, plan['rounds'], case[0]))
-    runs['loop with pg_sleep()'] = run_case(ctx, srv, rate, case)
+    runs[HAND] = run_case(ctx, srv, rate, case)
     return runs
 
 
@@ -192,7 +193,7 @@ def report(result, pairs, rounds):
                  [[name] + [of(rounds, name, *key)[0]
                             for key in (['seconds'], ['mb'], ['p50', True],
                                         ['p99', True], ['releases'])]
-                  for name in rounds[0]])
+                  for name in [case[0] for case in cases()] + [HAND]])
     name = 'batches, 20 MB/s'
     mb, releases = of(rounds, name, 'mb')[1], of(rounds, name, 'releases')[1]
     result.target('batches keep a limit of 20 MB/s, with no release',
