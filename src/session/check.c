@@ -231,9 +231,11 @@ dt_check_takes_message(ErrorData *message)
 			return false;
 		}
 		begin_check();
+		/* a tick must not take it for a listing that an error has ended */
+		HOLD_INTERRUPTS();
+		pg_compiler_barrier();
 		TopMemoryContext = my.nothing;
 		error_context_stack = NULL;
-		HOLD_INTERRUPTS();
 		message->output_to_server = false;
 		return true;
 	}
