@@ -288,19 +288,29 @@ ok(@urgent > 0, 'it is urgent');
 is_deeply([ long_pauses($grown, @urgent) ], [], 'it does not pause in flight');
 
 # Workers that are suspended hold the places of those that would prevent a wraparound.
-# They go on when one is near, wherever they pause.
+# They go on when one is near, wherever they pause, and so does a VACUUM.
 my $oldest = q{SELECT max(age(datfrozenxid)) FROM pg_database};
 my $paused = q{SELECT count(*) FROM dirty_throttle_sessions() s JOIN pg_stat_activity a USING (pid)
 	WHERE backend_type = 'autovacuum worker' AND paused_by = 'suspend_group'};
 
 $dt->limit(grp_a => 0);
 ok(poll_until(sub { $dt->sql($oldest) < 90000 }), 'nothing is old any more');
+$dt->sql("CREATE TABLE g (id int, filler text) WITH (fillfactor = 10, autovacuum_enabled = off);
+	INSERT INTO g SELECT i, repeat('x', 800) FROM generate_series(1, 10 * $blocks) i;
+	DELETE FROM g WHERE id % 2 = 0");
+$dt->sql('CHECKPOINT');
+$dt->limit(grp_a => 20);
+$s->send('VACUUM g');
+ok($dt->wait_paused($s, 'in flight'), 'a VACUUM pauses');
 $dt->sql(q{SELECT suspend_group('grp_a', hard => true)});
+$dt->limit(grp_a => 0);
 $dt->sql("CREATE TABLE $_ AS SELECT i FROM generate_series(1, 1000) i") foreach 'e', 'f';
 $dt->set_conf('autovacuum', 'on');
 ok(poll_until(sub { $dt->sql($paused) == 2 }), 'suspended: all workers that there may be pause');
 grow_old();
 ok(poll_until(sub { $dt->sql($oldest) < 90000 }), 'suspended: the server is kept from a wraparound');
+ok($s->finished($DirtyThrottle::TIMEOUT), 'suspended: the VACUUM has gone on');
+$s->wait;
 $dt->sql(q{SELECT resume_group('grp_a')});
 
 set_autovacuum_group('');

@@ -14,6 +14,7 @@ use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
 use DirtyThrottle::Clock;
+use DirtyThrottle::Life;
 use DirtyThrottle::Wire;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -62,6 +63,20 @@ $dt->sql(
 	CREATE TABLE own (id int);
 	ALTER TABLE own OWNER TO agent;
 	SELECT create_resource_group('g')});
+
+# Citus has a function in C and in pg_catalog, which it calls with the BEGIN on another
+# node, where it cannot be canceled.  One of that name elsewhere may write.
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/other_extension.c",
+	PostgreSQL::Test::Utils::tempdir_short() . '/other_extension.so', "-I'$include'");
+$dt->sql(
+	qq{CREATE FUNCTION pg_catalog.assign_distributed_transaction_id() RETURNS bigint
+		LANGUAGE c AS '$library', 'blocks_dirtied';
+	CREATE FUNCTION public.assign_distributed_transaction_id() RETURNS bigint
+		LANGUAGE c AS '$library', 'blocks_dirtied';
+	CREATE FUNCTION pg_catalog.assign_distributed_transaction_id(int) RETURNS int
+		LANGUAGE sql AS 'SELECT \$1'}) if $library;
 
 # ----------------------------------------------------- what is owed, and why not
 
@@ -197,6 +212,7 @@ my %queries = (
 			lo_tell(fd), lo_tell64(fd), lo_close(fd), lo_get(4711), lo_get(4711, 1, 2)
 		FROM (SELECT lo_open(4711, x'40000'::int) AS fd OFFSET 0) o},
 	'set_config' => q{SELECT set_config('work_mem', '4MB', false), current_setting('work_mem')});
+$queries{"Citus' transaction ID"} = 'SELECT assign_distributed_transaction_id()' if $library;
 my %commands = (
 	'SET' => q{SET work_mem = '4MB'},
 	'RESET' => 'RESET work_mem',
@@ -381,6 +397,10 @@ my @writes = (
 	[ 'TRUNCATE', 'TRUNCATE own' ],
 	[ 'NOTIFY', 'NOTIFY news' ],
 	[ 'pg_notify()', q{SELECT pg_notify('news', '')} ]);
+push @writes,
+  [ 'a function with the name of one of Citus', 'SELECT public.assign_distributed_transaction_id()' ],
+  [ 'an SQL function with that name', 'SELECT pg_catalog.assign_distributed_transaction_id(1)' ]
+  if $library;
 my @prepared = (
 	'PREPARE p_w AS SELECT w()',
 	'PREPARE p_insert AS INSERT INTO empty VALUES (1)');
