@@ -72,6 +72,7 @@ typedef struct Use
 	int64_t		rest;			/* by all of these in a probe: what their
 								 * floors leave of it */
 	int64_t		rates;			/* in force of those that obey, the sum */
+	int64_t		floors;			/* what these may use in any case, the sum */
 	int64_t		weights;		/* of those that use up their shares */
 	int64_t		modest;			/* used by those that do not */
 
@@ -187,6 +188,7 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->used_now += g->use_now[r];
 	u->bytes += g->bytes[r];
 	u->rates += g->rate[r];
+	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
 	if (uses_up(c, g))
 		u->weights += g->weight;
 	else
@@ -358,7 +360,12 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 								  allowed_latency(c), u->obeyed);
 	else if (law == DT_LAW_BRAKE)
 	{
-		if (c->read_at != c->brake.seen_at && u->presses)
+		/*
+		 * what came with the first step is heard when something is known of
+		 * use
+		 */
+		if (c->read_at != c->brake.seen_at && u->presses &&
+			c->brake.used_us > 0)
 			c->rate = dt_law_brake(&c->brake, c->value, c->threshold, u->used,
 								   c->read_at);
 	}
@@ -459,8 +466,8 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 }
 
 /*
- * At the first step a controller goes on from what is in force: the brake and
- * evidence would have to learn that again.
+ * Until all controllers have been asked, in the first second, each goes on from what
+ * is in force: the brake and evidence would have to learn that again.
  */
 static void
 start(DtController *c, const Use *u)
@@ -481,9 +488,11 @@ forget(DtController *c)
 /* What a controller leaves to each of its groups. */
 static void
 step_controller(DtPressure *p, DtController *c, DtPressureGroup *const *groups,
-				int n, bool first, int64_t dt, int64_t now)
+				int n, int64_t dt, int64_t now)
 {
 	Use			u = sum_up(c, groups, n);
+	bool		is_new = c->state == DT_SIGNAL_ABSENT &&
+		p->watched_us < USE_WINDOW_US;
 
 	c->value = max64(c->value, 0);
 	c->other = max64(c->other, 0);
@@ -495,9 +504,10 @@ step_controller(DtPressure *p, DtController *c, DtPressureGroup *const *groups,
 	c->written = add64(c->written, u.bytes + u.observed_bytes);
 	c->brake.used = min64(c->brake.used + u.bytes, BYTES_MAX);
 	c->brake.used_us += dt;
+	c->brake.least = min64(u.floors, DT_LAW_MAX);
 	if (c->state != DT_SIGNAL_ABSENT)
 	{
-		if (first)
+		if (is_new)
 			start(c, &u);
 		if (dt_signals[c->signal].law == DT_LAW_EVIDENCE)
 			read_commits(p, c, &u);
@@ -608,15 +618,14 @@ dt_pressure_step(DtPressure *p, DtController *const *controllers,
 				 int n_controllers, DtPressureGroup *const *groups, int n,
 				 int64_t wal, int64_t now)
 {
-	bool		first = p->stepped_at == 0;
 	int64_t		dt;
 
 	now = clock64(now);
-	dt = first ? 0 : min64(advanced(p->stepped_at, now), STEP_MAX_US);
+	dt = p->stepped_at == 0 ? 0 : min64(advanced(p->stepped_at, now), STEP_MAX_US);
 	p->new_window = false;
 	update_use(p, groups, n, wal, now);
 	for (int i = 0; i < n_controllers; i++)
-		step_controller(p, controllers[i], groups, n, first, dt, now);
+		step_controller(p, controllers[i], groups, n, dt, now);
 	for (int i = 0; i < n; i++)
 	{
 		DtPressureGroup *g = groups[i];

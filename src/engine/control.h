@@ -67,7 +67,7 @@ typedef struct DtController
 								 * 1e-6, that is added */
 
 	/* set by the caller before each step */
-	int64_t		value;			/* of law evidence not used */
+	int64_t		value;			/* of laws evidence, queue and rate not used */
 	int64_t		other;			/* law budget: us that are left;
 								 * dirty_buffers: bytes that are the whole */
 	DtCommits	commits;		/* law evidence: in the window that is open */

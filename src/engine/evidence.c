@@ -13,7 +13,8 @@
  * factor.  These add up to the evidence, which is never negative.  When it is
  * enough the rate goes down, by as much as the windows were above on average, a
  * tenth to a half.  That takes two windows when commits take several times as
- * long, and many when it is hardly too long.
+ * long, and many when it is hardly too long.  Half of the evidence is left then, so
+ * if it goes on, the next step comes sooner and is larger.
  *
  * How much is enough depends on the noise.  Evidence is a random walk that
  * drifts towards 0 while all is well; how far it gets by chance grows with the

@@ -18,11 +18,11 @@ typedef struct DtEvidence
 {
 	int64_t		rate;			/* bytes/s; 0: no limit */
 	int64_t		evidence;		/* thousandths */
-	int64_t		windows;		/* since it was 0, and ... */
+	int64_t		windows;		/* since it was 0, or a step, and ... */
 	int64_t		sum;			/* ... of their means, ns */
 	int64_t		hold_us;		/* the rate is not to be changed for so long */
 	int64_t		unused_us;		/* for how long it was not used up */
-	int64_t		quiet_us;		/* time since the last step down */
+	int64_t		quiet_us;		/* time of rising since the last step down */
 	int64_t		knee;			/* the rate at which commits last took too
 								 * long */
 	int64_t		first;			/* the rate before steps down that have not

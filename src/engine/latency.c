@@ -41,8 +41,7 @@
 /* Windows. */
 #define SESSION_PART	8		/* one session counts for this part at most */
 #define FEW_SESSIONS	3		/* so many, and the slowest can be left out */
-#define WINDOW_US		(5 * SECOND_US) /* as long as three windows a minute
-										 * ... */
+#define WINDOW_US		(5 * SECOND_US) /* the longest one */
 #define RECENT			5		/* what is shown is a mean of about so many */
 #define BATCH			5		/* so many windows resemble each other */
 #define NOISE_PART		16		/* noise is a mean of about so many batches */

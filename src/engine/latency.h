@@ -31,7 +31,8 @@ typedef struct DtCommits
 	int64_t		us;				/* that these took */
 } DtCommits;
 
-/* All zeros is one of which nothing is known.  All belongs to latency.c. */
+/* All zeros is one of which nothing is known.  All but the last part belongs to
+ * latency.c. */
 typedef struct DtLatency
 {
 	int64_t		read_at;		/* time of the last reading; 0: none */
@@ -43,7 +44,7 @@ typedef struct DtLatency
 
 	/* those who are limited */
 	int64_t		used;			/* by them, bytes/s, */
-	int64_t		peak;			/* its highest in the last minute or so, */
+	int64_t		peak;			/* its highest in the last half minute, */
 	bool		rests;			/* and it is next to nothing, or was ... */
 	int64_t		rested_at;		/* ... at this time, the last */
 

@@ -62,6 +62,9 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  * second and every five minutes have the same effect.  What those whom it limits
  * use is what they have used since the value before, or just now ("used"),
  * whichever is more: who works by fits and starts is judged by his work.
+ *
+ * The rate does not fall below what they may write in any case.  From further down
+ * it would not come back for long, and nobody would have been slower for it.
  */
 #define VALUE_MAX_US	SECOND_US	/* so much a value counts */
 #define DOWN_PART		2		/* down by at most this part in a second */
@@ -78,7 +81,7 @@ brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used, int64_t dt)
 		b->rate = used;
 	b->rate -= muldiv64(b->rate / DOWN_PART, muldiv64(excess, dt, SECOND_US),
 						threshold);
-	b->rate = max64(b->rate, 1);
+	b->rate = max64(b->rate, max64(b->least, 1));
 }
 
 static void

@@ -32,6 +32,7 @@ typedef struct DtBrake
 	int64_t		seen_at;		/* time of the last value; 0: none */
 	int64_t		used;			/* bytes since then, ... */
 	int64_t		used_us;		/* ... in this time; the caller adds up both */
+	int64_t		least;			/* the rate is no lower; set by the caller */
 	int64_t		unused_us;		/* for how long it was not used up */
 } DtBrake;
 

@@ -226,6 +226,16 @@ test_brake(void)
 	ok(next_value(&b, 1001, MB, 0.2) <= MB,
 	   "over it, what is allowed but not used does not count");
 
+	/* never below what may be written in any case, and soon back from there */
+	b.least = 64 * KB;
+	for (int i = 0; i < 60; i++)
+		rate = next_value(&b, 5000, 10 * KB, 1);
+	ok(rate == 64 * KB, "it stays at the floor");
+	for (int i = 0; i < 12; i++)
+		rate = next_value(&b, 0, rate, 1);
+	ok(rate > MB, "and is back within seconds");
+	b.least = 0;
+
 	/* by fits and starts: what was used since the last value */
 	memset(&b, 0, sizeof(b));
 	b.seen_at = HOUR;
@@ -1188,6 +1198,21 @@ test_restart(void)
 	run_world(&w, 4);
 	ok_range(w.c[0].shown, 94000, 96000, "io_pressure");
 	ok(w.g[0].pressure >= 940 && w.g[0].pressure <= 960, "and its pressure");
+
+	/* a value above the threshold that is there already, or a moment later */
+	for (int k = 0; k < 2; k++)
+	{
+		new_world(&w);
+		dt_pressure_group_init(&w.g[0], rates, used);
+		follow(&w, 0, DT_REPORTED, 1000);
+		w.use[0][DT_WAL] = 4 * MB;
+		w.value[DT_REPORTED] = k == 0 ? 1500 : NONE;
+		run_world(&w, CYCLE * 1e-6);
+		w.value[DT_REPORTED] = 1500;
+		run_world(&w, CYCLE * 1e-6);
+		ok_range(w.g[0].rate[DT_WAL], 1.4 * MB, 1.9 * MB,
+				 "slower, from the rate in force");
+	}
 
 	/* two groups: the brake begins with what both may use */
 	new_world(&w);
