@@ -332,7 +332,7 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		ResetLatch(MyLatch);
 	dt_sigterm_watch();
 	show_pause(pause, is_new);
-	/* a look at others may have found that it was moved out of its group */
+	/* each look at the account may find that it was moved out of its group */
 	while (due.pause_us > 0 && dt_account.group != NULL &&
 		   !is_over(place, events))
 	{
@@ -341,7 +341,8 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		if (place != DT_AT_CHECK || due.cause != DT_BY_SUSPEND)
 			us = Min(us, until - dt_now_us());
 		interrupted = is_interrupted(place, &waiting);
-		if (interrupted || us <= 0 || !may_sleep_on(heed, &due, &us))
+		if (interrupted || us <= 0 || !may_sleep_on(heed, &due, &us) ||
+			dt_account.group == NULL)
 			break;
 		show_slice(pause, &due);
 		events = sleep_slice(us, is_after(place) ? WL_POSTMASTER_DEATH :

@@ -163,9 +163,12 @@ lock_waited_for(PGPROC *proc, LOCKTAG *tag, LWLock **partition)
 	*tag = lock->tag;
 	*partition = LockHashPartitionLock(LockTagHashCode(tag));
 	LWLockAcquire(*partition, LW_SHARED);
-	if (((volatile PGPROC *) proc)->waitLock == lock &&
-		memcmp(&lock->tag, tag, sizeof(LOCKTAG)) == 0)
-		return lock;
+	if (((volatile PGPROC *) proc)->waitLock == lock)
+	{
+		pg_read_barrier();
+		if (memcmp(&lock->tag, tag, sizeof(LOCKTAG)) == 0)
+			return lock;
+	}
 	LWLockRelease(*partition);
 	return NULL;
 }

@@ -173,6 +173,7 @@ fall_asleep(bool wakes_to_look)
 	 */
 	pg_atomic_fetch_add_u32(&dt_waits->n_asleep, 1);
 	my_slot()->asleep = true;
+	pg_write_barrier();
 	dt_waits->walk_is_due = true;
 	pg_memory_barrier();
 }
