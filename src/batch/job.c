@@ -161,6 +161,15 @@ is_analyzed(Oid table, const char *column)
 	return analyzed;
 }
 
+DtJobName
+dt_job_name(const DtJob *job)
+{
+	DtJobName	name = {.database = MyDatabaseId,.owner = job->owner};
+
+	strlcpy(name.name, job->name, NAMEDATALEN);
+	return name;
+}
+
 /* ----------------------------------------------------------------- ranges */
 
 DtRange
@@ -300,9 +309,8 @@ check_same(const DtJob *stored, const DtJob *wanted)
 					 quote_literal_cstr(stored->name))));
 }
 
-/* Where does it end? */
-static void
-set_until(DtRun *run)
+void
+dt_job_set_until(DtRun *run)
 {
 	DtJob	   *job = &run->job;
 	DtRange		range = dt_job_rest(job, run->key);
@@ -345,7 +353,7 @@ dt_job_begin(DtRun *run, Relation table)
 		if (stored != NULL)
 			run->job.progress.size = stored->progress.size;
 		run->job.progress.started = GetCurrentTimestamp();
-		set_until(run);
+		dt_job_set_until(run);
 	}
 	else
 	{

@@ -11,6 +11,7 @@
 #include "batch/key.h"
 #include "batch/statement.h"
 #include "batch/store.h"
+#include "shared/shmem.h"
 
 /* The arguments of run_in_batches(). */
 typedef struct DtJobOptions
@@ -74,6 +75,12 @@ extern void dt_job_check(DtRun *run, Relation table);
  * where it begins and ends.  False if it has finished already.  The same.
  */
 extern bool dt_job_begin(DtRun *run, Relation table);
+
+/* By what name it is claimed; see claim.h. */
+extern DtJobName dt_job_name(const DtJob *job);
+
+/* Where it is to end, which "finish" says, or else what there is. */
+extern void dt_job_set_until(DtRun *run);
 
 /* The part of the way that is left. */
 extern DtRange dt_job_rest(const DtJob *job, const DtKey *key);

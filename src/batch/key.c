@@ -499,7 +499,34 @@ dt_key_params(const DtKey *key, const DtRange *range)
 	return params;
 }
 
+SPIPlanPtr
+dt_key_prepare(const char *query, ParamListInfo params)
+{
+	Oid		   *types = palloc(sizeof(Oid) * Max(params->numParams, 1));
+	SPIPlanPtr	plan;
+
+	for (int i = 0; i < params->numParams; i++)
+		types[i] = params->params[i].ptype;
+	plan = SPI_prepare(query, params->numParams, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	return plan;
+}
+
 /* -------------------------------------------------------------- positions */
+
+int
+dt_key_begin_settings(const char *const settings[][2], int n)
+{
+	int			level = NewGUCNestLevel();
+
+	for (int i = 0; i < n; i++)
+		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+								 false);
+	return level;
+}
 
 /*
  * Until AtEOXact_GUC() with the result, values are written and read as text
@@ -517,13 +544,8 @@ begin_transmission(void)
 		{"array_nulls", "on"},
 		{"search_path", "pg_catalog"}
 	};
-	int			level = NewGUCNestLevel();
 
-	for (int i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-								 false);
-	return level;
+	return dt_key_begin_settings(settings, lengthof(settings));
 }
 
 ArrayType *

@@ -9,6 +9,7 @@
 #define DT_KEY_H
 
 #include "access/attnum.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/params.h"
@@ -104,6 +105,12 @@ extern bool dt_key_null_condition(StringInfo buf, const DtKey *key,
  * The parameters of such a condition: the values of low, and then those of high.
  */
 extern ParamListInfo dt_key_params(const DtKey *key, const DtRange *range);
+
+/* A query with these, prepared. */
+extern SPIPlanPtr dt_key_prepare(const char *query, ParamListInfo params);
+
+/* Until AtEOXact_GUC() with the result, n settings of the server have these values. */
+extern int	dt_key_begin_settings(const char *const settings[][2], int n);
 
 /*
  * Positions as text, an array of what each column's type makes of it.  NULL

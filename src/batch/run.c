@@ -285,10 +285,19 @@ typedef struct Work
 	int64		start_us;
 } Work;
 
-/*
- * Begin with what is stored.  "job" has what this process knows better: the size
- * of the batch, and the pauses.
- */
+/* What is stored of a job, but for what this process knows better. */
+static void
+take_stored(DtJob *job, DtJob *stored)
+{
+	stored->error = job->error;
+	stored->progress.failed = job->progress.failed;
+	stored->progress.size = job->progress.size;
+	stored->progress.retries = job->progress.retries;
+	stored->progress.paused_us = job->progress.paused_us;
+	*job = *stored;
+}
+
+/* Begin with what is stored. */
 static void
 begin_work(Loop *loop, DtJob *job, Work *work)
 {
@@ -304,11 +313,7 @@ begin_work(Loop *loop, DtJob *job, Work *work)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("what is stored of batches \"%s\" is gone", job->name),
 				 errhint("Call run_in_batches() again to begin anew.")));
-	stored->error = job->error;
-	stored->progress.size = job->progress.size;
-	stored->progress.retries = job->progress.retries;
-	stored->progress.paused_us = job->progress.paused_us;
-	*job = *stored;
+	take_stored(job, stored);
 	work->table = dt_job_open_table(job->table, job->name);
 	work->key = dt_key_find(work->table, job->columns, job->ordering,
 							job->descending);
@@ -421,12 +426,7 @@ store_end(Loop *loop, DtJob *job, DtBatchCost *cost)
 	stored = dt_store_find(store, job->owner, job->name, &tid);
 	if (stored != NULL)
 	{
-		stored->error = job->error;
-		stored->progress.failed = job->progress.failed;
-		stored->progress.size = job->progress.size;
-		stored->progress.retries = job->progress.retries;
-		stored->progress.paused_us = job->progress.paused_us;
-		*job = *stored;
+		take_stored(job, stored);
 		note_time(loop, &job->progress);
 		dt_store_update(store, &tid, job);
 	}
@@ -528,20 +528,28 @@ handle_error(Loop *loop, ErrorData *error)
 	wait_us(Min(FIRST_WAIT_US << (loop->tries - 1), LONGEST_WAIT_US));
 }
 
+/* False: what failed is to be tried again. */
+static bool
+try_transaction(Loop *loop, Action action, DtBatchCost *cost)
+{
+	ErrorData  *error = run_transaction(loop, action, cost);
+
+	if (error != NULL)
+		handle_error(loop, error);
+	else
+		loop->tries = 0;
+	return error == NULL;
+}
+
 static void
 next_batch(Loop *loop)
 {
 	DtRun	   *run = loop->run;
 	DtBatchCost cost;
 	DtBatchBounds bounds;
-	ErrorData  *error = run_transaction(loop, run_batch, &cost);
 
-	if (error != NULL)
-	{
-		handle_error(loop, error);
+	if (!try_transaction(loop, run_batch, &cost))
 		return;
-	}
-	loop->tries = 0;
 	loop->has_looked = false;
 	if (cost.keys == 0)
 		return;
@@ -559,14 +567,9 @@ static void
 follow(Loop *loop)
 {
 	DtBatchCost cost;
-	ErrorData  *error = run_transaction(loop, look_beyond, &cost);
 
-	if (error != NULL)
-	{
-		handle_error(loop, error);
+	if (!try_transaction(loop, look_beyond, &cost))
 		return;
-	}
-	loop->tries = 0;
 	if (loop->at_end && loop->run->job.progress.finished == 0)
 	{
 		loop->has_looked = true;
@@ -634,11 +637,9 @@ run_loop(DtRun *run)
 static void
 claim(const DtRun *run)
 {
-	DtJobName	name = {.database = MyDatabaseId,.owner = run->job.owner};
-	int			pid;
+	DtJobName	name = dt_job_name(&run->job);
+	int			pid = dt_claim(&name);
 
-	strlcpy(name.name, run->job.name, NAMEDATALEN);
-	pid = dt_claim(&name);
 	if (pid != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),

@@ -242,8 +242,6 @@ add_hint(void *arg)
 static SPIPlanPtr
 prepare(const DtStatement *statement, const DtKey *key, const DtRange *range)
 {
-	ParamListInfo params = dt_key_params(key, range);
-	Oid		   *types = palloc(sizeof(Oid) * Max(params->numParams, 1));
 	Analyzed	analyzed = {
 		.statement = statement,
 		.key = key,
@@ -256,14 +254,9 @@ prepare(const DtStatement *statement, const DtKey *key, const DtRange *range)
 	};
 	SPIPlanPtr	plan;
 
-	for (int i = 0; i < params->numParams; i++)
-		types[i] = params->params[i].ptype;
 	error_context_stack = &callback;
-	plan = SPI_prepare(analyzed.filled, params->numParams, types);
+	plan = dt_key_prepare(analyzed.filled, dt_key_params(key, range));
 	error_context_stack = callback.previous;
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
 	return plan;
 }
 

@@ -152,8 +152,7 @@ dt_tell_plan(DtRun *run, Relation table)
 	ArrayType  *last;
 	char	   *group = describe_group();
 
-	job->until = job->finish ? job->finish :
-		dt_walk_to_end(run->key, &range);
+	dt_job_set_until(run);
 	keys = dt_job_expect(job, run->key, table);
 	ereport(NOTICE,
 			(errmsg("batches \"%s\" would go through %s, %s", job->name,

@@ -70,16 +70,13 @@ do_nothing(DestReceiver *self)
 static int
 begin_following_index(void)
 {
-	static const char *const settings[] = {
-		"enable_bitmapscan", "enable_seqscan", "enable_sort"
+	static const char *const settings[][2] = {
+		{"enable_bitmapscan", "off"},
+		{"enable_seqscan", "off"},
+		{"enable_sort", "off"}
 	};
-	int			level = NewGUCNestLevel();
 
-	for (int i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i], "off", PGC_USERSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-								 false);
-	return level;
+	return dt_key_begin_settings(settings, lengthof(settings));
 }
 
 /*
@@ -141,7 +138,6 @@ dt_walk_ahead(const DtKey *key, const DtRange *range, int64 wanted,
 			  ArrayType **last)
 {
 	StringInfoData query;
-
 	int			level = begin_following_index();
 	int64		n;
 
@@ -173,19 +169,13 @@ int64
 dt_walk_expect(const DtKey *key, const DtRange *range)
 {
 	ParamListInfo params = dt_key_params(key, range);
-	Oid		   *types = palloc(sizeof(Oid) * Max(params->numParams, 1));
 	StringInfoData query;
 	SPIPlanPtr	plan;
 	CachedPlan *cached;
 	double		rows;
 
-	for (int i = 0; i < params->numParams; i++)
-		types[i] = params->params[i].ptype;
 	begin_query(&query, key, range);
-	plan = SPI_prepare(query.data, params->numParams, types);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
+	plan = dt_key_prepare(query.data, params);
 	cached = GetCachedPlan(linitial(SPI_plan_get_plan_sources(plan)), params,
 						   NULL, NULL);
 	rows = linitial_node(PlannedStmt, cached->stmt_list)->planTree->plan_rows;

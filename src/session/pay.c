@@ -169,9 +169,12 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 			messages = true;
 			until = Min(until, start + LONGEST_PUT_OFF_US);
 		}
-		/* a check of the client connection resets the latch: look again */
-		while (place != DT_AT_CHECK && InterruptPending)
-			CHECK_FOR_INTERRUPTS();
+		else
+		{
+			/* a check of the client connection resets the latch: look again */
+			while (InterruptPending)
+				CHECK_FOR_INTERRUPTS();
+		}
 		due = dt_account_charge(heed);
 		if (due.pause_us == 0)
 			break;
@@ -185,18 +188,25 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 }
 
 /*
- * Is this a place where a process may sleep, and a time?  User code that runs
- * within an urgent VACUUM, to compute the expression of an index, has statements.
- * So may a trigger have at a login: who cannot connect cannot even read, and takes
- * the server for dead.
+ * Does the process pause nowhere, whatever it owes?  User code that runs within an
+ * urgent VACUUM, to compute the expression of an index, has statements.  So may a
+ * trigger have at a login: who cannot connect cannot even read, and takes the server
+ * for dead.
  */
+static bool
+pauses_nowhere(void)
+{
+	return proc_exit_inprogress || dt_activity_is_urgent() ||
+		dt_activity_is_login();
+}
+
+/* Is this a place where a process may sleep, and a time? */
 static bool
 may_pause_here(void)
 {
 	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
-		QueryCancelHoldoffCount == 0 && !proc_exit_inprogress &&
-		!dt_sigterm_came() && !dt_activity_is_urgent() &&
-		!dt_activity_is_login();
+		QueryCancelHoldoffCount == 0 && !dt_sigterm_came() &&
+		!pauses_nowhere();
 }
 
 /*
@@ -644,12 +654,10 @@ dt_pay_after_transaction(void)
 	 * A command that goes on with its next transaction may hold locks
 	 * meanwhile.  A coordinator that has prepared a transaction must hear of
 	 * it at once, as it holds locks.  Nor does an apply worker pause after an
-	 * abort, when feedback is not possible, nor what prevents a wraparound
-	 * that is near, nor a login.
+	 * abort, when feedback is not possible.
 	 */
 	may_pause = written && !command_goes_on && !xact.prepared &&
-		!proc_exit_inprogress && !dt_activity_is_urgent() &&
-		!dt_activity_is_login() &&
+		!pauses_nowhere() &&
 		!(client_waits && after.commit_pause_ms == 0) &&
 		(dt_process() != DT_JOB || job_may_pause_after());
 

@@ -223,15 +223,6 @@ find_job(Relation store, const char *name)
 	return found;
 }
 
-static DtJobName
-name_of_job(const DtJob *job)
-{
-	DtJobName	name = {.database = MyDatabaseId,.owner = job->owner};
-
-	strlcpy(name.name, job->name, NAMEDATALEN);
-	return name;
-}
-
 PG_FUNCTION_INFO_V1(stop_batches);
 Datum
 stop_batches(PG_FUNCTION_ARGS)
@@ -243,7 +234,7 @@ stop_batches(PG_FUNCTION_ARGS)
 	dt_sql_need_library();
 	name = get_job_name(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-	job = name_of_job(find_job(store, name));
+	job = dt_job_name(find_job(store, name));
 	table_close(store, AccessShareLock);
 	if (dt_claim_stop(&job) == 0)
 		ereport(NOTICE,
@@ -280,7 +271,7 @@ forget_batches(PG_FUNCTION_ARGS)
 	name = get_job_name(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, RowExclusiveLock);
 	job = find_job(store, name);
-	claim = name_of_job(job);
+	claim = dt_job_name(job);
 
 	/* who runs it has claimed it first, and then locked the row */
 	if (dt_store_lock(store, job->owner, job->name, &tid) != NULL)

@@ -651,11 +651,10 @@ dirty_throttle_batches(PG_FUNCTION_ARGS)
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
 	foreach_ptr(DtJob, job, dt_store_all(store))
 	{
-		DtJobName	name = {.database = MyDatabaseId,.owner = job->owner};
+		DtJobName	name = dt_job_name(job);
 
 		if (!may_see(job->owner))
 			continue;
-		strlcpy(name.name, job->name, NAMEDATALEN);
 		put_job(fcinfo, job, dt_claim_holder(&name));
 	}
 	table_close(store, AccessShareLock);
