@@ -351,7 +351,12 @@ subtest 'what is due' => sub {
 		END $$});
 	$owed = $owe->();
 	$pauses->('caught', 'SELECT caught()');
+	# the cancel comes a moment later, and until then it still sleeps
+	my $since = $dt->session_row($s)->{paused_since};
 	$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+	ok( poll_until(
+			sub { $s->finished || ($dt->session_row($s)->{paused_since} // '') ne $since }),
+		'it is cancelled');
 	$dt->settle;
 	if (!$s->finished)
 	{
