@@ -26,7 +26,7 @@ holds_lock(int type)
 		PROCLOCK   *held = NULL;
 		bool		found = false;
 
-		/* nobody else adds to a list of this process's locks */
+		/* a weak lock that another process adds to the list is none of these */
 		if (dt_next_lock(MyProc, i, NULL) == NULL)
 			continue;
 		LWLockAcquire(partition, LW_SHARED);

@@ -124,12 +124,30 @@ dt_kind_counts(PGPROC *waiter)
  * Can it be in anybody's way by a pause: a process, or a prepared transaction by
  * that of its group?
  */
-bool
-dt_kind_may_pause(int number)
+static bool
+may_pause(int number)
 {
 	return number >= dt_n_processes || dt_wait_slots[number].asleep ||
 		(number < dt_shared->n_members &&
 		 dt_member_of(GetPGProcByNumber(number))->group != NULL);
+}
+
+/*
+ * And may it be let go?  Who waits for one that may not waits for nothing else so
+ * far.
+ */
+bool
+dt_kind_may_be_let_go(int number)
+{
+	DtGroup    *g;
+
+	if (number >= dt_n_processes)
+		return true;
+	if (!may_pause(number) || dt_wait_slots[number].max_blocking_ms < 0)
+		return false;
+	g = number < dt_shared->n_members ?
+		((volatile DtMember *) &dt_members[number])->group : NULL;
+	return g == NULL || !dt_group_is_suspended(g, true);
 }
 
 static void
@@ -162,7 +180,7 @@ find_members(Has what, Oid database, DtFound found)
 			!LocalTransactionIdIsValid(dt_local_xid(proc)) :
 			!TransactionIdIsValid(what == HAS_SNAPSHOT ? proc->xmin : proc->xid))
 			continue;
-		if (dt_kind_may_pause(i))
+		if (may_pause(i))
 			found((PGPROC *) proc);
 	}
 }
@@ -234,18 +252,27 @@ find_pins(PGPROC *vacuum, DtFound found)
 		PGPROC	   *proc = GetPGProcByNumber(i);
 
 		if (proc != vacuum && proc->pid != 0 &&
-			proc->databaseId == vacuum->databaseId && dt_kind_may_pause(i) &&
+			proc->databaseId == vacuum->databaseId && may_pause(i) &&
 			has_fast_lock(proc, relations, n))
 			found(proc);
 	}
 }
 
-/* The process ID of a prepared transaction is 0. */
+/*
+ * The process ID of a prepared transaction is 0.  If the waiting session has
+ * committed another serializable transaction a moment ago, the server names nobody.
+ */
 static void
 find_unsafe(PGPROC *waiter, DtFound found)
 {
 	int			n = GetSafeSnapshotBlockingPids(waiter->pid, dt_pids,
 												dt_n_processes);
+
+	if (n == 0)
+	{
+		find_members(HAS_SNAPSHOT, InvalidOid, found);
+		find_prepared(found);
+	}
 
 	for (int i = 0; i < dt_shared->n_members && n > 0; i++)
 	{
@@ -304,11 +331,20 @@ decodes(PGPROC *proc)
 	return result;
 }
 
+/* Is it to be asked for each process in the queue of a lock who will be next? */
+bool
+dt_kind_has_next(PGPROC *waiter, const LOCK *lock)
+{
+	return lock->tag.locktag_type == LOCKTAG_VIRTUALTRANSACTION ||
+		(lock->tag.locktag_type == LOCKTAG_TRANSACTION &&
+		 (((volatile PGPROC *) waiter)->statusFlags & PROC_IN_LOGICAL_DECODING) != 0);
+}
+
 /*
- * This process waits for a lock with that tag, of a process that may pause.  Who
- * will be in its way when it has that?  While it waits for one that does not pause
- * this need not be known: when it comes to the first one that does, it has waited
- * too long.
+ * This process waits for a lock with that tag, of one that may be let go.  Who
+ * will be in its way when it has that?  While it waits for one that does not pause,
+ * or never goes on, this need not be known: when it comes to the first one that does,
+ * it has waited too long.
  */
 void
 dt_kind_find_next(PGPROC *waiter, const LOCKTAG *tag, DtFound found)

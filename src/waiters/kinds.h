@@ -25,9 +25,10 @@ typedef void (*DtFound) (PGPROC *proc);
 
 extern DtKind dt_kind_of(PGPROC *proc);
 extern bool dt_kind_counts(PGPROC *waiter);
-extern bool dt_kind_may_pause(int number);
+extern bool dt_kind_may_be_let_go(int number);
 extern const char *dt_kind_name(DtKind kind);
 extern void dt_kind_find(DtKind kind, PGPROC *waiter, DtFound found);
+extern bool dt_kind_has_next(PGPROC *waiter, const LOCK *lock);
 extern void dt_kind_find_next(PGPROC *waiter, const LOCKTAG *tag, DtFound found);
 
 #endif							/* DT_KINDS_H */

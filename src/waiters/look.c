@@ -22,11 +22,12 @@
  * stands as it did at the last look, which a signature tells, and nobody has
  * fallen asleep, the marks stay as well; but one of four looks walks in any case.
  *
- * Who has waited too long does not wait that long again for the next one: within
- * a second, a new wait of the same process counts as the last one did.
+ * Who has waited too long does not wait that long again for the next one: for a
+ * second, a new wait of the same process counts as the last one did.
  *
  * A look may be made at a check for interrupts, with no LWLock held.  It allocates
- * no memory, and cannot fail.  If another process is looking, it is left to that.
+ * no memory, and cannot fail.  If another process is looking, it is left to that;
+ * role.c says what follows when that does not end.
  * What is read without a lock may be out of date when it is used; the next look
  * puts that right.
  *
@@ -148,6 +149,14 @@ behind_next(const DtNode *node)
 
 /* ------------------------------------------------------------- one wait */
 
+/* The barrier is before, as the order counts; see below. */
+static bool
+still_has(LOCK *lock, const LOCKTAG *tag)
+{
+	pg_read_barrier();
+	return memcmp(&lock->tag, tag, sizeof(LOCKTAG)) == 0;
+}
+
 /*
  * The lock that a process waits for, with its partition locked; NULL: none.  The
  * memory of locks is never given back.  The order counts: it still waits for
@@ -163,12 +172,9 @@ lock_waited_for(PGPROC *proc, LOCKTAG *tag, LWLock **partition)
 	*tag = lock->tag;
 	*partition = LockHashPartitionLock(LockTagHashCode(tag));
 	LWLockAcquire(*partition, LW_SHARED);
-	if (((volatile PGPROC *) proc)->waitLock == lock)
-	{
-		pg_read_barrier();
-		if (memcmp(&lock->tag, tag, sizeof(LOCKTAG)) == 0)
-			return lock;
-	}
+	if (((volatile PGPROC *) proc)->waitLock == lock &&
+		still_has(lock, tag))
+		return lock;
 	LWLockRelease(*partition);
 	return NULL;
 }
@@ -188,7 +194,7 @@ put_wanting_behind(int number, LockMethod method, const DtBehind *wanted,
  * One pass over the queue of a lock, from its end, and one over its holders.
  * Processes of one lock group do not conflict, and who holds the lock may ask for
  * more of it; that these are taken to be in their own way does no harm, as they
- * wait.  Returns whether anything that dt_kind_may_pause() holds the lock.
+ * wait.  Returns whether anything that dt_kind_may_be_let_go() holds the lock.
  */
 static bool
 walk_queue(LOCK *lock)
@@ -197,7 +203,7 @@ walk_queue(LOCK *lock)
 	DtBehind	wanted[MAX_LOCKMODES];	/* each mode, by whom */
 	PGPROC	   *proc = NULL;
 	PROCLOCK   *held = NULL;
-	bool		may_pause = false;
+	bool		may_be_let_go = false;
 
 	for (int mode = 0; mode < MAX_LOCKMODES; mode++)
 		wanted[mode] = DT_NOBODY_BEHIND;
@@ -210,7 +216,9 @@ walk_queue(LOCK *lock)
 						   LOCKBIT_ON(proc->waitLockMode));
 		behind = behind_next(&dt_nodes[number]);
 		(void) dt_behind_add_all(&wanted[proc->waitLockMode], &behind);
-		dt_nodes[GetNumberFromPGProc(proc)].walked = dt_nodes[number].changes;
+		if (!dt_kind_has_next(proc, lock))
+			dt_nodes[GetNumberFromPGProc(proc)].walked =
+				dt_nodes[number].changes;
 		use(GetNumberFromPGProc(proc));
 	}
 	while ((held = dt_next_holder(lock, held)) != NULL)
@@ -218,9 +226,9 @@ walk_queue(LOCK *lock)
 		int			number = node_of(held->groupLeader);
 
 		put_wanting_behind(number, method, wanted, held->holdMask);
-		may_pause |= dt_kind_may_pause(number);
+		may_be_let_go |= dt_kind_may_be_let_go(number);
 	}
-	return may_pause;
+	return may_be_let_go;
 }
 
 /* For kinds.c: a process, or a prepared transaction, that is in the way. */
@@ -250,10 +258,10 @@ walk_wait(PGPROC *proc)
 		dt_kind_find(kind, proc, found);
 	else if ((lock = lock_waited_for(proc, &tag, &partition)) != NULL)
 	{
-		bool		may_pause = walk_queue(lock);
+		bool		may_be_let_go = walk_queue(lock);
 
 		LWLockRelease(partition);
-		if (may_pause)
+		if (may_be_let_go)
 			dt_kind_find_next(proc, &tag, found);
 	}
 }
@@ -300,9 +308,11 @@ walk_from(int number)
  * when it has just begun.  If it starts in the future the clock was set back, and
  * it has waited for who knows how long.  For what has no start, the slot tells
  * since when it was seen.
+ *
+ * Who has waited for "late" does not wait that long again for the next one.
  */
 static int64
-time_waited(PGPROC *proc, DtKind kind, int64 now, uint64 *signature)
+time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 {
 	DtWaitSlot *slot = &dt_wait_slots[GetNumberFromPGProc(proc)];
 	bool		is_known = slot->pid == proc->pid &&
@@ -328,8 +338,13 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, uint64 *signature)
 	*signature = hash_combine64(*signature, GetNumberFromPGProc(proc));
 	*signature = hash_combine64(*signature, start);
 	*signature = hash_combine64(*signature, event);
-	if (!is_known)
+	if (!is_known || now - slot->late_at >= MEMORY_US)
 		slot->late_us = 0;
+	if (us >= late)
+	{
+		slot->late_us = us;
+		slot->late_at = now;
+	}
 	slot->pid = proc->pid;
 	slot->wait_event = event;
 	slot->seen_at = now;
@@ -342,7 +357,7 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, uint64 *signature)
  * that, and not for "most": he may have come to wait too long for one more member.
  */
 static uint64
-find_waits(int64 now, int64 least, int64 most)
+find_waits(int64 now, int64 late, int64 least, int64 most)
 {
 	uint64		signature = 0;
 	bool		changes = false;
@@ -356,7 +371,7 @@ find_waits(int64 now, int64 least, int64 most)
 
 		if (kind == DT_WAITS_FOR_NOTHING || proc->pid == 0)
 			continue;
-		us = time_waited(proc, kind, now, &signature);
+		us = time_waited(proc, kind, now, late, &signature);
 		changes |= us >= least && us < most;
 		signature = hash_combine64(signature, us >= least);
 		dt_wait_list[dt_waits->n_waits++] = (DtWait)
@@ -529,53 +544,47 @@ set_marks(void)
 
 /*
  * How long must somebody have waited to be in the picture: for the member that
- * is to be let go first, and for the last one?
+ * is to be let go first ("late"), and for the last one?  And "least": now.
  */
 static void
-find_bounds(int64 *least, int64 *most)
+find_bounds(int64 *late, int64 *least, int64 *most)
 {
-	*least = PG_INT64_MAX;
+	*late = PG_INT64_MAX;
 	*most = 0;
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		DtWaitSlot *slot = &dt_wait_slots[i];
 		int64		us = slot->max_blocking_ms * INT64CONST(1000);
 
-		if (us < 0 || !(slot->asleep || i == MyProcNumber))
+		if (us < 0 || !(slot->asleep || slot->mark != DT_NOT_IN_THE_WAY ||
+						i == MyProcNumber))
 			continue;
-		*least = Min(*least, us);
+		*late = Min(*late, us);
 		*most = Max(*most, us);
 	}
 	/* whoever has a mark goes on for as long as anybody waits */
-	if (dt_waits->any_marked)
-		*least = 0;
+	*least = dt_waits->any_marked ? 0 : *late;
 }
 
-/* Who has waited too long for somebody does not wait that long again. */
-static void
-note_late(int64 least)
-{
-	for (int i = 0; i < dt_waits->n_waits; i++)
-		dt_wait_slots[dt_wait_list[i].number].late_us =
-			dt_wait_list[i].us >= least ? dt_wait_list[i].us : 0;
-}
-
-/* Look, unless somebody else does just now. */
-void
+/*
+ * Look.  False: it was left to somebody else, who looks just now, or who was
+ * stopped in the middle of that.
+ */
+bool
 dt_look(void)
 {
 	int64		now = dt_now_us();
 	bool		any_new = false;
+	int64		late;
 	int64		least;
 	int64		most;
 	uint64		signature;
 
 	if (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
-		return;
+		return false;
 	begin_look();
-	find_bounds(&least, &most);
-	signature = find_waits(now, least, most);
-	note_late(least);
+	find_bounds(&late, &least, &most);
+	signature = find_waits(now, late, least, most);
 	if (signature != dt_waits->signature || dt_waits->walk_is_due ||
 		++dt_waits->looks_since_walk >= WALK_EVERY)
 	{
@@ -591,6 +600,7 @@ dt_look(void)
 		Min(2 * Max(dt_waits->interval_us, SOON_US), INTERVAL_US);
 	pg_atomic_write_u64(&dt_waits->looked_at, now);
 	end_look();
+	return true;
 }
 
 /* A process is in the way of one that waits. */
@@ -637,6 +647,17 @@ list_in_the_way(List *list, const DtWait *wait)
 	return list;
 }
 
+/* For the view, which can be canceled when somebody was stopped in a look. */
+static void
+wait_for_look_lock(void)
+{
+	while (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000);
+	}
+}
+
 /*
  * For the view: all that wait, however long, and the members and prepared
  * transactions that are in their way.  A list of DtInTheWay.  Between two of those
@@ -649,8 +670,8 @@ dt_waiters_list(void)
 	DtWait	   *waits;
 	int			n;
 
-	LWLockAcquire(dt_waits->look_lock, LW_EXCLUSIVE);
-	(void) find_waits(dt_now_us(), PG_INT64_MAX, 0);
+	wait_for_look_lock();
+	(void) find_waits(dt_now_us(), PG_INT64_MAX, PG_INT64_MAX, 0);
 	n = dt_waits->n_waits;
 	waits = palloc(n * sizeof(DtWait));
 	memcpy(waits, dt_wait_list, n * sizeof(DtWait));
@@ -659,7 +680,7 @@ dt_waiters_list(void)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(dt_waits->look_lock, LW_EXCLUSIVE);
+		wait_for_look_lock();
 		begin_look();
 		list = list_in_the_way(list, &waits[i]);
 		end_look();

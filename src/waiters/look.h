@@ -8,6 +8,6 @@
 #ifndef DT_LOOK_H
 #define DT_LOOK_H
 
-extern void dt_look(void);
+extern bool dt_look(void);
 
 #endif							/* DT_LOOK_H */

@@ -40,8 +40,11 @@
 /* After so long without a look, its deputy takes the looker's role. */
 #define LOOKER_HANGS_US		200000
 
-/* Somebody else looks just now: when to try again. */
-#define BUSY_US				1000
+/* Somebody else looks just now, or hangs in a look: when to try again. */
+#define BUSY_US				5000
+
+/* Nobody sleeps for less. */
+#define SHORTEST_US			1000
 
 static inline DtWaitSlot *
 my_slot(void)
@@ -63,15 +66,6 @@ dt_waiters_attach(bool counts_as_mate)
 	me->max_blocking_ms = dt_parameters.max_blocking_time;
 	me->owes_until = 0;
 	me->mark = DT_NOT_IN_THE_WAY;
-}
-
-/* The process ends. */
-void
-dt_waiters_detach(void)
-{
-	dt_waiters_after_pause();
-	my_slot()->max_blocking_ms = -1;
-	my_slot()->mark = DT_NOT_IN_THE_WAY;
 }
 
 /* In what time the group earns what this session owes, if it earns for nobody else. */
@@ -121,9 +115,9 @@ hand_roles_on(void)
 {
 	uint32		looker = pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]);
 	uint32		deputy = pg_atomic_read_u32(&dt_waits->roles[DT_DEPUTY]);
+	uint32		n = pg_atomic_read_u32(&dt_waits->n_asleep);
 
-	if ((looker != 0 && deputy != 0) ||
-		pg_atomic_read_u32(&dt_waits->n_asleep) == 0)
+	if ((looker != 0 && deputy != 0) || n == 0 || (looker != 0 && n == 1))
 		return;
 	for (int i = 1; i < dt_shared->n_members; i++)
 	{
@@ -149,14 +143,17 @@ age_of_look(void)
 }
 
 /* A background worker may be ended at any instruction. */
-static void
+static bool
 look(void)
 {
+	bool		looked;
+
 	if (MyBackendType == B_BG_WORKER)
 		dt_defer_termination();
-	dt_look();
+	looked = dt_look();
 	if (MyBackendType == B_BG_WORKER)
 		dt_allow_termination();
+	return looked;
 }
 
 static void
@@ -168,8 +165,8 @@ fall_asleep(bool wakes_to_look)
 		return;
 
 	/*
-	 * who is ended between these two leaves the count too high, which is
-	 * harmless
+	 * who is ended between these two leaves the count too high, which costs
+	 * some time in hand_roles_on()
 	 */
 	pg_atomic_fetch_add_u32(&dt_waits->n_asleep, 1);
 	my_slot()->asleep = true;
@@ -181,10 +178,8 @@ fall_asleep(bool wakes_to_look)
 static void
 take_roles(void)
 {
-	int64		age = age_of_look();
-
 	take_role(DT_LOOKER, 0);
-	if (age >= LOOKER_HANGS_US && !has_role(DT_LOOKER))
+	if (age_of_look() >= LOOKER_HANGS_US && !has_role(DT_LOOKER) && look())
 		take_role(DT_LOOKER, pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]));
 	if (!has_role(DT_LOOKER))
 		take_role(DT_DEPUTY, 0);
@@ -204,8 +199,6 @@ take_roles(void)
 int64
 dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 {
-	int64		left;
-
 	if (!may_be_let_go || dt_parameters.max_blocking_time < 0)
 	{
 		dt_waiters_after_pause();
@@ -215,10 +208,9 @@ dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 	take_roles();
 	if (has_role(DT_LOOKER))
 	{
-		if (age_of_look() >= dt_waits->interval_us)
-			look();
-		left = dt_waits->interval_us - age_of_look();
-		return left > 0 ? left : BUSY_US;
+		if (age_of_look() >= dt_waits->interval_us && !look())
+			return BUSY_US;
+		return Max(dt_waits->interval_us - age_of_look(), SHORTEST_US);
 	}
 	return has_role(DT_DEPUTY) ? Max(LOOKER_HANGS_US - age_of_look(), BUSY_US) :
 		PG_INT64_MAX;
@@ -237,10 +229,24 @@ dt_waiters_after_pause(void)
 	hand_roles_on();
 }
 
+/* The process ends, maybe within a call of the function above. */
+void
+dt_waiters_detach(void)
+{
+	dt_waiters_after_pause();
+	for (DtRole role = 0; role < DT_ROLES; role++)
+		give_up_role(role);
+	my_slot()->max_blocking_ms = -1;
+	my_slot()->mark = DT_NOT_IN_THE_WAY;
+}
+
 /*
  * Is this session in the way of somebody who has waited too long for it?  Sets
  * *waiting_pid to who that is.  To be asked before a pause begins and before each
- * slice.  Looks if the last look is too old to tell.
+ * slice.  Looks if the last look is too old to tell.  If nobody can look, since who
+ * does was stopped in the middle of it, somebody may be waiting, for all that is
+ * known; and that goes for members that owe too much only as long as it does for
+ * those who wait in their own group.
  */
 DtMark
 dt_waiters_mark(int *waiting_pid)
@@ -253,8 +259,11 @@ dt_waiters_mark(int *waiting_pid)
 		return DT_NOT_IN_THE_WAY;
 	counts_us = me->mark == DT_NOT_IN_THE_WAY ?
 		NO_MARK_COUNTS_US : MARK_COUNTS_US;
-	if (age_of_look() >= counts_us)
-		look();
+	if (age_of_look() >= counts_us && !look() && age_of_look() >= NO_MARK_COUNTS_US)
+	{
+		*waiting_pid = MyProcPid;
+		return DT_IN_THE_WAY_OF_MATES;
+	}
 	*waiting_pid = me->marked_for;
 	return me->mark;
 }

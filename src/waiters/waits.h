@@ -37,8 +37,9 @@ typedef struct DtWaitSlot
 	uint32		wait_event;
 	int64		waits_since;	/* when it was first seen to wait so, us */
 	int64		seen_at;		/* when it was last seen to wait, us */
-	int64		late_us;		/* for how long it had waited by then, if that
-								 * is too long for somebody */
+	int64		late_us;		/* for how long it had waited when that was
+								 * too long for somebody, ... */
+	int64		late_at;		/* ... the last time */
 
 	/* of a prepared transaction; written by the session that prepares it */
 	TransactionId prepared_xid;

@@ -451,6 +451,7 @@ PG_FUNCTION_INFO_V1(dt_test_run_on);
 PG_FUNCTION_INFO_V1(dt_test_state);
 PG_FUNCTION_INFO_V1(dt_test_set_jitter);
 PG_FUNCTION_INFO_V1(dt_test_interrupt_at_commit);
+PG_FUNCTION_INFO_V1(dt_test_hold_look);
 PG_FUNCTION_INFO_V1(dt_test_stopped);
 PG_FUNCTION_INFO_V1(dt_test_watch);
 PG_FUNCTION_INFO_V1(dt_test_role);
@@ -551,6 +552,17 @@ dt_test_interrupt_at_commit(PG_FUNCTION_ARGS)
 	if (interrupt_state == UNREGISTERED)
 		RegisterXactCallback(interrupt_at_commit, NULL);
 	interrupt_state = WANTED;
+	PG_RETURN_VOID();
+}
+
+/* dt_test_hold_look(bool): as if this process had been stopped in a look */
+Datum
+dt_test_hold_look(PG_FUNCTION_ARGS)
+{
+	if (PG_GETARG_BOOL(0))
+		LWLockAcquire(dt_waits->look_lock, LW_EXCLUSIVE);
+	else
+		LWLockRelease(dt_waits->look_lock);
 	PG_RETURN_VOID();
 }
 

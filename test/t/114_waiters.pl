@@ -177,6 +177,20 @@ foreach my $state (sort keys %work)
 	}
 }
 
+# The server names nobody for who has committed another serializable transaction.
+subtest 'a safe snapshot, after a serializable transaction' => sub {
+	$dt->fresh(g => dirty => $kb);
+	$s->query('BEGIN ISOLATION LEVEL SERIALIZABLE; ' . update(1));
+	$outsider->query('BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO elsewhere VALUES (9); COMMIT');
+	$s->send(insert(200) . '; COMMIT');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses');
+	check_gets('a safe snapshot', $outsider,
+		'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT');
+	$dt->run;
+	end();
+};
+
 # Who waits for several in turn waits too long for the first one only.
 sub in_turn
 {
@@ -352,6 +366,50 @@ foreach my $role ('looker', 'deputy')
 			$dt->sql('SELECT dt_test_stopped(' . $_[0]->pid . ')');
 		});
 }
+
+# Nobody can look.  So somebody may be waiting, for all that is known.
+subtest 'somebody was stopped in a look' => sub {
+	my @s = map { $dt->session(group => 'g') } 1 .. 3;
+	my $hanging = $dt->session;
+
+	$dt->fresh(g => dirty => 10);
+	foreach my $i (0 .. $#s)
+	{
+		$s[$i]->query('BEGIN; ' . update($i));
+		# 0.8 s a row: one of them will owe less than 30 s, the others more
+		$s[$i]->send(insert($i == 1 ? 20 : 100) . '; COMMIT');
+		$dt->settle;
+	}
+	$dt->advance(1000);
+	my $looker = $dt->sql(q{SELECT dt_test_role('looker')});
+
+	$hanging->query('SELECT dt_test_hold_look(true)');
+	foreach (1 .. 20)
+	{
+		$dt->advance(50_000);
+		is($dt->sql(q{SELECT dt_test_role('looker')}), $looker, 'nobody takes his role')
+		  unless $s[1]->finished;
+	}
+	$outsider->send(update(1));
+	$dt->advance(1_100_000);
+	ok($outsider->finished($timeout), 'who waits for one that owes little gets it');
+	my $view = $dt->session;
+	$view->send('SELECT * FROM dirty_throttle_blocking');
+	ok( poll_until(
+			sub {
+				$dt->sql(q{SELECT count(*) FROM pg_stat_activity
+					WHERE state = 'active' AND query LIKE '% FROM dirty_throttle_blocking%' AND pid = } . $view->pid);
+			}, $timeout),
+		'the view waits');
+	$dt->cancel_ms($view);
+	$view->quit;
+	ok(!$_->finished, 'those that owe too much pause on') foreach @s[ 0, 2 ];
+	$hanging->query('SELECT dt_test_hold_look(false)');
+	check_gets('when there are looks again', $outsider, update(2));
+	end();
+	$_->finished($timeout) foreach @s;
+	$_->quit foreach @s, $hanging;
+};
 
 subtest 'the looker has paid' => sub {
 	my @s = map { $dt->session(group => 'g') } 1 .. 2;

@@ -81,6 +81,8 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_interrupt_at_commit() RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_hold_look(boolean) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_stopped(int) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_watch(int) RETURNS void
