@@ -58,10 +58,6 @@ dt_process_slow(void)
 		DT_JOB : DT_NO_MEMBER;
 }
 
-/*
- * A function is going to be called, and the session may be doing nothing else:
- * is that so?  Then it works until the client sends something else.
- */
 bool
 dt_activity_note_call(void)
 {
@@ -71,27 +67,19 @@ dt_activity_note_call(void)
 	return true;
 }
 
-/* To be called before the client may have sent anything but its login. */
 void
 dt_activity_note_login(void)
 {
 	my.login_started = GetCurrentStatementStartTimestamp();
 }
 
-/*
- * Has the client sent nothing since?  From 17 on code of a user can run then, in a
- * trigger.
- */
+/* From 17 on code of a user can run then, in a trigger. */
 bool
 dt_activity_is_login(void)
 {
 	return my.login_started == GetCurrentStatementStartTimestamp();
 }
 
-/*
- * Does the session wait for the client's next command?  May be called in a
- * signal handler.
- */
 bool
 dt_activity_is_idle(void)
 {
@@ -110,10 +98,7 @@ session_is_working(void)
 		my.call_started == GetCurrentStatementStartTimestamp();
 }
 
-/*
- * Is this process in the middle of a transaction's work?  Not when the session
- * waits for the client's next command.  Only at a check for interrupts.
- */
+/* Not when the session waits for the client's next command. */
 bool
 dt_activity_is_working(void)
 {
@@ -131,10 +116,8 @@ dt_activity_is_working(void)
 }
 
 /*
- * Does this process run a VACUUM that must not be slowed down, because it
- * prevents a wraparound that is near?  Other VACUUMs pause at their checks for
- * interrupts, as all commands do, in addition to the delays of
- * vacuum_cost_delay.
+ * Other VACUUMs pause at their checks for interrupts, as all commands do, in
+ * addition to the delays of vacuum_cost_delay.
  *
  * An autovacuum worker counts whatever it does: it may be about to find out which
  * table to vacuum, and while it pauses none can be started in its place.

@@ -88,12 +88,35 @@ dt_activity_is_clients_query(const char *source)
 		ActivePortal == NULL;
 }
 
+/*
+ * A function is going to be called, and the session may be doing nothing else:
+ * is that so?  Then it works until the client sends something else.
+ */
 extern bool dt_activity_note_call(void);
+
+/*
+ * The first is to be called before the client may have sent anything but its
+ * login; the second tells whether it has sent nothing since.
+ */
 extern void dt_activity_note_login(void);
 extern bool dt_activity_is_login(void);
+
+/*
+ * Does the session wait for the client's next command?  May be called in a
+ * signal handler.
+ */
 extern bool dt_activity_is_idle(void);
+
+/*
+ * Is this process in the middle of a transaction's work?  Only at a check for
+ * interrupts.
+ */
 extern bool dt_activity_is_working(void);
 
+/*
+ * Does this process run a VACUUM that must not be slowed down, because it
+ * prevents a wraparound that is near?
+ */
 extern bool dt_activity_is_urgent(void);
 
 #endif							/* DT_ACTIVITY_H */

@@ -10,7 +10,7 @@
  * a pause is due, and registers a callback for the reset of
  * TopTransactionContext, which is the last thing that the core does for a
  * transaction.  There the transaction is over but interrupts are held, and an
- * ERROR would be a PANIC; see dt_sleep_after_transaction().
+ * ERROR would be a PANIC; see sleep.c.
  *
  * Commands that commit in between and keep session locks (VACUUM, CREATE INDEX
  * CONCURRENTLY, ...) do not pause at those commits.  They pay at the commit

@@ -6,8 +6,9 @@
  *
  * In the order in which they are called: at server start, those for shared
  * memory; when a statement begins, post_parse_analyze, planner, object_access,
- * ExecutorRun, ExecutorFinish and ProcessUtility; when something is logged, emit_log, by which
- * checks for interrupts are found; when a subtransaction ends, its callback.
+ * ExecutorRun, ExecutorFinish and ProcessUtility; when something is logged,
+ * emit_log, by which checks for interrupts are found; when a subtransaction ends,
+ * its callback.
  * The rest of the library knows of no hook, except that check.c tests
  * whether emit_log still leads here, and sql/explain.c installs those of
  * EXPLAIN.  Other callbacks are registered where they are needed, as some of
@@ -370,9 +371,9 @@ run_with_workers(EXECUTOR_RUN_PARAMS)
 
 	dt_pay_tell_workers();
 	dt_workers_begin(&gathers, queryDesc->planstate);
-	dt_rows_pace(queryDesc);
 	PG_TRY();
 	{
+		dt_rows_pace(queryDesc);
 		dt_check_begin_cut(&cut);
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 		dt_check_end_cut(&cut);

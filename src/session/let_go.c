@@ -34,8 +34,9 @@
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
- * What the session owed when it went on last although it owed too much, us; no
- * bound since it does not; 0: it has not, since it came into the group.
+ * The session may go on if it owes no more than this, us: what it owed the last time
+ * that it went on although that was too much.  No bound if it has owed less
+ * since then; 0 if it has owed too much since it came into the group.
  */
 static int64 owed_before = 0;
 static uint32 times_joined;
@@ -91,8 +92,8 @@ goes_on(DtMark mark, bool in_flight, int64 owed_us)
 }
 
 /*
- * To be asked before a pause, and before each slice of it.  Only a transaction
- * that has begun to write heeds nothing but DT_HEED_HARD.
+ * To be asked before a pause, and before each slice of it.  It is one in flight if
+ * it heeds DT_HEED_HARD.
  */
 bool
 dt_let_go(DtHeed heed, int64 owed_us)

@@ -24,9 +24,10 @@
  *    which the views show, tells the group's rate engine (rate.c), and returns
  *    what is due and owed.  Here it is decided whether that leads to a pause:
  *    not if the transaction owes no more than the grace, nor if others wait for
- *    it (let_go.c).
- * 4. The session sleeps (sleep.c).  After each slice it counts that and looks at
- *    its account: dt_account_look().
+ *    it (let_go.c, which asks src/waiters).
+ * 4. The session sleeps (sleep.c).  Before each slice it looks who waits, if it is
+ *    its turn, and asks let_go.c again; after each it counts that slice and looks
+ *    at its account: dt_account_look().
  * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
  *    something is left; then dt_pay_after_transaction() charges it, and the
  *    session sleeps for what is owed then.
@@ -298,8 +299,7 @@ may_be_paused(void)
 static bool
 charge_and_pause_at(DtPlace place, DtHeed heed)
 {
-	bool		is_new = place != DT_AT_CHECK || xact.longest_us == 0 ||
-		!dt_account_is_due_before();
+	bool		is_new = xact.longest_us == 0 || !dt_account_is_due_before();
 	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
 	int64		from_us = xact.paces || heed != DT_HEED_HARD ? 0 : grace_us;

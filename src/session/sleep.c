@@ -3,9 +3,8 @@
  * sleep.c
  *		Sleeping before, in and after a transaction.
  *
- * A session sleeps nowhere else.  The account says how long, pay.c decides
- * whether and where.  A session sleeps on its latch, in slices of at most a
- * second.  A process that changes a limit sets the latches of the members, so
+ * A member pauses nowhere else.  The account says how long, pay.c decides
+ * whether and where.  It sleeps on its latch, in slices of at most a second.  A process that changes a limit sets the latches of the members, so
  * that sleepers look at their account again.
  *
  * No lock is held while a process sleeps.

@@ -261,11 +261,12 @@ is_fast(void)
 
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		used = dt_account_counter(r) - my.seen[r];
+		int64		now = dt_account_counter(r);
 
-		if (used * CPU_TICK_MOST_US > dt_account_quantum(r) * my.wall_us)
+		if ((now - my.seen[r]) * CPU_TICK_MOST_US >
+			dt_account_quantum(r) * my.wall_us)
 			fast = true;
-		my.seen[r] += used;
+		my.seen[r] = now;		/* a handler may do so in between */
 	}
 	return fast;
 }

@@ -9,6 +9,10 @@
 #define DT_TICK_H
 
 /*
+ * While a member is at work in a transaction, these request a check (check.h)
+ * when a charge is worth one; a statement that is charged between its rows needs
+ * none.
+ *
  * dt_tick_start() is called when this process becomes a member, and when a
  * member's statement begins; dt_tick_start_command() when it can use much at
  * once; dt_tick_end_transaction() when a transaction ends.

@@ -83,7 +83,8 @@ dt_member_cause_name(DtPauseCause cause)
 void
 dt_member_count(DtMember *member, DtGroup *g, DtCounter counter, int64 n)
 {
-	member->stats[counter] += n;
+	if (g != NULL && member->group == g)
+		member->stats[counter] += n;
 	member->xact.stats[counter] += n;
 	if (g != NULL)
 		g->stats[counter] += n;
@@ -192,12 +193,13 @@ bool
 dt_member_ask(PGPROC *proc)
 {
 	DtMember   *member = &dt_members[GetNumberFromPGProc(proc)];
+	int			pid = ((volatile PGPROC *) proc)->pid;
 
-	if (!member->can_be_asked)
+	if (pid == 0 || !member->can_be_asked)
 		return false;
 	member->asked = 1;
 	pg_write_barrier();
-	return SendProcSignal(proc->pid, PROCSIG_LOG_MEMORY_CONTEXT,
+	return SendProcSignal(pid, PROCSIG_LOG_MEMORY_CONTEXT,
 						  INVALID_PROC_NUMBER) == 0;
 }
 

@@ -25,7 +25,10 @@ extern void dt_member_join(DtMember *member, DtGroup *g);
  */
 extern void dt_member_leave(DtMember *member, bool to_none, int64 now);
 
-/* With g locked, or with NULL: add n to a counter of the member and of g. */
+/*
+ * With g locked: add n to a counter of g, of the member if it is in g, and of its
+ * transaction.  With NULL only to that.
+ */
 extern void dt_member_count(DtMember *member, DtGroup *g, DtCounter counter,
 							int64 n);
 

@@ -144,10 +144,10 @@ dt_shmem_startup(void)
 }
 
 /*
- * Hold back SIGTERM while a spinlock is held.  The core's handler of that
- * signal ends a background worker at any instruction, up to 18; later an
- * extension's own handler may.  These locks are not nested, so one mask is
- * enough.
+ * Hold back SIGTERM while a group's spinlock is held, or somebody looks who waits.
+ * The core's handler of that signal ends a background worker at any instruction,
+ * up to 18; later an extension's own handler may.  These are not nested, so one
+ * mask is enough.
  */
 static sigset_t mask_before;
 

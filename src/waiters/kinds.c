@@ -89,10 +89,6 @@ dt_kind_name(DtKind kind)
 	return names[kind];
 }
 
-/*
- * Is the oldest transaction or multixact of the server older than so many per
- * cent of the age at which autovacuum must freeze it?
- */
 bool
 dt_waiters_must_freeze(int percent)
 {

@@ -52,10 +52,6 @@ my_slot(void)
 	return &dt_wait_slots[MyProcNumber];
 }
 
-/*
- * From now on this process may be marked.  counts_as_mate: when it waits for a
- * member of its own group, and owes nothing, that one may be let go.
- */
 void
 dt_waiters_attach(bool counts_as_mate)
 {
@@ -68,12 +64,16 @@ dt_waiters_attach(bool counts_as_mate)
 	me->mark = DT_NOT_IN_THE_WAY;
 }
 
-/* In what time the group earns what this session owes, if it earns for nobody else. */
+/* What a parallel worker owes its leader owes. */
 void
 dt_waiters_note_debt(int64 owes_until)
 {
-	if (my_slot()->owes_until != owes_until)
-		my_slot()->owes_until = owes_until;
+	PGPROC	   *leader = MyProc->lockGroupLeader;
+	DtWaitSlot *slot = leader == NULL ? my_slot() :
+		&dt_wait_slots[GetNumberFromPGProc(leader)];
+
+	if (slot->owes_until != owes_until)
+		slot->owes_until = owes_until;
 }
 
 /* ------------------------------------------------------------------- roles */
@@ -190,12 +190,6 @@ take_roles(void)
 	}
 }
 
-/*
- * To be called before each slice of a pause, which is to be no longer than the
- * result, us.  This looks if it is this process's turn to.  Then the caller asks
- * for its mark, and sleeps if that allows it to.  wakes_to_look: its latch may be
- * set for no other reason.
- */
 int64
 dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 {
@@ -216,7 +210,6 @@ dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 		PG_INT64_MAX;
 }
 
-/* To be called when a pause is over, in whatever way it has ended. */
 void
 dt_waiters_after_pause(void)
 {
@@ -241,12 +234,9 @@ dt_waiters_detach(void)
 }
 
 /*
- * Is this session in the way of somebody who has waited too long for it?  Sets
- * *waiting_pid to who that is.  To be asked before a pause begins and before each
- * slice.  Looks if the last look is too old to tell.  If nobody can look, since who
- * does was stopped in the middle of it, somebody may be waiting, for all that is
- * known; and that goes for members that owe too much only as long as it does for
- * those who wait in their own group.
+ * If nobody can look, since who does was stopped in the middle of it, somebody may
+ * be waiting, for all that is known.  A member that owes too much does not go on
+ * for that.
  */
 DtMark
 dt_waiters_mark(int *waiting_pid)
@@ -280,10 +270,7 @@ dt_waiters_end_transaction(void)
 		my_slot()->mark = DT_NOT_IN_THE_WAY;
 }
 
-/*
- * A transaction of this session was prepared.  Its locks are held by a PGPROC
- * that has its transaction ID.  group_id: in which group, or 0.
- */
+/* The locks of the transaction are held by a PGPROC that has its ID. */
 void
 dt_waiters_note_prepared(TransactionId xid, uint64 group_id)
 {

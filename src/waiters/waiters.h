@@ -41,23 +41,59 @@ typedef struct DtInTheWay
 extern void dt_waiters_shmem_request(void);
 extern void dt_waiters_shmem_startup(void);
 
-/* role.c: of this process */
+/*
+ * role.c: of this process.  From the first of these two to the second, which is
+ * called when it exits, it may be marked.  counts_as_mate: when it waits for a
+ * member of its own group, and owes nothing, that one may be let go.
+ */
 extern void dt_waiters_attach(bool counts_as_mate);
 extern void dt_waiters_detach(void);
-extern int64 dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look);
-extern void dt_waiters_after_pause(void);
+
+/*
+ * Is this session in the way of somebody who has waited too long for it?  Sets
+ * *waiting_pid to who that is.  To be asked before a pause begins and before each
+ * slice of it.  Looks if the last look is too old to tell.
+ */
 extern DtMark dt_waiters_mark(int *waiting_pid);
+
+/*
+ * To be called before each slice of a pause.  The process looks if it is its turn.
+ * Returns how long the slice may be, us.  may_be_let_go: whoever waits for it, is
+ * it of any use to know?  wakes_to_look: its latch may be set so that it looks,
+ * and not only by a mark.
+ */
+extern int64 dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look);
+
+/* When a pause is over, in whatever way it has ended; and when a transaction is. */
+extern void dt_waiters_after_pause(void);
 extern void dt_waiters_end_transaction(void);
+
+/*
+ * What this session owes its group earns up to this time (us), if it earns for
+ * nobody else.  0: it owes nothing.
+ */
 extern void dt_waiters_note_debt(int64 owes_until);
+
+/*
+ * A transaction of this session, with that ID, was prepared.  group_id: in which
+ * group, or 0.
+ */
 extern void dt_waiters_note_prepared(TransactionId xid, uint64 group_id);
 
-/* look.c */
+/* look.c: for the view, a list of DtInTheWay: all who wait, however long */
 extern List *dt_waiters_list(void);
 
-/* kinds.c */
+/*
+ * kinds.c: is the oldest transaction ID or multixact of the server older than so
+ * many percent of the age at which autovacuum must freeze it?
+ */
 extern bool dt_waiters_must_freeze(int percent);
 
-/* held.c */
+/*
+ * held.c: does this process extend a relation?  And does it hold locks, but for
+ * those that statements take on the tables that they read and write, as long as
+ * nobody waits for these?
+ */
 extern bool dt_waiters_extends_relation(void);
 extern bool dt_waiters_has_locks(void);
 

@@ -59,8 +59,10 @@ is($dt->definitions, $definitions, 'a restart finds the same groups');
 unlike($dt->log_since($mark), qr/is damaged/, 'in a sound file');
 
 # and it still works
-$dt->limit($definitions =~ /^(\w+)=/ ? $1 : 'g1', 2000);
-my $s = $dt->session(group => $definitions =~ /^(\w+)=/ ? $1 : 'g1');
+my $group = $definitions =~ /^(\w+)=/ ? $1 : 'g1';
+$dt->limit($group => 2000);
+$dt->sql("SELECT set_group_mode('$group', 'enforce')");
+my $s = $dt->session(group => $group);
 $s->send(insert_sql('shared', 2000));
 ok($dt->wait_paused($s, 'in flight'), 'a session is throttled');
 $dt->cancel_ms($s);

@@ -216,6 +216,28 @@ subtest 'what was paused for a group that is dropped' => sub {
 	}
 };
 
+# The pause was in the group that the session has left.
+subtest 'who is moved while it pauses' => sub {
+	foreach my $kind (@kinds)
+	{
+		$dt->limit($_ => 1) foreach 'h', 'i';
+		my $t = $dt->session(group => 'h');
+
+		$t->send($DirtyThrottle::KINDS{$kind}[1]);
+		$dt->settle;
+		is($dt->state($t), 'sleeps', "$kind: it pauses");
+		$dt->advance(300_000);
+		$dt->sql('SELECT set_session_group(' . $t->pid . q{, 'i')});
+		$dt->settle;
+		is($dt->group_row('h')->{paused_time}, 300, "$kind: so long in its old group");
+		is($dt->session_row($t)->{paused_time}, 0, "$kind: and not in the new one");
+		$dt->limit(i => 0);
+		$t->wait;
+		$t->quit;
+		$dt->sql("SELECT drop_resource_group('$_', force => true)") foreach 'h', 'i';
+	}
+};
+
 subtest 'what is used while there is no limit is not owed' => sub {
 	foreach my $where ('after the transaction', 'in the same one')
 	{
