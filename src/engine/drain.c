@@ -9,6 +9,11 @@
  * is a backlog.  An hour in which nobody writes, or somebody writes a little,
  * does not change it.
  *
+ * Positions move in steps: an archiver's by segments, a consumer's when it
+ * reports.  Such a step has drained in all of the time in which the position
+ * stood with a backlog.  A position that stands tells nothing for as long as it
+ * stood before the last step; from then on, that the drain stands still.
+ *
  * What is on its way, to a standby and back, is part of the backlog.  By
  * Little's law backlog / speed is the time that a byte spends there and in the
  * queue together, which is what the lag of a standby means; nothing here has
@@ -34,7 +39,7 @@
 /* ... nor are those that drain in an eighth of a second, before the next look. */
 #define BACKLOG_PART		8
 
-/* The longest lag that is told: as good as for ever. */
+/* The longest time that counts: as good as for ever. */
 #define LAG_MAX_US			(3600 * SECOND_US)
 
 /* Bytes that have not drained yet. */
@@ -42,6 +47,31 @@ int64_t
 dt_drain_backlog(const DtDrain *d)
 {
 	return advanced(d->drained, d->written);
+}
+
+/* Is there so much that it is known how fast it drains? */
+static bool
+is_queued(const DtDrain *d)
+{
+	return dt_drain_backlog(d) > max64(BACKLOG_MIN, d->speed / BACKLOG_PART);
+}
+
+/*
+ * In "time", which is over, so many bytes have drained.
+ */
+static void
+add_speed(DtDrain *d, int64_t bytes, int64_t time, int64_t window)
+{
+	int64_t		speed = clamp64(muldiv64(bytes, SECOND_US, time),
+								-DT_RATE_MAX, DT_RATE_MAX);
+
+	if (is_queued(d))
+	{
+		d->queued_us = min64(d->queued_us + time, window);
+		d->speed = mean64(d->speed, speed, time, d->queued_us);
+	}
+	else if (speed > d->speed)
+		d->speed = mean64(d->speed, speed, time, window);
 }
 
 static void
@@ -52,23 +82,24 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 	int64_t		bytes = advanced(d->drained, drained) -
 		advanced(drained, d->drained);
 	bool		first = d->seen_at == 0;
-	int64_t		speed;
 
 	if (!first && now == d->seen_at)
 		return;					/* no time for anything to have happened */
+	if (is_queued(d))
+		d->stands_us = min64(d->stands_us + dt, LAG_MAX_US);
 	d->seen_at = now;
 	d->written = written;
 	d->drained = drained;
 	if (first || dt == 0)
 		return;					/* or the clock was set back */
-	speed = clamp64(muldiv64(bytes, SECOND_US, dt), -DT_RATE_MAX, DT_RATE_MAX);
-	if (dt_drain_backlog(d) > max64(BACKLOG_MIN, d->speed / BACKLOG_PART))
+	if (bytes != 0)
 	{
-		d->queued_us = min64(d->queued_us + dt, window);
-		d->speed = mean64(d->speed, speed, dt, d->queued_us);
+		add_speed(d, bytes, max64(d->stands_us, dt), window);
+		d->step_us = d->stands_us;
+		d->stands_us = 0;
 	}
-	else if (speed > d->speed)
-		d->speed = mean64(d->speed, speed, dt, window);
+	else if (d->stands_us > d->step_us)
+		add_speed(d, 0, dt, max64(window, d->step_us));
 }
 
 /*

@@ -29,6 +29,9 @@ typedef struct DtDrain
 	int64_t		seen_at;		/* time of the last sample; 0: none yet */
 	int64_t		written;		/* positions at that time */
 	int64_t		drained;
+	int64_t		stands_us;		/* for how long that has stood with a backlog,
+								 * and ... */
+	int64_t		step_us;		/* ... before it last moved */
 	int64_t		speed;			/* bytes/s, a mean; that of a level may be
 								 * negative, as others write into it, too */
 	int64_t		queued_us;		/* for how long there was a backlog, up to the

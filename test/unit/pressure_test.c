@@ -144,6 +144,43 @@ test_worst(void)
 	ok(dt_drain_worst(all, 5, 0, now) == &d[3], "nor does one of the future");
 }
 
+/*
+ * A position that moves in steps: looked at five times a second, the speed is that
+ * of the steps.  When none comes any more, it stands still.
+ */
+static void
+test_steps(void)
+{
+	static const double steps[] = {0.2, 1, 4, 10, 30};
+
+	for (int i = 0; i < 5; i++)
+	{
+		DtDrain		d = {0};
+		int64_t		now = HOUR;
+		int64_t		lowest = INT64_MAX;
+		int64_t		highest = 0;
+		int			cycles = (int) (5 * steps[i] + 0.5);
+
+		for (int k = 0; k <= 10 * cycles; k++)
+		{
+			int64_t		written = GB + k * 800 * KB;
+
+			dt_drain_sample(&d, written, GB / 2 + k / cycles * cycles * 800 * KB,
+							now += CYCLE);
+			if (k <= 6 * cycles)
+				continue;
+			lowest = min64(lowest, dt_drain_speed(&d));
+			highest = max64(highest, dt_drain_speed(&d));
+		}
+		printf("# a step every %g s\n", steps[i]);
+		ok_range(lowest, 3.9 * MB, 4.1 * MB, "its speed, at least");
+		ok_range(highest, 3.9 * MB, 4.1 * MB, "at most");
+		for (int k = 0; k < 5 * (10 + 5 * steps[i]); k++)
+			dt_drain_sample(&d, d.written + 800 * KB, d.drained, now += CYCLE);
+		ok_range(dt_drain_speed(&d), 0, 0.1 * MB, "gone");
+	}
+}
+
 /*-------------------------------------------------------------------------
  * Laws
  *-------------------------------------------------------------------------
@@ -1385,6 +1422,7 @@ int
 main(void)
 {
 	test_drain();
+	test_steps();
 	test_worst();
 	test_room();
 	test_brake();

@@ -341,6 +341,12 @@ test_archive_lag(void)
 					 "what waits is less than the threshold");
 			ok_range(mean(trace.all, settled, s.end) / s.archiver, 0.9, 1.1,
 					 "and the archiver is busy");
+			ok_range(extreme(trace.jobs, settled, s.end, false) /
+					 mean(trace.jobs, settled, s.end), 0.7, 1,
+					 "the slowest second of the jobs");
+			ok_range(extreme(trace.jobs, settled, s.end, true) /
+					 mean(trace.jobs, settled, s.end), 1, 1.3,
+					 "the fastest one");
 		}
 	}
 }
