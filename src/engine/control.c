@@ -67,10 +67,9 @@ typedef struct Use
 	int64_t		used;			/* by those that obey, bytes/s */
 	int64_t		used_now;		/* the same, since the last step, */
 	int64_t		bytes;			/* and how many that are */
+	int64_t		rest;			/* of that, in a probe: what floors leave */
 	int64_t		observed;		/* by those that do not */
 	int64_t		observed_bytes;
-	int64_t		rest;			/* by all of these in a probe: what their
-								 * floors leave of it */
 	int64_t		rates;			/* in force of those that obey, the sum */
 	int64_t		floors;			/* what these may use in any case, the sum */
 	int64_t		weights;		/* of those that use up their shares */
@@ -187,6 +186,7 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->used += g->use_rate[r];
 	u->used_now += g->use_now[r];
 	u->bytes += g->bytes[r];
+	u->rest += min64(g->floor, g->use_now[r]);
 	u->rates += g->rate[r];
 	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
 	if (uses_up(c, g))
@@ -210,7 +210,6 @@ sum_up(const DtController *c, DtPressureGroup *const *groups, int n)
 
 		if (!shares(c, g))
 			continue;
-		u.rest += min64(g->floor, g->use_now[r]);
 		if (g->follows[c->signal] == c)
 		{
 			u.obeyed |= !g->observe;
@@ -457,7 +456,7 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 {
 	DtLatencyReading r = {
 		.commits = c->commits,.waiting = p->waiting,
-		.used = u->used + u->observed,.used_now = u->used_now,
+		.used = u->used,.used_now = u->used_now,
 		.rest = u->rest,.now = c->read_at
 	};
 

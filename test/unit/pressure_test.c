@@ -1416,6 +1416,21 @@ test_commits(void)
 	run_commits(&w, 20, 1000);
 	ok(w.p.latency.n_samples == 0 &&
 	   w.g[0].rate[DT_WAL] == 0, "mode observe: no probe");
+
+	/* beside one that obeys it is an outsider: nobody judges that one by it */
+	new_world(&w);
+	follow(&w, 0, DT_COMMIT_LATENCY, 5000);
+	follow(&w, 1, DT_COMMIT_LATENCY, 5000);
+	w.g[1].observe = true;
+	w.use[0][DT_WAL] = 10 * MB;
+	w.use[1][DT_WAL] = 80 * MB;
+	run_commits(&w, 50, 1000);
+	for (cycles = 0; cycles < 20 && w.g[0].rate[DT_WAL] == 0; cycles++)
+		run_commits(&w, 0.2, 20000);
+	ok_range(w.g[0].rate[DT_WAL], MB, 9 * MB, "beside one that is observed: less than it uses");
+	w.use[0][DT_WAL] = 0;
+	run_commits(&w, 45, 1000);
+	ok(w.g[0].rate[DT_WAL] == 0, "not used for half a minute: free");
 }
 
 int
