@@ -70,7 +70,8 @@ typedef struct Use
 	int64_t		rest;			/* of that, in a probe: what floors leave */
 	int64_t		observed;		/* by those that do not */
 	int64_t		observed_bytes;
-	int64_t		rates;			/* in force of those that obey, the sum */
+	int64_t		rates;			/* in force of those that obey, the sum; at
+								 * DT_LAW_MAX somebody has none */
 	int64_t		floors;			/* what these may use in any case, the sum */
 	int64_t		weights;		/* of those that use up their shares */
 	int64_t		modest;			/* used by those that do not */
@@ -187,7 +188,8 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->used_now += g->use_now[r];
 	u->bytes += g->bytes[r];
 	u->rest += min64(g->floor, g->use_now[r]);
-	u->rates += g->rate[r];
+	u->rates = min64(u->rates + (g->rate[r] > 0 ? g->rate[r] : DT_LAW_MAX),
+					 DT_LAW_MAX);
 	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
 	if (uses_up(c, g))
 		u->weights += g->weight;
@@ -465,13 +467,15 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 }
 
 /*
- * Until all controllers have been asked, in the first second, each goes on from what
- * is in force: the brake and evidence would have to learn that again.
+ * In the first second of a sampler a controller goes on from what is in force,
+ * which the brake and evidence would have to learn again; not from that of
+ * somebody whom nothing limits.
  */
 static void
 start(DtController *c, const Use *u)
 {
-	c->brake.rate = c->evidence.rate = c->rate = u->rates;
+	if (u->rates < DT_LAW_MAX)
+		c->brake.rate = c->evidence.rate = c->rate = u->rates;
 }
 
 /* The signal is absent, so when it is back all begins anew. */

@@ -1269,6 +1269,19 @@ test_restart(void)
 	run_world(&w, 1);
 	ok(w.g[0].rate[DT_DIRTY] == 0 && w.g[0].pressure > 900,
 	   "gone, and back: a new beginning");
+
+	/* one of them has a fixed limit, and nothing has limited the other one */
+	new_world(&w);
+	dt_pressure_group_init(&w.g[0], rates, used);
+	w.g[0].limit[DT_DIRTY] = MB;
+	follow(&w, 0, DT_IO_PRESSURE, 100000);
+	follow(&w, 1, DT_IO_PRESSURE, 100000);
+	w.value[DT_IO_PRESSURE] = 50000;
+	w.use[0][DT_DIRTY] = MB;
+	w.use[1][DT_DIRTY] = 50 * MB;
+	run_world(&w, 1);
+	ok(w.g[1].rate[DT_DIRTY] == 0, "who had no rate goes on without one: %lld",
+	   (long long) w.g[1].rate[DT_DIRTY]);
 }
 
 /* A probe is over, which one threshold has asked for, and finds that. */
