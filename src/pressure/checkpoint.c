@@ -32,9 +32,9 @@
 #define LATE	(5 * SECOND)
 
 /*
- * How long ago, us, the checkpoint with this redo point has begun, for a
- * look after none for long: as the control file says, when it is that one; otherwise it is
- * still running, so it has begun less than checkpoint_timeout ago.
+ * How long ago, us, the checkpoint with this redo point has begun, for the first
+ * look, or one after none for long: as the control file says, when it is that one.
+ * Otherwise it still runs, and nobody knows since when: as if it began now.
  */
 static int64
 begun_ago(XLogRecPtr redo)
@@ -99,8 +99,8 @@ dt_wal_rate_without_force(void)
 
 /*
  * The max_wal_size, in MB, with which no checkpoint is forced while this much
- * is written: the reverse of what the core makes of max_wal_size.  The redo point may be
- * at the end of its segment, so one more is needed.
+ * is written: the reverse of what the core makes of max_wal_size.  The redo point
+ * may be at the end of its segment, so one more is needed.
  */
 int64
 dt_max_wal_size_for(int64 rate)

@@ -64,7 +64,8 @@ read_or_explain(const char *path, char *buffer, size_t size, DtFound *found)
 
 /* The number after a word, which is all that is before it on its line. */
 static bool
-find_number(const char *content, const char *word, int64 *number)
+find_number(const char *path, const char *content, const char *word,
+			int64 *number, DtFound *found)
 {
 	size_t		length = strlen(word);
 	const char *line;
@@ -73,17 +74,13 @@ find_number(const char *content, const char *word, int64 *number)
 	{
 		line += (*line == '\n');
 		if (strncmp(line, word, length) == 0 &&
-			(line[length] == ' ' || line[length] == ':'))
-			return sscanf(line + length + 1, INT64_FORMAT, number) == 1;
+			(line[length] == ' ' || line[length] == ':') &&
+			sscanf(line + length + 1, INT64_FORMAT, number) == 1)
+			return true;
 	}
-	return false;
-}
-
-static DtLook
-explain_missing(const char *path, const char *word, DtFound *found)
-{
-	return dt_no_look(found, DT_LOOK_FAILED,
+	(void) dt_no_look(found, DT_LOOK_FAILED,
 					  _("File \"%s\" has no number \"%s\"."), path, word);
+	return false;
 }
 
 /* Bytes that the kernel has to write to disks. */
@@ -94,12 +91,10 @@ dt_look_kernel_dirty(DtFound *found)
 	int64		dirty;
 	int64		writeback;
 
-	if (!read_or_explain(MEMINFO, content, sizeof(content), found))
+	if (!read_or_explain(MEMINFO, content, sizeof(content), found) ||
+		!find_number(MEMINFO, content, "Dirty", &dirty, found) ||
+		!find_number(MEMINFO, content, "Writeback", &writeback, found))
 		return DT_LOOK_FAILED;
-	if (!find_number(content, "Dirty", &dirty))
-		return explain_missing(MEMINFO, "Dirty", found);
-	if (!find_number(content, "Writeback", &writeback))
-		return explain_missing(MEMINFO, "Writeback", found);
 	found->value = (dirty + writeback) * 1024;
 	return DT_LOOK_MEASURED;
 }
@@ -108,14 +103,13 @@ dt_look_kernel_dirty(DtFound *found)
 DtLook
 dt_look_kernel_background(DtFound *found)
 {
-	static const char word[] = "nr_dirty_background_threshold";
 	char		content[16384];
 	int64		pages;
 
-	if (!read_or_explain(VMSTAT, content, sizeof(content), found))
+	if (!read_or_explain(VMSTAT, content, sizeof(content), found) ||
+		!find_number(VMSTAT, content, "nr_dirty_background_threshold", &pages,
+					 found))
 		return DT_LOOK_FAILED;
-	if (!find_number(content, word, &pages))
-		return explain_missing(VMSTAT, word, found);
 	found->value = pages * sysconf(_SC_PAGESIZE);
 	return DT_LOOK_MEASURED;
 }
@@ -161,7 +155,8 @@ dt_look_io_pressure(DtFound *found)
 	char		path[MAXPGPATH];
 	const char *total;
 
-	if (!read_or_explain(PRESSURE, content, sizeof(content), found) &&
+	strlcpy(path, PRESSURE, sizeof(path));
+	if (!read_or_explain(path, content, sizeof(content), found) &&
 		!(find_cgroup_file(path, sizeof(path)) &&
 		  read_or_explain(path, content, sizeof(content), found)))
 		return DT_LOOK_FAILED;
@@ -170,7 +165,9 @@ dt_look_io_pressure(DtFound *found)
 	total = strstr(content, "total=");
 	if (strncmp(content, "some ", 5) != 0 || total == NULL ||
 		sscanf(total, "total=" INT64_FORMAT, &counter) != 1)
-		return explain_missing(PRESSURE, "some ... total", found);
+		return dt_no_look(found, DT_LOOK_FAILED,
+						  _("File \"%s\" has no number \"%s\"."), path,
+						  "some ... total");
 	found->value = dt_stall_sample(&stall, counter, found->at);
 	if (stall.watched_us == 0)
 		found->at = 0;			/* one look at a counter tells nothing */

@@ -76,6 +76,9 @@ typedef enum Condition
 
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
 
+static const char no_new_value[] =
+gettext_noop("It has had no new value for 40 seconds.");
+
 static struct
 {
 	DtPressure	pressure;
@@ -83,8 +86,8 @@ static struct
 	int64		all_due;		/* a look at all signals is due then */
 	DtSignalInfo infos[DT_SIGNALS];
 	Condition	conditions[DT_SIGNALS];
-	bool		out_of_reach;	/* others alone force checkpoints */
-	int64		reach_since;	/* that is to change, us; 0 = it is not */
+	int64		reach_since;	/* whether checkpoints are in reach is to
+								 * change, us; 0 = it is not */
 }			my;
 
 /* Have the worker started; while shared_preload_libraries is processed. */
@@ -168,7 +171,7 @@ log_condition(DtSignal signal, Condition condition)
 					(errmsg("signal \"%s\" slows nobody down", name),
 					 errdetail_internal("%s", condition == NOTHING ?
 										my.infos[signal].reason :
-										_("It has had no new value for 40 seconds."))));
+										_(no_new_value))));
 			break;
 		case UNREADABLE:
 			ereport(LOG,
@@ -228,7 +231,7 @@ add_highest(DtSignal signal, DtSignalInfo *info)
 				_("Hardly anybody commits who is not in a group that follows the signal.") :
 				signal < DT_STANDBY_SIGNALS ?
 				_("No standby that counts is streaming.") :
-				_("It has had no new value for 40 seconds."),
+				_(no_new_value),
 				DT_REASON_SIZE);
 }
 
@@ -285,26 +288,23 @@ expiry(const DtPressureGroup *law, int64 now)
 }
 
 /*
- * Has the rate risen so much that sleepers should know?
+ * Has the rate risen so much that sleepers should know?  None is the highest.
  */
 static bool
 is_worth_waking(DtFollower *f, int r, int64 rate)
 {
-	if (rate == f->woken_rate[r])
-		return false;
-	if (rate != 0 && (f->woken_rate[r] == 0 ||
-					  rate < f->woken_rate[r] / 100 * WAKE_PERCENT))
-	{
-		if (f->woken_rate[r] == 0 || rate < f->woken_rate[r])
-			f->woken_rate[r] = rate;
-		return false;
-	}
-	f->woken_rate[r] = rate;
-	return true;
+	int64		known = f->woken_rate[r] > 0 ? f->woken_rate[r] : DT_LAW_MAX;
+	bool		risen;
+
+	rate = rate > 0 ? rate : DT_LAW_MAX;
+	risen = rate > known / 100 * WAKE_PERCENT;
+	if (risen || rate < known)
+		f->woken_rate[r] = rate;
+	return risen;
 }
 
 /* The controller of signal checkpoint, which has no threshold; or NULL. */
-static const DtController *
+static DtController *
 checkpoint_controller(void)
 {
 	for (int i = 0; i < my.followers->n_controllers; i++)
@@ -342,8 +342,7 @@ log_reach(const DtController *c)
 {
 	ereport(LOG,
 			(errmsg("signal \"checkpoint\" slows nobody down, as others alone force checkpoints"),
-			 errdetail("Others write " INT64_FORMAT " KB/s of WAL. No more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time.",
-					   c->others / 1000, dt_wal_rate_without_force() / 1000),
+			 errdetail_internal("%s", my.infos[DT_CHECKPOINT].reason),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
 					 dt_max_wal_size_for(c->others +
 										 floors_at_checkpoint()))));
@@ -356,30 +355,30 @@ log_reach(const DtController *c)
  * write if that is little.
  */
 static void
-note_reach(int64 now)
+note_reach(DtController *c, int64 now)
 {
-	const DtController *c = checkpoint_controller();
 	DtSignalInfo *info = &my.infos[DT_CHECKPOINT];
+	bool		begins = false;
 
-	if (c == NULL)
-		my.out_of_reach = false;
-	if (c == NULL || others_exceed(c) == my.out_of_reach)
+	info->out_of_reach = false;
+	if (c == NULL || others_exceed(c) == c->out_of_reach)
 		my.reach_since = 0;
 	else if (my.reach_since == 0)
 		my.reach_since = now;
 	else if (now - my.reach_since >=
-			 (my.out_of_reach ? IN_REACH_US : OUT_OF_REACH_US))
+			 (c->out_of_reach ? IN_REACH_US : OUT_OF_REACH_US))
 	{
-		my.out_of_reach = !my.out_of_reach;
+		begins = c->out_of_reach = !c->out_of_reach;
 		my.reach_since = 0;
-		if (my.out_of_reach)
-			log_reach(c);
 	}
-	info->out_of_reach = my.out_of_reach;
-	if (my.out_of_reach && info->reason[0] == '\0')
-		snprintf(info->reason, DT_REASON_SIZE,
-				 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
-				 c->others / 1000, dt_wal_rate_without_force() / 1000);
+	if (c == NULL || !c->out_of_reach)
+		return;
+	info->out_of_reach = true;
+	snprintf(info->reason, DT_REASON_SIZE,
+			 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
+			 c->others / 1000, dt_wal_rate_without_force() / 1000);
+	if (begins)
+		log_reach(c);
 }
 
 /* The signal that keeps a group at its floor, which it uses; or -1. */
@@ -475,12 +474,9 @@ set_rates(int64 wal, int64 now)
 {
 	const DtFollowers *all = my.followers;
 
-	for (int i = 0; i < all->n_controllers; i++)
-		if (all->controllers[i]->signal == DT_CHECKPOINT)
-			all->controllers[i]->out_of_reach = my.out_of_reach;
 	dt_pressure_step(&my.pressure, all->controllers, all->n_controllers,
 					 all->laws, all->n, wal, now);
-	note_reach(now);
+	note_reach(checkpoint_controller(), now);
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (int i = 0; i < all->n; i++)
 		apply((DtFollower *) all->laws[i], now);

@@ -3,9 +3,9 @@
  * signals.h
  *		Looking at the signals of pressure, here and now.
  *
- * A function for each signal, but wal_rate and commit_latency, looks at the server's shared memory
- * or at files of the kernel, without SQL, a transaction or a heavyweight lock,
- * so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
+ * A function for each signal, but wal_rate and commit_latency, looks at the
+ * server's shared memory or at files of the kernel, without SQL, a transaction or
+ * a heavyweight lock, so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
  * buffers.c, kernel.c, reports.c.
  *
  *-------------------------------------------------------------------------
