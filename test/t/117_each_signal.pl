@@ -1,0 +1,129 @@
+# Each signal that a server has by itself, on a real server with a real standby,
+# slot, archive and disk, and with what the kernel really tells: the group that
+# follows it is slowed down, its member pauses for it, the view tells why, and without
+# the signal it is as fast as before.  Nothing of it is made up.
+#
+# expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
+# takes-about: 40 s
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use DirtyThrottle::Pressure;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $tmp = PostgreSQL::Test::Utils::tempdir();
+my $dt = DirtyThrottle::Pressure->new('each',
+	init => [ allows_streaming => 1, extra => ['--wal-segsize=1'] ],
+	conf => qq{
+fsync = on
+shared_buffers = 64MB
+bgwriter_lru_maxpages = 0
+archive_mode = on
+archive_command = 'test -e $tmp/works'
+wal_keep_size = 1GB
+wal_sender_timeout = 10min
+max_wal_size = 32MB
+autovacuum = off
+});
+write_file("$tmp/works", '');
+chmod 0755, $tmp;
+$dt->sql(q{SELECT set_group_wal_limit('batch', 10000), set_group_dirty_limit('batch', 10000),
+	set_group_floor('batch', 100)});
+$dt->node->backup('standby');
+my $node = PostgreSQL::Test::Cluster->new('standby');
+$node->init_from_backup($dt->node, 'standby', has_streaming => 1);
+$node->start;
+my $standby = DirtyThrottle::Pressure->over($node);
+$dt->start_job('batch');
+
+# What a member of the group pauses for.
+sub paused_by
+{
+	return $dt->sql(q{SELECT string_agg(DISTINCT paused_by, ',') FROM dirty_throttle_sessions
+		WHERE group_name = 'batch' AND paused_by IS NOT NULL});
+}
+
+# The group follows the signal, and then, or when something is done or done again,
+# is limited by it; until it is undone.
+sub slows_down
+{
+	my ($signal, $threshold, $limit, $do, $undo) = @_;
+	my $column = $signal =~ /^(dirty_buffers|kernel_dirty|io_pressure)$/ ? 'dirty' : 'wal';
+	my $row;
+
+	$dt->follow('batch', $signal, $threshold // ());
+	# how fast a standby is must be known before it is too slow
+	poll_until(sub { ($dt->signal($signal)->{state} // '') eq 'fresh' }, 180)
+	  if $signal =~ /^(replica|flush)_lag$/;
+	ok( poll_until(
+			sub {
+				$do->() if $do;
+				$row = $dt->group_row('batch');
+				return $row->{"effective_${column}_limit"} <= $limit
+				  && ($row->{pressure_reason} // '') ne ''
+				  && paused_by() eq $signal;
+			},
+			180),
+		"$signal: the limit is at most $limit KB/s, and a member pauses for that")
+	  or diag explain $row, paused_by();
+	note $row->{pressure_reason};
+	is($row->{pressure_signal}, $signal, 'the signal is told');
+	$undo->() if $undo;
+	$dt->sql("SELECT reset_group_pressure('batch', '$signal')");
+	ok( $dt->wait_group(
+			'batch',
+			sub {
+				$_[0]->{effective_wal_limit} == 10000
+				  && $_[0]->{effective_dirty_limit} == 10000;
+			},
+			180),
+		'without it the limits are the fixed ones');
+	return;
+}
+
+slows_down('replica_lag', '1s', 100,
+	sub { $standby->sql('SELECT pg_wal_replay_pause()') },
+	sub { $standby->sql('SELECT pg_wal_replay_resume()') });
+my $receiver = $standby->process('walreceiver');
+# it tells nothing while it is stopped, and has much to write when it goes on
+slows_down('flush_lag', '1s', 1000, sub { kill 'STOP', $receiver; sleep 2; kill 'CONT', $receiver });
+$dt->sql(q{SELECT pg_create_physical_replication_slot('unused', true)});
+slows_down('slot_lag', '1MB', 100, undef, sub { $dt->sql(q{SELECT pg_drop_replication_slot('unused')}) });
+unlink "$tmp/works";
+slows_down('archive_lag', '2MB', 100, undef, sub { write_file("$tmp/works", '') });
+slows_down('disk_free', '100%', 100);
+# 32 MB by 1.9, in five minutes
+slows_down('checkpoint', undef, 1000);
+slows_down('wal_rate', '1MB', 1000);
+slows_down('dirty_buffers', '0.1%', 1000);
+
+# Somebody else makes the kernel write.
+sub write_much
+{
+	open my $file, '>', "$tmp/much" or die $!;
+	print $file 'x' x 1_000_000 foreach 1 .. 20;
+	close $file or die $!;
+}
+
+SKIP:
+{
+	skip 'the kernel does not tell how much it has to write', 3
+	  if $dt->signal_now('kernel_dirty')->{available} ne 'true';
+	slows_down('kernel_dirty', '1MB', 5000, \&write_much);
+}
+SKIP:
+{
+	skip 'the kernel does not tell for how long processes wait for I/O', 3
+	  if $dt->signal_now('io_pressure')->{available} ne 'true';
+	slows_down('io_pressure', '0.001%', 5000, \&write_much);
+}
+$dt->stop_jobs;
+$standby->stop('fast');
+is($dt->crashes, '', 'no crash');
+$dt->finish;
