@@ -39,9 +39,6 @@
 /* ... nor are those that drain in an eighth of a second, before the next look. */
 #define BACKLOG_PART		8
 
-/* The longest time that counts: as good as for ever. */
-#define LAG_MAX_US			(3600 * SECOND_US)
-
 /* Bytes that have not drained yet. */
 int64_t
 dt_drain_backlog(const DtDrain *d)
@@ -86,7 +83,7 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 	if (!first && now == d->seen_at)
 		return;					/* no time for anything to have happened */
 	if (is_queued(d))
-		d->stands_us = min64(d->stands_us + dt, LAG_MAX_US);
+		d->stands_us = min64(d->stands_us + dt, DT_LAG_MAX_US);
 	d->seen_at = now;
 	d->written = written;
 	d->drained = drained;
@@ -154,7 +151,7 @@ dt_drain_lag_us(const DtDrain *d)
 	if (!dt_drain_knows(d))
 		return 0;
 	return min64(muldiv64(dt_drain_backlog(d), SECOND_US,
-						  max64(d->speed, 1)), LAG_MAX_US);
+						  max64(d->speed, 1)), DT_LAG_MAX_US);
 }
 
 /* Does a lag more than b?  No two count as equal, so that there is an order. */

@@ -20,6 +20,9 @@
 #include "engine/rate.h"
 #include "engine/signal.h"
 
+/* The longest lag that is told: as good as for ever. */
+#define DT_LAG_MAX_US	INT64_C(3600000000)
+
 /*
  * All fields belong to drain.c; readers use the functions.  All zeros is a
  * queue of which nothing is known.

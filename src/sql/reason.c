@@ -28,6 +28,12 @@ static const char *const sentences[DT_SIGNALS] = {
 	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
 };
 
+/* Of those that would not drain within an hour. */
+static const char *const standing[DT_STANDBY_SIGNALS] = {
+	[DT_REPLICA_LAG] = gettext_noop("A standby does not go on with its replay."),
+	[DT_FLUSH_LAG] = gettext_noop("A standby does not go on with writing WAL to its disk.")
+};
+
 /* Commits of others: "facts" are known. */
 static char *
 commits_text(const DtSignalFacts *facts, const DtThreshold *t)
@@ -69,6 +75,8 @@ signal_text(const DtGroup *g, DtSignal signal)
 	if (signal == DT_REPORTED)
 		return psprintf(_("The last report of \"%s\" is %s times its threshold."),
 						d->reported, dt_amount_about(unit, facts->value));
+	if (signal < DT_STANDBY_SIGNALS && facts->value >= DT_LAG_MAX_US)
+		return pstrdup(_(standing[signal]));
 	return psprintf(_(sentences[signal]), dt_amount_about(unit, facts->value),
 					dt_amount_about(unit, facts->allowed));
 }

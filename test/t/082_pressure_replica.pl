@@ -119,6 +119,9 @@ ok($dt->wait_group('limited', sub { $_[0]->{effective_wal_limit} == 200 }),
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
 	'one without a limit, too');
 $row = $dt->group_row('batch');
+ok( poll_until(
+		sub { $dt->group_row('batch')->{pressure_reason} =~ /^A standby does not go on with its replay\. The group is at its floor\.$/ }),
+	'the reason: how long it would take to drain is not told of what does not');
 cmp_ok($row->{pressure}, '>', 1, "it shows the pressure, $row->{pressure}");
 is($row->{pressure_signal}, 'replica_lag', 'and by what');
 is($row->{effective_dirty_limit}, 0, 'only WAL is limited');
