@@ -20,7 +20,7 @@
  * the one partition of the lock table locked, in shared mode, that it is in; one
  * pass over it, from its end, serves all that wait in it.  Where everything
  * stands as it did at the last look, which a signature tells, and nobody has
- * fallen asleep, the marks stay as well; but one of four looks walks in any case.
+ * fallen asleep, the marks stay as well; but one of three looks walks in any case.
  *
  * Who has waited too long does not wait that long again for the next one: for a
  * second, a new wait of the same process counts as the last one did.
@@ -44,15 +44,20 @@
 
 #include "compat.h"
 
-/* The next look is due after this, and sooner after one that has let go. */
-#define INTERVAL_US		25000
-#define SOON_US			3000
+/*
+ * The next look is due after half of max_blocking_time, or when somebody will have
+ * waited for so long, but within these bounds; and sooner after one that has let
+ * go.
+ */
+#define SHORT_INTERVAL_US	25000
+#define LONG_INTERVAL_US	50000
+#define SOON_US				3000
 
 /* For so long it is remembered how somebody has waited. */
 #define MEMORY_US		INT64CONST(1000000)
 
 /* Of so many looks at the same picture one walks. */
-#define WALK_EVERY		4
+#define WALK_EVERY		3
 
 /* Whom found() finds is in the way of these. */
 static DtBehind behind_waiter;
@@ -355,13 +360,17 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
  * Find all who wait.  The result is a signature of all of them, and of which have
  * waited for "least".  It is another one each time while somebody has waited for
  * that, and not for "most": he may have come to wait too long for one more member.
+ *
+ * Sets *until_late to in what time one more will have waited for "late"; to 0 if
+ * one has, and has not for "most".
  */
 static uint64
-find_waits(int64 now, int64 late, int64 least, int64 most)
+find_waits(int64 now, int64 late, int64 least, int64 most, int64 *until_late)
 {
 	uint64		signature = 0;
 	bool		changes = false;
 
+	*until_late = PG_INT64_MAX;
 	dt_waits->n_waits = 0;
 	for (int i = 0; i < dt_n_processes; i++)
 	{
@@ -372,6 +381,8 @@ find_waits(int64 now, int64 late, int64 least, int64 most)
 		if (kind == DT_WAITS_FOR_NOTHING || proc->pid == 0)
 			continue;
 		us = time_waited(proc, kind, now, late, &signature);
+		if (us < most)
+			*until_late = Min(*until_late, Max(late - us, 0));
 		changes |= us >= least && us < most;
 		signature = hash_combine64(signature, us >= least);
 		dt_wait_list[dt_waits->n_waits++] = (DtWait)
@@ -566,6 +577,16 @@ find_bounds(int64 *late, int64 *least, int64 *most)
 	*least = dt_waits->any_marked ? 0 : *late;
 }
 
+/* When is the next look due, in us? */
+static int
+next_interval(int64 late, int64 until_late, bool any_new)
+{
+	int64		us = Min(Min(late / 2, until_late), LONG_INTERVAL_US);
+
+	return any_new ? SOON_US : Min(Max(us, SHORT_INTERVAL_US),
+								   2 * Max(dt_waits->interval_us, SOON_US));
+}
+
 /*
  * Look.  False: it was left to somebody else, who looks just now, or who was
  * stopped in the middle of that.
@@ -578,13 +599,14 @@ dt_look(void)
 	int64		late;
 	int64		least;
 	int64		most;
+	int64		until_late;
 	uint64		signature;
 
 	if (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
 		return false;
 	begin_look();
 	find_bounds(&late, &least, &most);
-	signature = find_waits(now, late, least, most);
+	signature = find_waits(now, late, least, most, &until_late);
 	if (signature != dt_waits->signature || dt_waits->walk_is_due ||
 		++dt_waits->looks_since_walk >= WALK_EVERY)
 	{
@@ -596,8 +618,7 @@ dt_look(void)
 		if (dt_waits->n_used > 0 || dt_waits->any_marked)
 			any_new = set_marks();
 	}
-	dt_waits->interval_us = any_new ? SOON_US :
-		Min(2 * Max(dt_waits->interval_us, SOON_US), INTERVAL_US);
+	dt_waits->interval_us = next_interval(late, until_late, any_new);
 	pg_atomic_write_u64(&dt_waits->looked_at, now);
 	end_look();
 	return true;
@@ -668,10 +689,11 @@ dt_waiters_list(void)
 {
 	List	   *list = NIL;
 	DtWait	   *waits;
+	int64		until_late;
 	int			n;
 
 	wait_for_look_lock();
-	(void) find_waits(dt_now_us(), PG_INT64_MAX, PG_INT64_MAX, 0);
+	(void) find_waits(dt_now_us(), PG_INT64_MAX, PG_INT64_MAX, 0, &until_late);
 	n = dt_waits->n_waits;
 	waits = palloc(n * sizeof(DtWait));
 	memcpy(waits, dt_wait_list, n * sizeof(DtWait));
