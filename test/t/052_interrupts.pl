@@ -571,7 +571,8 @@ my $r = $dt->check_limit(
 			});
 	},
 	limit => 2500);
-cmp_ok($r->{kb}, '>=', 8 * 40 * $dt->block_kb, 'apply: KB of 8 transactions');
+# what the last one has used may not be charged yet when its rows are seen
+cmp_ok($r->{kb}, '>=', 7 * 40 * $dt->block_kb, 'apply: KB of 7 of 8 transactions');
 cmp_ok($most, '<=', $r->{kb} / 3, 'apply: the most that is owed, KB');
 $dt->limit(apply => 0);
 $sub->query('ALTER SUBSCRIPTION sub DISABLE');

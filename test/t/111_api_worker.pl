@@ -126,7 +126,7 @@ subtest 'a limit on WAL' => sub {
 	run_worker($pid);
 	my ($used, $owed) = $dt->used('g', 'wal');
 	cmp_ok($used, '>', 800 * $rows, 'it has written');
-	is($owed, 0, 'and paid for it');
+	cmp_ok($owed, '<=', 64 * $block, 'and paid for it, but for what reading may use');
 	$dt->check_books('g', 'wal', 'a limit on WAL');
 };
 
