@@ -24,25 +24,31 @@
 /* More than can be used, so that no sum overflows. */
 #define BYTES_MAX		(INT64_C(1) << 50)
 
-/* Longer than this since the last step is as this. */
+/* Longer than this since the last step, when the sampler was late, is as this. */
 #define STEP_MAX_US		SECOND_US
 
-/* Rates of use are means over that time. */
+/* Rates of use are means over that time, as long as a pause can be. */
 #define USE_WINDOW_US	SECOND_US
 
 /*
  * In which time room may be used up.  That of a queue: the time in which what
  * it is to hold drains, as the horizon must grow with the queue.  At least e
  * times the delay with which those who are limited follow, which is some 0.5 s;
- * at most, or nothing could be written while nothing drains.  A budget leaves
- * some for those who are not limited, and do not go evenly.
+ * at most, or nothing could be written while nothing drains.  Above a reserve room
+ * is left for as long as debts take at most.  A budget leaves some for those who are
+ * not limited, and do not go evenly.
+ *
+ * In the simulators half or twice of QUEUE_MIN_US fails, and twice of the last two.
  */
 #define QUEUE_MIN_US	(2 * SECOND_US)
 #define QUEUE_MAX_US	(30 * SECOND_US)
 #define RESERVE_US		(30 * SECOND_US)
 #define BUDGET_MORE_US	(2 * SECOND_US)
 
-/* Of a budget of each second this part is for what others begin to write. */
+/*
+ * Of a budget of each second this part is for what others begin to write: in wal_sim
+ * the busiest second, with others who vary by a third, is at the budget.
+ */
 #define RATE_SPARE		60
 
 /* A burst of others by more than three times that is theirs at once. */

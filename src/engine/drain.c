@@ -27,7 +27,10 @@
 
 #define SECOND_US			INT64_C(1000000)
 
-/* Windows of the mean: replay goes in steps of a second or so. */
+/*
+ * Windows of the mean: replay goes in steps of a second or so, and with 4 s it takes
+ * too long until a halved speed is known.
+ */
 #define WINDOW_US			(2 * SECOND_US)
 
 /* A level is a difference of two noisy numbers, and changes slowly. */
@@ -36,7 +39,10 @@
 /* Fewer bytes are no backlog: they are what a checkpoint record comes to ... */
 #define BACKLOG_MIN			INT64_C(64000)
 
-/* ... nor are those that drain in an eighth of a second, before the next look. */
+/*
+ * ... nor are those that drain in an eighth of a second, before the next look.  With
+ * a quarter a standby beside which others write a little is not kept busy.
+ */
 #define BACKLOG_PART		8
 
 /* Bytes that have not drained yet. */

@@ -46,6 +46,11 @@
 #define MS_US			INT64_C(1000)
 #define SECOND_US		INT64_C(1000000)
 
+/*
+ * In latency_sim half or twice of each of these fails, or both, but of EVIDENT_MAX,
+ * START_US, START_RATE and UNUSED_US.
+ */
+
 /* How much evidence is enough: so many times the variance, within bounds. */
 #define NOISE_FACTOR	40
 #define EVIDENT_MIN		1500	/* two windows that are far above */

@@ -38,6 +38,12 @@
 #define COUNT_MAX		(INT64_C(1) << 40)
 #define MEAN_MAX_NS		(1000000 * SECOND_US)
 
+/*
+ * In latency_sim half or twice of each of these fails, or both, but of SESSION_PART
+ * and FEW_SESSIONS, which are about sessions that it has not, REST_MOST, REST_PART
+ * and CARRY_US.
+ */
+
 /* Windows. */
 #define SESSION_PART	8		/* one session counts for this part at most */
 #define FEW_SESSIONS	3		/* so many, and the slowest can be left out */

@@ -65,12 +65,15 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  *
  * The rate does not fall below what they may write in any case.  From further down
  * it would not come back for long, and nobody would have been slower for it.
+ *
+ * None of these is tuned: half and twice of each hold in all simulators.
  */
 #define VALUE_MAX_US	SECOND_US	/* so much a value counts */
 #define DOWN_PART		2		/* down by at most this part in a second */
 #define UP_PERCENT		5		/* up in a second just below, ... */
 #define UP_MORE			25		/* ... and so much more at 0 */
-#define UNUSED_US		(30 * SECOND_US)	/* not used up for so long: free */
+#define UNUSED_US		(30 * SECOND_US)	/* not used up for so long: free,
+											 * as a job that has ended */
 
 static void
 brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used, int64_t dt)

@@ -37,6 +37,7 @@
 
 #include "compat.h"
 
+/* Half a second is what members take to follow; more looks would tell no more. */
 #define CYCLE_US		INT64CONST(200000)
 
 /* The time between two looks at what nobody follows. */
@@ -45,7 +46,7 @@
 /* After a change of a definition the next sample comes within that time. */
 #define REDEFINED_US	INT64CONST(20000)
 
-/* A group that has been at its floor for so long is worth a message. */
+/* A group that has been at its floor for so long, no moment, is worth a message. */
 #define FLOOR_US		INT64CONST(10000000)
 
 /*
@@ -55,13 +56,16 @@
 #define OUT_OF_REACH_US	INT64CONST(10000000)
 #define IN_REACH_US		INT64CONST(60000000)
 
-/* Records of WAL are more than all but this part of it. */
+/* Records of WAL are all but at most this part of it: the rest is page headers. */
 #define UNCHARGED		16
 
-/* So long a probe counts that the sampler does not end, if that is all. */
+/*
+ * So long a probe counts that the sampler does not end, if that is all: it lasts
+ * 2.4 s at most.
+ */
 #define PROBE_US		INT64CONST(3000000)
 
-/* Sleepers are woken when the rate has risen by a tenth since they were. */
+/* Sleepers are woken when the rate has risen by a tenth since: it costs them all. */
 #define WAKE_PERCENT	110
 
 /* What was last found, and logged, of a signal. */
