@@ -13,8 +13,8 @@
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
- *   members; under it a spinlock protects the list of accounts that are free for the
- *   debts of roles.
+ *   members; two more protect what the sampler tells the views, and the list of
+ *   accounts that are free for the debts of roles.
  *   What is done under them takes bounded time: next to none, but for rate.c's
  *   tours around all members, some 20 ns a member, see there when these are
  *   made; and for who joins or leaves, and the views, which look through the
