@@ -24,6 +24,7 @@ case: there the load is a closed loop that uses all processors, and what it keep
 its throughput depends on the share of the processors that the job leaves.)
 """
 
+import contextlib
 import random
 import time
 
@@ -158,7 +159,9 @@ def maximum(srv, setting):
                   if line.startswith('tps')][0].split()[2])
 
 
-def run_case(ctx, srv, plan, setting, case, rate, path):
+def run_case(ctx, srv, plan, setting, case, rate, path,
+             watch=contextlib.nullcontext()):
+    """watch: a context that watches while the job runs."""
     log = ctx.path('open_log')
     duration = plan['seconds'] + LEAD + 2
     with srv.connect() as admin:
@@ -171,7 +174,8 @@ def run_case(ctx, srv, plan, setting, case, rate, path):
         begun, wal = time.time(), protection.job_wal(admin)
         if job:
             job.start()
-        time.sleep(plan['seconds'])
+        with watch:
+            time.sleep(plan['seconds'])
         wal, ended = protection.job_wal(admin) - wal, time.time()
         if job:
             job.cancel(admin)
@@ -180,12 +184,12 @@ def run_case(ctx, srv, plan, setting, case, rate, path):
             raise RuntimeError('pgbench failed')
         server.drop(admin, 'job')
     windows = {}
-    for at, ms in oltp.latencies(log):
-        if begun <= at < ended:
-            windows.setdefault(int((at - begun) / WINDOW), []).append(ms)
+    points = [(at, ms) for at, ms in oltp.latencies(log) if begun <= at < ended]
+    for at, ms in points:
+        windows.setdefault(int((at - begun) / WINDOW), []).append(ms)
     windows = [sorted(w) for i, w in sorted(windows.items())
                if i < plan['seconds'] // WINDOW]
-    return {'begun': begun, 'mb': wal / (ended - begun) / 1e6,
+    return {'begun': begun, 'points': points, 'mb': wal / (ended - begun) / 1e6,
             'p50': [measure.percentile(w, 50) for w in windows],
             'p99': [measure.percentile(w, 99) for w in windows]}
 

@@ -9,7 +9,7 @@ import os
 
 from bench import machine
 
-ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom', 'protection', 'budget', 'host_memory',
+ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom', 'tail', 'protection', 'budget', 'host_memory',
          'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',

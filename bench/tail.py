@@ -1,0 +1,167 @@
+"""Where the slow transactions of scenario `headroom` come from.
+
+The load and the jobs of that scenario, alone and beside a group that follows
+`commit_latency` at 20 %, while what the sessions of the load wait for is read from
+pg_stat_activity, some 200 times a second. What is found in 100 ms is put together:
+how many sessions of the load wait for what, on average; what the checkpointer does;
+and how much WAL the job writes. Then these tenths of a second are compared: those in
+which no transaction was late, those with one that took longer than the p99 of
+`alone` (*late*), and those with one above three times that (*stalled*). What is there
+more often when transactions are late is where to look; it is no proof of a cause.
+
+A session that waits for nothing is at the processor, or waits for one.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import psycopg
+
+from bench import headroom, measure, server
+
+PLANS = {
+    'full': {'seconds': 120, 'rows': 1000000, 'jobs': headroom.JOBS[:2]},
+    'quick': {'seconds': 40, 'rows': 1000000, 'jobs': headroom.JOBS[:2]},
+    'tiny': {'seconds': 6, 'rows': 50000, 'jobs': headroom.JOBS[1:2]},
+}
+PERIOD = 0.005
+BIN = 0.1
+KINDS = ['in time', 'late', 'stalled']
+
+QUERY = """
+SELECT backend_type = 'checkpointer',
+       CASE WHEN wait_event IS NULL THEN 'processor' ELSE wait_event END
+FROM pg_stat_activity
+WHERE backend_type = 'checkpointer'
+   OR application_name = 'pgbench' AND state = 'active'"""
+
+# What the checkpointer waits for, and what it does then.
+PHASES = {'CheckpointerMain': 'nothing', 'CheckpointWriteDelay': 'writes',
+          'DataFileWrite': 'writes', 'DataFileSync': 'syncs',
+          'SLRUSync': 'syncs', 'WALSync': 'syncs'}
+
+
+def seconds(mode):
+    plan = PLANS[mode]
+    return 40 + len(plan['jobs']) * 2 * (plan['seconds'] + headroom.LEAD + 6)
+
+
+def _watch(dsn, path):
+    """Write down again and again: the time, the WAL of the job, what the
+    checkpointer does, and what the sessions of the load wait for."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = os.getppid()
+    with psycopg.connect(dsn, autocommit=True) as c, open(path, 'w', buffering=1) as f:
+        noted, wal = 0, 0.0
+        while os.getppid() == parent:
+            now = time.time()
+            if now - noted >= BIN:
+                noted = now
+                wal = headroom.protection.job_wal(c)
+            rows = c.execute(QUERY).fetchall()
+            print(now, wal, ' '.join([w for is_it, w in rows if is_it] or ['-']),
+                  *[w for is_it, w in rows if not is_it], file=f)
+            time.sleep(max(PERIOD - (time.time() - now), 0))
+
+
+class Watch:
+    """Watches until the end of the "with" block; samples are
+    (time, WAL, phase of the checkpointer, [what sessions wait for])."""
+
+    def __init__(self, ctx, dsn):
+        self.path, self.dsn = ctx.path('waits'), dsn
+
+    def __enter__(self):
+        self.process = multiprocessing.Process(
+            target=_watch, args=(self.dsn, self.path), daemon=True)
+        self.process.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.process.terminate()
+        self.process.join()
+        with open(self.path) as f:
+            words = [line.split() for line in f if line.endswith('\n')]
+        self.samples = [(float(w[0]), float(w[1]), PHASES.get(w[2], 'works'), w[3:])
+                        for w in words]
+
+
+def bins(points, samples, limits):
+    """{kind: [(samples of it, MB of the job)]}, for each of the times BIN long;
+    limits: the latencies, in ms, from which on it is late and stalled."""
+    worst, found = {}, {}
+    for at, ms in points:
+        # it was slow before it ended, for as long as it took
+        for i in range(int((at - ms / 1000) / BIN), int(at / BIN) + 1):
+            worst[i] = max(worst.get(i, 0), ms)
+    for s in samples:
+        found.setdefault(int(s[0] / BIN), []).append(s)
+    result = {kind: [] for kind in KINDS}
+    for i, these in found.items():
+        kind = KINDS[sum(worst.get(i, 0) > ms for ms in limits)]
+        later = found.get(i + 1, these)
+        result[kind].append((these, (later[0][1] - these[0][1]) / 1e6))
+    return result
+
+
+def waits(these):
+    """{what sessions wait for: how many, on average}"""
+    samples = [s for ss, _ in these for s in ss]
+    result = {}
+    for s in samples:
+        for event in s[3]:
+            result[event] = result.get(event, 0) + 1 / len(samples)
+    return result
+
+
+def share(these, phase):
+    samples = [s for ss, _ in these for s in ss]
+    return 100 * sum(s[2] == phase for s in samples) / max(len(samples), 1)
+
+
+def report(result, label, found):
+    """Returns rows for the CSV file."""
+    kinds = [k for k in KINDS if found[k]]
+    n = sum(len(found[k]) for k in kinds)
+    by_kind = {k: waits(found[k]) for k in kinds}
+    events = sorted({e for w in by_kind.values() for e in w},
+                    key=lambda e: -max(w.get(e, 0) for w in by_kind.values()))[:8]
+    rows = [['100 ms of %d' % n] + [len(found[k]) for k in kinds],
+            ['WAL of the job, MB/s'] + [measure.mean([mb for _, mb in found[k]]) / BIN
+                                        for k in kinds]]
+    rows += [['checkpointer %s, %%' % phase] + [share(found[k], phase) for k in kinds]
+             for phase in ('writes', 'syncs', 'works')]
+    rows += [['sessions: %s' % e] + [by_kind[k].get(e, 0.0) for k in kinds]
+             for e in events]
+    result.table(label, [''] + kinds, rows)
+    return [(label, row[0], kind, value)
+            for row in rows for kind, value in zip(kinds, row[1:])]
+
+
+def run(ctx, result):
+    plan = PLANS[ctx.mode]
+    path = ctx.path('job.copy')
+    server.need_disk(ctx, 12000)
+    rows = []
+    for job in plan['jobs']:
+        setting = headroom.Setting(job, rounds=1)
+        with server.Server(ctx, autovacuum='on') as srv:
+            headroom.prepare(srv, plan, path)
+            rate = headroom.maximum(srv, setting) * setting.share / 100
+            with srv.connect() as c:
+                dsn = c.info.dsn
+            runs = {}
+            for case in setting.cases():
+                if case[0] not in ('alone', 'protected'):
+                    continue
+                ctx.progress('%s: %s' % (job, case[0]))
+                watch = Watch(ctx, dsn)
+                runs[case[0]] = headroom.run_case(ctx, srv, plan, setting, case, rate,
+                                                  path, watch), watch.samples
+        p99 = measure.percentile(sorted(ms for _, ms in runs['alone'][0]['points']), 99)
+        for name, (r, samples) in runs.items():
+            found = bins(r['points'], samples, (p99, headroom.STALL * p99))
+            rows += report(result, '%s, %s; late is above %.1f ms' % (job, name, p99), found)
+    result.csv('tail', ['case', 'what', 'transactions', 'value'], rows)
