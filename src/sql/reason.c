@@ -82,11 +82,11 @@ signal_text(const DtGroup *g, DtSignal signal)
 }
 
 /*
- * Why pressure makes the group as slow as it is, palloc'd; NULL: it does not.  Of
- * two signals, one for each resource, that of the lower rate.
+ * The signal by which pressure makes the group as slow as it is; -1: it does not.
+ * Of two signals, one for each resource, that of the lower rate.
  */
-char *
-dt_reason_text(const DtGroup *g)
+int
+dt_reason_signal(const DtGroup *g, bool *at_floor)
 {
 	int			decides = -1;
 	int64		lowest = PG_INT64_MAX;
@@ -102,9 +102,14 @@ dt_reason_text(const DtGroup *g)
 		lowest = rate;
 		decides = g->pressure.decides[r];
 	}
-	if (decides < 0)
-		return NULL;
-	return psprintf("%s%s", signal_text(g, decides),
-					lowest > g->definition.floor ? "" :
-					_(" The group is at its floor."));
+	*at_floor = lowest <= g->definition.floor;
+	return decides;
+}
+
+/* Why that signal makes it so slow, palloc'd. */
+char *
+dt_reason_text(const DtGroup *g, DtSignal signal, bool at_floor)
+{
+	return psprintf("%s%s", signal_text(g, signal),
+					at_floor ? _(" The group is at its floor.") : "");
 }

@@ -10,6 +10,7 @@
 
 #include "shared/shmem.h"
 
-extern char *dt_reason_text(const DtGroup *g);
+extern int	dt_reason_signal(const DtGroup *g, bool *at_floor);
+extern char *dt_reason_text(const DtGroup *g, DtSignal signal, bool at_floor);
 
 #endif							/* DT_REASON_H */

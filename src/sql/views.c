@@ -207,6 +207,8 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		DtGroup    *g = &copies[i].group;
 		bool		no_signal = (g->pressure.signal < 0);
 		bool		visible = !no_signal && may_see_values(g->pressure.signal);
+		bool		at_floor;
+		int			reason = dt_reason_signal(g, &at_floor);
 		Row			row = {0};
 
 		add_name(&row, g->definition.name);
@@ -229,7 +231,8 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0), !visible);
 		add_text(&row, no_signal ? NULL :
 				 dt_definition_signal_name(&g->definition, g->pressure.signal));
-		add_text(&row, visible ? dt_reason_text(g) : NULL);
+		add_text(&row, reason >= 0 && may_see_values(reason) ?
+				 dt_reason_text(g, reason, at_floor) : NULL);
 		add(&row, BoolGetDatum(dt_definition_follows(&g->definition, DT_CHECKPOINT) &&
 							   dt_shared->sampled.signals[DT_CHECKPOINT].out_of_reach),
 			no_signal);

@@ -99,6 +99,34 @@ slows_down('slot_lag', '1MB', 100, undef, sub { $dt->sql(q{SELECT pg_drop_replic
 unlink "$tmp/works";
 slows_down('archive_lag', '2MB', 100, undef, sub { write_file("$tmp/works", '') });
 slows_down('disk_free', '100%', 100);
+
+# Who may see the values is as in the server's own views; also where the group is
+# slowed down by another signal than the one with the highest pressure.
+$dt->sql(q{CREATE ROLE nobody LOGIN; CREATE ROLE stats LOGIN IN ROLE pg_read_all_stats;
+	SELECT report_pressure('much', 10, '1 h')});
+$dt->follow('batch', 'disk_free', '100%');
+$dt->follow('batch', 'much');
+ok( $dt->wait_group(
+		'batch',
+		sub { ($_[0]->{pressure_signal} // '') eq 'much' && ($_[0]->{pressure_reason} // '') =~ /pg_wal/ },
+		180),
+	'two signals: the reason is the one that decides');
+my %hidden = map { $_ => 1 } qw(replica_lag flush_lag disk_free kernel_dirty io_pressure);
+foreach my $role (qw(nobody stats))
+{
+	my $s = $dt->session(user => $role);
+	my %seen = map { split / / } split /\n/, $s->query(
+		q{SELECT signal || ' ' || (value IS NOT NULL) FROM dirty_throttle_pressure WHERE measured_at IS NOT NULL});
+
+	ok($seen{disk_free} && $seen{archive_lag}, "$role: sees that signals are measured") or diag explain \%seen;
+	is($seen{$_}, $role eq 'stats' || !$hidden{$_} ? 'true' : 'false', "$role: the value of $_")
+	  foreach grep { $_ ne 'commit_latency' } sort keys %seen;
+	is($s->query(q{SELECT pressure || ' ' || (pressure_reason IS NOT NULL) FROM dirty_throttle_groups WHERE group_name = 'batch'}),
+		$role eq 'stats' ? '10 true' : '10 false', "$role: the pressure, and the reason");
+	$s->quit;
+}
+$dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free'), reset_group_pressure('batch', 'much')});
+
 # 32 MB by 1.9, in five minutes
 slows_down('checkpoint', undef, 1000);
 slows_down('wal_rate', '1MB', 1000);
