@@ -34,7 +34,7 @@ JOBS = ['UPDATE', 'UPDATE in batches', 'COPY', 'CREATE INDEX', 'DELETE in batche
 PLANS = {
     'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000, 'jobs': JOBS,
              'more': 3},
-    'quick': {'seconds': 20, 'rounds': 3, 'rows': 1000000, 'jobs': JOBS[:2],
+    'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000, 'jobs': JOBS[:2],
               'more': 0},
     'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000, 'jobs': JOBS[:2],
              'more': 0},

@@ -107,9 +107,8 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 
 /*
  * A sample: so much has been written, and so much of that has drained (drained
- * <= written).  When there is nothing new, do not call it: an old position
- * would pass for a drain that stands still, and how old the last sample is
- * decides whether this queue still counts.
+ * <= written).  Call it only when something was seen or heard of the queue, be it
+ * that it stands: how old the last sample is decides whether it still counts.
  */
 void
 dt_drain_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now)
