@@ -621,13 +621,13 @@ job_may_pause_after(void)
 
 /*
  * Has the transaction that ends done more than to read?  Of a background worker
- * that runs no statement and comes to no check for interrupts nothing else tells
- * than what it has used.
+ * that writes without a statement, perhaps after one that reads, nothing else may
+ * tell than what it has used.
  */
 static bool
 has_written(void)
 {
-	if (dt_process() == DT_JOB && dt_pay_state == DT_PAY_NOTHING &&
+	if (dt_process() == DT_JOB && dt_pay_state != DT_PAY_BEGUN &&
 		exceeds_reading())
 		dt_pay_state = DT_PAY_BEGUN;
 	else
@@ -661,7 +661,9 @@ dt_pay_after_transaction(void)
 		!(client_waits && after.commit_pause_ms == 0) &&
 		(dt_process() != DT_JOB || job_may_pause_after());
 
-	due = dt_account_charge(written ? DT_HEED_ANY : DT_HEED_HARD);
+	/* nothing may tell when the next transaction of a worker begins to write */
+	due = dt_account_charge(written || dt_process() == DT_JOB ?
+							DT_HEED_ANY : DT_HEED_HARD);
 	dt_account_renew_allowance();
 	dt_let_go_note_debt(due.owed_us);
 	if (due.pause_us == 0)

@@ -11,9 +11,9 @@
  *		before each; its process ID, when it is known to the server.  An empty
  *		rolename: it names nobody.
  *
- *		how: "heap"; "index", the heap and all indexes; "generic", pages by
- *		generic WAL; "copy", as COPY reads them; "wait": nothing, until it is
- *		told to end.
+ *		how: "heap"; "read", the heap, but first a query that only reads;
+ *		"index", the heap and all indexes; "generic", pages by generic WAL;
+ *		"copy", as COPY reads them; "wait": nothing, until it is told to end.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +27,7 @@
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "commands/copy.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "parser/parse_relation.h"
@@ -139,6 +140,15 @@ copy_rows(Relation relation, int rows)
 }
 
 static void
+read_something(void)
+{
+	if (SPI_connect() != SPI_OK_CONNECT ||
+		SPI_execute("SELECT 1", false, 0) != SPI_OK_SELECT ||
+		SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "SPI failed");
+}
+
+static void
 do_transaction(const char *how, int rows)
 {
 	Relation	relation;
@@ -146,6 +156,8 @@ do_transaction(const char *how, int rows)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	if (strcmp(how, "read") == 0)
+		read_something();
 	relation = table_open(RelnameGetRelid("written"), RowExclusiveLock);
 	if (strcmp(how, "generic") == 0)
 		write_pages(relation, rows);

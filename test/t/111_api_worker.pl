@@ -183,6 +183,7 @@ foreach my $hard ('false', 'true')
 		is(settle_worker($pid), 'sleeps', 'it stops');
 		is(written(), 0, 'in its transaction');
 		my ($used) = $dt->used('g', 'dirty');
+		cmp_ok($used, '<', $rows / 2 * $block, 'at one of its first ticks');
 		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
 		is(settle_worker($pid), 'sleeps', 'an hour later it does so still');
 		is(($dt->used('g', 'dirty'))[0], $used, 'and has done nothing');
@@ -204,6 +205,16 @@ foreach my $hard ('false', 'true')
 		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
 		is(settle_worker($pid), 'sleeps', 'for an hour');
 		is(written(), $n, 'without any work');
+		$dt->sql(q{SELECT resume_group('g')});
+		is(settle_worker($pid), '', 'resumed: it comes to its end');
+		is(written(), $rows, 'with all of its rows');
+
+		# it writes after a statement that reads
+		$dt->fresh('g');
+		$dt->sql("SELECT suspend_group('g', $hard)");
+		$pid = launch('read', $rows, 10);
+		is(settle_worker($pid), 'sleeps', 'after a statement that reads: it stops');
+		cmp_ok(written(), '<=', $rows / 10, 'in its first transaction, or after it');
 		$dt->sql(q{SELECT resume_group('g')});
 		is(settle_worker($pid), '', 'resumed: it comes to its end');
 		is(written(), $rows, 'with all of its rows');
