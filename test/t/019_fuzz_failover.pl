@@ -32,6 +32,7 @@ use Time::HiRes qw(time);
 my $seed = $ENV{DT_SEED} // time ^ $$;
 my $seconds = $ENV{DT_SECONDS} // 8;
 my $BETWEEN = 2;    # seconds from one event to the next
+$ENV{PGCTLTIMEOUT} = 180;    # for the recovery, on a busy machine
 srand $seed;
 note "DT_SEED=$seed";
 
