@@ -5,7 +5,8 @@
 #	need_extensions(pglogical => 'pglogical');
 #	my $pid = start_program('etcd', $exe->{etcd}, '--data-dir', $dir);
 #
-# What is missing skips the file, and the message names the Debian packages.
+# What is missing skips the file, and the message names the Debian packages.  A
+# directory in DT_PROGRAMS comes first: for another release of a program.
 
 package DirtyThrottle::Programs;
 
@@ -32,7 +33,7 @@ sub need_programs
 	foreach my $name (keys %packages)
 	{
 		($paths{$name}) = grep { -x && !-d } map { "$_/$name" }
-		  split(/:/, $ENV{PATH}), '/usr/local/sbin', '/usr/sbin';
+		  $ENV{DT_PROGRAMS} // (), split(/:/, $ENV{PATH}), '/usr/local/sbin', '/usr/sbin';
 		$missing{ $packages{$name} } = 1 unless $paths{$name};
 	}
 	_skip(sort keys %missing);
