@@ -127,6 +127,22 @@ $s = $dt->session;
 $r = $dt->batches($s, 'fresh part', 'fresh', start => 40001);
 check('not analyzed, a part', $r, undef, qr/an unknown number of rows, as the table was not analyzed/);
 
+# Rows that lie all over the table, and a device on which that is expensive: a look
+# ahead does not read and sort the whole table for the sake of a few rows.  dry_run
+# looks ahead once, and does not run the statement.
+$dt->sql(q{CREATE TABLE mixed (id bigint PRIMARY KEY, n int DEFAULT 0, filler text);
+	INSERT INTO mixed SELECT i * 7919 % 20011, 0, repeat('x', 60) FROM generate_series(1, 20000) i});
+$dt->sql('ANALYZE mixed');
+$s->query('SET random_page_cost = 10000');
+$r = $dt->batches($s, 'mixed', 'mixed', dry_run => 'true', max_rows => 1000);
+check('rows in another order', $r, undef, qr/the first batch would end at key \('\d+'\)/);
+$s->quit;
+ok(poll_until(sub { $dt->sql(q{SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'mixed'}) }),
+	'rows in another order: along the index');
+is($dt->sql(q{SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'mixed'}), 0,
+	'rows in another order: and no other way');
+$s = $dt->session;
+
 # ---------------------------------------------------------------- warnings
 
 $dt->sql('UPDATE t SET n = 0');
