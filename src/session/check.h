@@ -64,6 +64,13 @@ dt_check_begin_cut(DtCallbackCut *cut)
 	error_context_stack = &cut->callback;
 }
 
+/* Was nothing called before?  So it is with most statements of a client. */
+static inline bool
+dt_check_has_nothing_to_cut(void)
+{
+	return error_context_stack == NULL;
+}
+
 static inline void
 dt_check_end_cut(DtCallbackCut *cut)
 {

@@ -216,11 +216,9 @@ member_analyzes(ParseState *pstate, Query *query)
 		return;
 	if (query->commandType == CMD_UTILITY)
 	{
+		/* one that reads begins in ProcessUtility */
 		if (command_reads(query->utilityStmt))
-		{
-			begin_reading();
 			return;
-		}
 		begin_command(true);
 	}
 	else if (query->commandType != CMD_SELECT)
@@ -336,31 +334,43 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
  * its last row (AFTER triggers), too.  There are no rows at which to pause, but
  * checks.
  */
-static PlannedStmt *
-dt_planner(PLANNER_PARAMS)
+static pg_noinline PlannedStmt *
+member_plans(PLANNER_PARAMS)
 {
 	PlannedStmt *plan;
 	DtCallbackCut cut;
 
-	if (!dt_session_active())
-		return prev.planner(PLANNER_ARGS);
 	dt_check_begin_cut(&cut);
 	plan = prev.planner(PLANNER_ARGS);
 	dt_check_end_cut(&cut);
 	return plan;
 }
 
+static PlannedStmt *
+dt_planner(PLANNER_PARAMS)
+{
+	if (dt_check_has_nothing_to_cut() || !dt_session_active())
+		return prev.planner(PLANNER_ARGS);
+	return member_plans(PLANNER_ARGS);
+}
+
+static pg_noinline void
+member_finishes(QueryDesc *queryDesc)
+{
+	DtCallbackCut cut;
+
+	dt_check_begin_cut(&cut);
+	prev.ExecutorFinish(queryDesc);
+	dt_check_end_cut(&cut);
+}
+
 static void
 dt_ExecutorFinish(QueryDesc *queryDesc)
 {
-	bool		is_active = dt_session_active();
-	DtCallbackCut cut;
-
-	if (is_active)
-		dt_check_begin_cut(&cut);
-	prev.ExecutorFinish(queryDesc);
-	if (is_active)
-		dt_check_end_cut(&cut);
+	if (dt_check_has_nothing_to_cut() || !dt_session_active())
+		prev.ExecutorFinish(queryDesc);
+	else
+		member_finishes(queryDesc);
 }
 
 static pg_noinline void

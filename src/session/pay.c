@@ -385,14 +385,6 @@ take_snapshot(void)
 		PushActiveSnapshot(GetTransactionSnapshot());
 }
 
-/* What is asked first, of each transaction. */
-static inline bool
-may_have_to_pause_before(void)
-{
-	return dt_account.group != NULL &&
-		(dt_account_is_due_before() || dt_account.group->suspended_since != 0);
-}
-
 /* What is due before a transaction, which has not begun to write? */
 static DtDue
 due_before(void)
@@ -407,10 +399,9 @@ due_before(void)
 }
 
 bool
-dt_pay_is_due_before(void)
+dt_pay_is_due_before_slow(void)
 {
-	return dt_pay_state != DT_PAY_BEGUN && may_have_to_pause_before() &&
-		due_before().pause_us > 0;
+	return due_before().pause_us > 0;
 }
 
 /*
@@ -436,7 +427,7 @@ pause_before(bool snapshot_is_new)
 void
 dt_pay_before_slow(bool snapshot_is_new)
 {
-	if (unlikely(may_have_to_pause_before()))
+	if (unlikely(dt_pay_may_be_due_before()))
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
 	dt_pay_state = DT_PAY_BEGUN;
@@ -453,7 +444,7 @@ void
 dt_pay_mark_begun(void)
 {
 	if (dt_pay_state == DT_PAY_NOTHING &&
-		(dt_process() == DT_JOB ? !may_have_to_pause_before() :
+		(dt_process() == DT_JOB ? !dt_pay_may_be_due_before() :
 		 !dt_account_is_due_before() && !dt_activity_is_to_begin()))
 		dt_pay_state = DT_PAY_BEGUN;
 }

@@ -37,8 +37,23 @@ extern void dt_pay_mark_begun(void);
 extern void dt_pay_tell_workers(void);
 extern void dt_pay_ask_leader(void);
 
+/* What is asked first, of each transaction. */
+static inline bool
+dt_pay_may_be_due_before(void)
+{
+	return dt_account.group != NULL &&
+		(dt_account_is_due_before() || dt_account.group->suspended_since != 0);
+}
+
 /* Is something to be paid before what may write begins? */
-extern bool dt_pay_is_due_before(void);
+extern bool dt_pay_is_due_before_slow(void);
+
+static inline bool
+dt_pay_is_due_before(void)
+{
+	return unlikely(dt_pay_may_be_due_before()) &&
+		dt_pay_state != DT_PAY_BEGUN && dt_pay_is_due_before_slow();
+}
 
 /*
  * Pay before the first statement of a transaction that may write, when no rows

@@ -265,9 +265,12 @@ dt_waiters_mark(int *waiting_pid)
 void
 dt_waiters_end_transaction(void)
 {
-	dt_waiters_after_pause();
-	if (my_slot()->mark != DT_NOT_IN_THE_WAY)
-		my_slot()->mark = DT_NOT_IN_THE_WAY;
+	DtWaitSlot *me = my_slot();
+
+	if (me->asleep)
+		dt_waiters_after_pause();
+	if (me->mark != DT_NOT_IN_THE_WAY)
+		me->mark = DT_NOT_IN_THE_WAY;
 }
 
 /* The locks of the transaction are held by a PGPROC that has its ID. */
