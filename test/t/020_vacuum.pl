@@ -334,7 +334,7 @@ $s->wait;
 create_dead_rows("t$_", $blocks / 2) foreach 1, 2;
 set_limit(10);
 $s->send('VACUUM t1, t2');
-ok($dt->wait_paused($s, 'in flight'), 'a VACUUM of two tables');
+ok($dt->wait_paused($s, 'in flight', 180), 'a VACUUM of two tables');
 $outsider->query('ALTER TABLE t1 ADD x int');
 ok(!$s->finished, 'an ALTER TABLE of its first table does not wait for all');
 $dt->limit(grp_a => 0);
