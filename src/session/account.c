@@ -11,7 +11,7 @@
  * where.
  *
  * What is shared is in the DtMember slot and the DtGroup, under the group's
- * lock; the rest is local, in dt_account.  Others may move this session
+ * spinlock; the rest is local, in dt_account.  Others may move this session
  * out of its group or into another at any time.  dt_account_lock() notices
  * that and follows; what was not charged by then is charged to the new group.
  *

@@ -9,8 +9,8 @@
  * slot, at each charge and when their latch is set; see account.c.
  *
  * Joining and leaving take the registry lock (shared, or exclusive on behalf
- * of another session) and the group's lock.  Only at the end of a process
- * that is enough.
+ * of another session) and the group's spinlock.  Only at the end of a process
+ * the spinlock is enough.
  *
  *-------------------------------------------------------------------------
  */

@@ -131,8 +131,7 @@ dt_shmem_startup(void)
 		}
 		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{
-			LWLockInitialize(&dt_groups[i].lock,
-							 dt_shared->registry_lock->tranche);
+			SpinLockInit(&dt_groups[i].lock);
 			pg_atomic_init_u32(&dt_groups[i].generation, 0);
 			dlist_init(&dt_groups[i].role_debts);
 		}
@@ -145,7 +144,7 @@ dt_shmem_startup(void)
 }
 
 /*
- * Hold back SIGTERM while a group is locked, or the process looks who waits.
+ * Hold back SIGTERM while a group's spinlock is held, or somebody looks who waits.
  * The core's handler of that signal ends a background worker at any instruction,
  * up to 18; later an extension's own handler may.  These are not nested, so one
  * mask is enough.

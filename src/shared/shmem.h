@@ -4,23 +4,24 @@
  *		The layout of shared memory, its locks, and looking things up in it.
  *
  * The registry tells which groups exist, their names, and who may join them.
- * A session that is in a group is a member of it.  There are these locks,
- * taken in this order:
+ * A session that is in a group is a member of it.  There are three kinds of
+ * locks, taken in this order:
  *
  * - the heavyweight lock of definitions.c is held from a change of definitions
  *   to the end of its transaction;
- * - the registry lock, an LWLock, protects the registry.  It is held exclusively
+ * - the registry lock (LWLock) protects the registry.  It is held exclusively
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
- * - an LWLock per group protects the group's account and the accounts of its
- *   members.  What is done under it takes bounded time: next to none, but for
- *   rate.c's tours around all members, some 20 ns a member, see there when these
- *   are made; and for who joins or leaves, and the views, which look through the
- *   debts that are kept for roles.  The clock is read before it is taken;
- * - two spinlocks protect what the sampler tells the views, and the list of
+ * - a spinlock per group protects the group's account and the accounts of its
+ *   members; two more protect what the sampler tells the views, and the list of
  *   accounts that are free for the debts of roles.
+ *   What is done under them takes bounded time: next to none, but for rate.c's
+ *   tours around all members, some 20 ns a member, see there when these are
+ *   made; and for who joins or leaves, and the views, which look through the
+ *   debts that are kept for roles.
+ *   The clock is read before a spinlock is taken.
  *
- * No process sleeps on its latch while it holds any but the first.  The lock of
+ * No process sleeps on its latch while it holds one of the last two.  The lock of
  * src/waiters stands alone: who looks takes none of these.
  *
  *-------------------------------------------------------------------------
@@ -143,7 +144,7 @@ typedef struct DtGroup
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
 	/* guarded by "lock" */
-				pg_attribute_aligned(PG_CACHE_LINE_SIZE) LWLock lock;
+				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
 	int			members;		/* who has left and still owes does not count */
 	int64		stats[DT_COUNTERS]; /* since stats_reset */
 	int64		forgiven;		/* debts, because of pressure, since
@@ -426,17 +427,13 @@ dt_spin_unlock(slock_t *lock)
 static inline void
 dt_group_lock(DtGroup *g)
 {
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_defer_termination();
-	LWLockAcquire(&g->lock, LW_EXCLUSIVE);
+	dt_spin_lock(&g->lock);
 }
 
 static inline void
 dt_group_unlock(DtGroup *g)
 {
-	LWLockRelease(&g->lock);
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_allow_termination();
+	dt_spin_unlock(&g->lock);
 }
 
 /*

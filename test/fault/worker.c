@@ -10,9 +10,8 @@
  *	trap_lock()		the same, and SIGTERM comes when a group is locked next
  *
  * The worker leaves SIGTERM to the core's handler, which ends it at whatever
- * instruction it is; from 19 on, at the next check for interrupts.  When that is
- * in a critical section, or after a commit record, it is a PANIC; so a worker that
- * gets it at random must not write.
+ * instruction it is; from 19 on, at the next check for interrupts.  When that is in a critical section, or after a commit
+ * record, it is a PANIC; so a worker that gets it at random must not write.
  *
  * Who works on an account writes to a member's slot, with the group locked.
  * So the trap makes the slots read-only for this process, and the handler of
@@ -74,13 +73,20 @@ find_shared_memory(void)
 	pages_size = TYPEALIGN(page, members + members_size) - (uintptr_t) pages;
 }
 
-/* Has this process locked a group?  Its name. */
+/* Is any group locked?  Its name. */
 static const char *
 locked_group(void)
 {
-	for (int i = 0; i < n_groups; i++)
-		if (LWLockHeldByMe(&groups[i].lock))
+	int			i;
+
+	for (i = 0; i < n_groups; i++)
+	{
+		if (groups[i].id == 0)
+			continue;
+		if (TAS(&groups[i].lock))
 			return groups[i].definition.name;
+		S_UNLOCK(&groups[i].lock);
+	}
 	return NULL;
 }
 

@@ -1,6 +1,6 @@
 # A background worker of an extension ends by the core's own handler of SIGTERM,
 # which up to 18 is FATAL at once, at whatever instruction the worker is.  When
-# that is one at which it holds a group's lock, the lock must not stay
+# that is one at which it holds a group's spinlock, the lock must not stay
 # locked, lest the worker itself, at exit, and all members of the group wait for
 # it for ever.  Nor may SIGTERM stay blocked.
 #
