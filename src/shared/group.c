@@ -192,9 +192,12 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 void
 dt_group_end(DtGroup *g)
 {
+	int64		now;
+
 	dt_member_take_out_all(g);
+	now = dt_now_us();
 	dt_group_lock(g);
-	dt_role_debt_forget_all(g, dt_now_us());
+	dt_role_debt_forget_all(g, now);
 	g->id = 0;
 	dt_group_unlock(g);
 }

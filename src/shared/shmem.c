@@ -144,7 +144,8 @@ dt_shmem_startup(void)
 }
 
 /*
- * Hold back SIGTERM while a group's spinlock is held, or somebody looks who waits.
+ * Hold back SIGTERM while one of the spinlocks is held that dt_spin_lock() takes,
+ * or while the process looks who waits.
  * The core's handler of that signal ends a background worker at any instruction,
  * up to 18; later an extension's own handler may.  These are not nested, so one
  * mask is enough.

@@ -19,7 +19,8 @@
  *   tours around all members, some 20 ns a member, see there when these are
  *   made; and for who joins or leaves, and the views, which look through the
  *   debts that are kept for roles.
- *   The clock is read before a spinlock is taken.
+ *   The clock is read before a spinlock is taken.  These are no LWLocks, as a
+ *   background worker that is ended while it waits for one charges on its way out.
  *
  * No process sleeps on its latch while it holds one of the last two.  The lock of
  * src/waiters stands alone: who looks takes none of these.

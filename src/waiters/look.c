@@ -98,6 +98,15 @@ empty_node(int number)
 	node->own = DT_NO_WAITS;
 }
 
+static bool
+take_look_lock(void)
+{
+	if (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
+		return false;
+	pg_atomic_write_u64(&dt_waits->began_at, dt_now_us());
+	return true;
+}
+
 /*
  * From now on until end_look() the nodes are this process's own.  Empty them.
  * Somebody who has died may have left anything in them.
@@ -376,18 +385,20 @@ find_waits(int64 now, int64 late, int64 least, int64 most, int64 *until_late)
 	{
 		PGPROC	   *proc = GetPGProcByNumber(i);
 		DtKind		kind = dt_kind_of(proc);
+		bool		counts;
 		int64		us;
 
 		if (kind == DT_WAITS_FOR_NOTHING || proc->pid == 0)
 			continue;
+		counts = dt_kind_counts(proc);
 		us = time_waited(proc, kind, now, late, &signature);
-		if (us < most)
+		if (counts && us < most)
 			*until_late = Min(*until_late, Max(late - us, 0));
 		changes |= us >= least && us < most;
 		signature = hash_combine64(signature, us >= least);
 		dt_wait_list[dt_waits->n_waits++] = (DtWait)
 		{
-			.number = i,.us = us,.counts = dt_kind_counts(proc)
+			.number = i,.us = us,.counts = counts
 		};
 	}
 	return changes ? hash_combine64(signature, now) : signature;
@@ -602,7 +613,7 @@ dt_look(void)
 	int64		until_late;
 	uint64		signature;
 
-	if (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
+	if (!take_look_lock())
 		return false;
 	begin_look();
 	find_bounds(&late, &least, &most);
@@ -672,7 +683,7 @@ list_in_the_way(List *list, const DtWait *wait)
 static void
 wait_for_look_lock(void)
 {
-	while (!LWLockConditionalAcquire(dt_waits->look_lock, LW_EXCLUSIVE))
+	while (!take_look_lock())
 	{
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(1000);

@@ -33,8 +33,11 @@
 
 #include "compat.h"
 
-/* A mark is believed for so long, and that there is none. */
-#define MARK_COUNTS_US		50000
+/*
+ * A mark is believed for so long, which is longer than from one look to the next;
+ * and that there is none.
+ */
+#define MARK_COUNTS_US		100000
 #define NO_MARK_COUNTS_US	250000
 
 /* After so long without a look, its deputy takes the looker's role. */
@@ -140,6 +143,14 @@ static int64
 age_of_look(void)
 {
 	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at);
+}
+
+/* Does a look go on for so long that whoever makes it was stopped? */
+static bool
+look_hangs(void)
+{
+	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->began_at) >=
+		NO_MARK_COUNTS_US;
 }
 
 /* A background worker may be ended at any instruction. */
@@ -249,7 +260,7 @@ dt_waiters_mark(int *waiting_pid)
 		return DT_NOT_IN_THE_WAY;
 	counts_us = me->mark == DT_NOT_IN_THE_WAY ?
 		NO_MARK_COUNTS_US : MARK_COUNTS_US;
-	if (age_of_look() >= counts_us && !look() && age_of_look() >= NO_MARK_COUNTS_US)
+	if (age_of_look() >= counts_us && !look() && look_hangs())
 	{
 		*waiting_pid = MyProcPid;
 		return DT_IN_THE_WAY_OF_MATES;

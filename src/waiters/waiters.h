@@ -51,8 +51,9 @@ extern void dt_waiters_detach(void);
 
 /*
  * Is this session in the way of somebody who has waited too long for it?  Sets
- * *waiting_pid to who that is.  To be asked before a pause begins and before each
- * slice of it.  Looks if the last look is too old to tell.
+ * *waiting_pid to who that is, or to the session's own process ID if nobody can
+ * look.  To be asked before a pause begins and before each slice of it.  Looks if
+ * the last look is too old to tell.
  */
 extern DtMark dt_waiters_mark(int *waiting_pid);
 

@@ -79,6 +79,7 @@ typedef struct DtWaitsShared
 	pg_atomic_uint32 roles[DT_ROLES];	/* proc number + 1, or 0 */
 	pg_atomic_uint32 n_asleep;	/* slots, at most */
 	pg_atomic_uint64 looked_at; /* us */
+	pg_atomic_uint64 began_at;	/* when look_lock was taken last, us */
 	volatile int interval_us;	/* the next look is due so long after that */
 	volatile bool any_marked;
 	volatile bool walk_is_due;	/* somebody has fallen asleep since the last */

@@ -560,7 +560,10 @@ Datum
 dt_test_hold_look(PG_FUNCTION_ARGS)
 {
 	if (PG_GETARG_BOOL(0))
+	{
 		LWLockAcquire(dt_waits->look_lock, LW_EXCLUSIVE);
+		pg_atomic_write_u64(&dt_waits->began_at, dt_now_us());
+	}
 	else
 		LWLockRelease(dt_waits->look_lock);
 	PG_RETURN_VOID();

@@ -367,6 +367,23 @@ foreach my $role ('looker', 'deputy')
 		});
 }
 
+# Nobody has looked for long, and somebody does so just now: that is no reason to go on.
+subtest 'somebody looks just now' => sub {
+	my $looks = $dt->session;
+
+	$dt->fresh(g => dirty => $kb);
+	$dt->sql(q{SELECT suspend_group('g')});
+	$dt->advance(10 * $second);
+	$looks->query('SELECT dt_test_hold_look(true)');
+	$s->send(insert(1));
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses');
+	is($dt->session_row($s)->{released_since}, undef, 'and was not let go');
+	$looks->query('SELECT dt_test_hold_look(false)');
+	end();
+	$looks->quit;
+};
+
 # Nobody can look.  So somebody may be waiting, for all that is known.
 subtest 'somebody was stopped in a look' => sub {
 	my @s = map { $dt->session(group => 'g') } 1 .. 3;
