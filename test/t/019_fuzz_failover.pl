@@ -36,8 +36,9 @@ $ENV{PGCTLTIMEOUT} = 180;    # for the recovery, on a busy machine
 srand $seed;
 note "DT_SEED=$seed";
 
-# No parallel workers: when the postmaster goes while there are some, the core's
-# abort of the transaction fails itself, and with assertions that is a crash.
+# No parallel workers, nor workers for I/O: when the postmaster goes while there are
+# some, the core's abort of the transaction fails itself, and with assertions that is
+# a crash.
 my $conf = q{
 max_parallel_workers = 0
 restart_after_crash = on
@@ -46,6 +47,7 @@ dirty_throttle.max_groups = 8
 dirty_throttle.max_commit_pause = 2s
 dirty_throttle.transaction_grace = 20ms
 };
+$conf .= "io_method = sync\n" if `pg_config --version` =~ / (\d+)/ && $1 >= 18;
 my $primary = DirtyThrottle::Standby->primary('server0', conf => $conf);
 my $fuzz = DirtyThrottle::Fuzz->new(lost => 1);
 my $servers = 0;
@@ -60,12 +62,14 @@ sub new_standby
 
 my $standby = new_standby();
 
-# A session of it ends as if the kernel had killed it, and all others with it.
+# A session of it ends as if the kernel had killed it, and all others with it; not
+# one that others have terminated already.
 sub kill_backend
 {
 	my ($dt) = @_;
-	my $pid = pick(@{ $fuzz->{sessions} })->{session}->pid;
-	my $postmaster_started = $dt->sql('SELECT pg_postmaster_start_time()');
+	my $pid = pick(split /\n/, $dt->sql(q{SELECT pid FROM pg_stat_activity
+		WHERE pid <> pg_backend_pid()
+		  AND backend_type IN ('client backend', 'background writer')}));
 	my @others = split /\n/, $dt->sql('SELECT pid FROM pg_stat_activity');
 
 	kill KILL => $pid;
