@@ -310,8 +310,8 @@ ok(poll_until(sub { $dt->sql($paused) == 2 }), 'suspended: all workers that ther
 grow_old();
 ok(poll_until(sub { $dt->sql($oldest) < 90000 }), 'suspended: the server is kept from a wraparound');
 ok($s->finished($DirtyThrottle::TIMEOUT), 'suspended: the VACUUM has gone on');
-$s->wait;
 $dt->sql(q{SELECT resume_group('grp_a')});
+$s->wait;
 
 set_autovacuum_group('');
 $dt->finish;
