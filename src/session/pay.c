@@ -12,22 +12,25 @@
  * How a block that an INSERT dirties makes its session pause, and comes into
  * the views:
  *
- * 1. The statement begins (hooks.c).  The session learns in which group it is
- *    (session.c), and pays what is to be paid first, also what it has taken over
- *    from its role (role_debt.c): dt_pay_before().  ExecutorRun wraps what gets
+ * 1. The statement begins (hooks.c).  The session follows what dirty_throttle.group
+ *    says, or whoever has moved it, and pays what is to be paid first, also what it
+ *    has taken over from its role: dt_pay_before().  ExecutorRun wraps what gets
  *    the rows (rows.c).
- * 2. The core counts the block, and calls nobody.  Between two rows (rows.c),
- *    or at a check for interrupts that a timer has requested (tick.c, check.c),
- *    the counter is found to have grown by what is worth a charge, which leads
- *    to charge_and_pause_at().
- * 3. dt_account_charge() adds to the counters of the group and of the member,
- *    which the views show, tells the group's rate engine (rate.c), and returns
- *    what is due and owed.  Here it is decided whether that leads to a pause:
- *    not if the transaction owes no more than the grace, nor if others wait for
- *    it (let_go.c, which asks src/waiters).
- * 4. The session sleeps (sleep.c).  Before each slice it looks who waits, if it is
- *    its turn, and asks let_go.c again; after each it counts that slice and looks
- *    at its account: dt_account_look().
+ * 2. The core counts the block, and calls nobody.  Between two rows, or at a check
+ *    for interrupts that a timer has requested (tick.c, check.c), the counter is
+ *    found to have grown by what is worth a charge, which leads to
+ *    charge_and_pause_at().
+ * 3. dt_account_charge() in account.c adds to the counters of the group and of the
+ *    member, which the views show, tells the group's rate engine (rate.c), and
+ *    returns what is due and owed.  Here it is decided whether that leads to a
+ *    pause: not if the transaction owes no more than the grace, nor if others wait
+ *    for it.  Then let_go.c lets it go on for 20 ms at a time, until nobody waits
+ *    any more; at its commit that is over.
+ * 4. The session sleeps (sleep.c).  One of all who sleep looks for the others who
+ *    waits for whom, a few times in 100 ms, and marks and wakes the members that are
+ *    in the way (role.c and look.c in src/waiters).  Before each slice the session
+ *    asks let_go.c again, which finds that mark; after each it counts that slice
+ *    and looks at its account: dt_account_look().
  * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
  *    something is left; then dt_pay_after_transaction() charges it, and the
  *    session sleeps for what is owed then.

@@ -13,7 +13,9 @@
  *
  *		how: "heap"; "read", the heap, but first a query that only reads;
  *		"index", the heap and all indexes; "generic", pages by generic WAL;
- *		"copy", as COPY reads them; "wait": nothing, until it is told to end.
+ *		"custom", as many bytes of WAL by a resource manager of its own, which
+ *		takes that the library is preloaded; "copy", as COPY reads them;
+ *		"wait": nothing, until it is told to end.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +26,8 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog_internal.h"
+#include "access/xloginsert.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "commands/copy.h"
@@ -48,6 +52,7 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(launch_api);
 
 extern PGDLLEXPORT void api_worker_main(Datum main_arg);
+void		_PG_init(void);
 
 /* What the worker gets, in bgw_extra. */
 typedef struct Work
@@ -111,6 +116,21 @@ write_pages(Relation relation, int pages)
 	}
 }
 
+/* As for that many pages, of a kind that the server's code does not write. */
+static void
+write_records(int records)
+{
+	static char record[BLCKSZ];
+
+	for (int i = 0; i < records; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		XLogBeginInsert();
+		XLogRegisterData(record, sizeof(record));
+		(void) XLogInsert(RM_EXPERIMENTAL_ID, 0);
+	}
+}
+
 static int
 next_line(void *buffer, int minread, int maxread)
 {
@@ -161,6 +181,8 @@ do_transaction(const char *how, int rows)
 	relation = table_open(RelnameGetRelid("written"), RowExclusiveLock);
 	if (strcmp(how, "generic") == 0)
 		write_pages(relation, rows);
+	else if (strcmp(how, "custom") == 0)
+		write_records(rows);
 	else if (strcmp(how, "copy") == 0)
 		copy_rows(relation, rows);
 	else
@@ -228,4 +250,34 @@ launch_api(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 	}
 	PG_RETURN_INT32(pid);
+}
+
+static void
+redo_nothing(XLogReaderState *record)
+{
+}
+
+static void
+describe_nothing(StringInfo buf, XLogReaderState *record)
+{
+}
+
+static const char *
+identify(uint8 info)
+{
+	return "RECORD";
+}
+
+static RmgrData custom = {
+	.rm_name = "api_worker",
+	.rm_redo = redo_nothing,
+	.rm_desc = describe_nothing,
+	.rm_identify = identify
+};
+
+void
+_PG_init(void)
+{
+	if (process_shared_preload_libraries_in_progress)
+		RegisterCustomRmgr(RM_EXPERIMENTAL_ID, &custom);
 }

@@ -28,7 +28,8 @@ my $block = 8192;
 my $second = 1_000_000;
 my $kb = 1000;         # KB/s, so a byte is a microsecond
 my $rows = 5000;       # each in a block of its own
-my $dt = DirtyThrottle::Clock->new('api_worker', conf => q{
+my $dt = DirtyThrottle::Clock->new('api_worker', conf => qq{
+shared_preload_libraries = 'dirty_throttle, $library'
 max_worker_processes = 16
 dirty_throttle.transaction_grace = 50ms
 });
@@ -118,17 +119,27 @@ foreach my $case (
 	};
 }
 
-subtest 'a limit on WAL' => sub {
-	$dt->fresh(g => wal => 100);
-	my $pid = launch('heap', $rows, 1);
-	is(settle_worker($pid), 'sleeps', 'it pauses');
-	is(written(), 0, 'in flight');
-	run_worker($pid);
-	my ($used, $owed) = $dt->used('g', 'wal');
-	cmp_ok($used, '>', 800 * $rows, 'it has written');
-	cmp_ok($owed, '<=', 64 * $block, 'and paid for it, but for what reading may use');
-	$dt->check_books('g', 'wal', 'a limit on WAL');
-};
+# The last are records of a resource manager that the server's code knows nothing of.
+foreach my $case ([ 'heap', 1, 100, 800 ], [ 'custom', 1, $kb, $block ], [ 'custom', 200, $kb, $block ])
+{
+	my ($how, $transactions, $limit, $bytes) = @$case;
+
+	subtest "a limit on WAL: $how, transactions: $transactions" => sub {
+		$dt->fresh(g => wal => $limit);
+		my $pid = launch($how, $rows, $transactions);
+		is(settle_worker($pid), 'sleeps', 'it pauses');
+		is($dt->sql("SELECT paused_by FROM dirty_throttle_sessions() WHERE pid = $pid"),
+			'wal', 'for the WAL that it has written');
+		cmp_ok(($dt->used('g', 'wal'))[0], '<', $rows * $bytes, 'before it has done all');
+		my $us = run_worker($pid);
+		is(state_of($pid), '', 'it comes to its end');
+		my ($used, $owed) = $dt->used('g', 'wal');
+		cmp_ok($used, '>', $rows * $bytes, 'all of it was charged');
+		cmp_ok($owed, '<=', 64 * $block, 'and paid for, but for what reading may use');
+		cmp_ok($us, '>=', ($used - $owed - new_credit($limit)) * 1000 / $limit, 'in the time that takes');
+		$dt->check_books('g', 'wal', "a limit on WAL, $how, $transactions");
+	};
+}
 
 # ------------------------------------------------------------------- what is owed
 
