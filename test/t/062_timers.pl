@@ -1,0 +1,80 @@
+# The timers that request checks for interrupts: their signals go to the process's
+# own thread, whatever others there are; and where only one of the two can be
+# created, that one is deleted again, and the core's timer does.
+#
+# takes-about: 8 s
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use DirtyThrottle;
+use DirtyThrottle::Life;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+plan skip_all => 'this kernel does not list timers' unless -e '/proc/self/timers';
+
+my $directory = PostgreSQL::Test::Utils::tempdir_short();
+my $include = `pg_config --includedir-server`;
+chomp $include;
+my $library = compile_library("$FindBin::RealBin/../fault/timers.c",
+	"$directory/timers.so", "-pthread -I'$include'");
+plan skip_all => 'no library can be compiled here' unless $library;
+
+my $fail = "$directory/fail";
+local $ENV{DT_FAIL_TIMER} = $fail;
+local $ENV{LD_PRELOAD} = $library;
+my $dt = DirtyThrottle::Life->new('timers', conf => q{
+dirty_throttle.transaction_grace = 10ms
+});
+delete $ENV{LD_PRELOAD};
+$dt->sql(qq{SELECT set_group_dirty_limit('g', 20000);
+	CREATE FUNCTION signals_beside(int) RETURNS int LANGUAGE c AS '$library';
+	CREATE TABLE t AS SELECT i FROM generate_series(1, 200000) AS i});
+
+# What the kernel says of the timers of that process, a line for each.
+sub timers_of
+{
+	my ($pid) = @_;
+	my $text = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/timers");
+
+	return grep { /^notify:/ } split /\n/, $text;
+}
+
+# A statement that returns no rows, at least 7 MB: it can pause in flight only at checks.
+sub in_flight
+{
+	my ($s) = @_;
+
+	$s->query('UPDATE t SET i = i + 1');
+	return $dt->group_row('g')->{pauses};
+}
+
+subtest 'both' => sub {
+	$dt->sql(q{SELECT dirty_throttle_reset('g')});
+	my $s = $dt->session(group => 'g');
+	$s->query('SELECT count(*) FROM t');
+	my $pid = $s->pid;
+	is_deeply([ timers_of($pid) ], [ ("notify: signal/tid.$pid") x 2 ],
+		'a member has two, for its only thread');
+	is($s->query('SELECT signals_beside(200)'), 0,
+		'beside another thread, all of their signals come to the first');
+	cmp_ok(in_flight($s), '>', 1, 'a command pauses more than once');
+	$s->quit;
+};
+
+subtest 'one cannot be created' => sub {
+	$dt->sql(q{SELECT dirty_throttle_reset('g')});
+	PostgreSQL::Test::Utils::append_to_file($fail, '');
+	my $s = $dt->session(group => 'g');
+	$s->query('SELECT count(*) FROM t');
+	is_deeply([ timers_of($s->pid) ], [], 'the other one does not stay');
+	cmp_ok(in_flight($s), '>', 1, 'a command pauses more than once all the same');
+	$s->quit;
+	unlink $fail;
+};
+
+$dt->finish;
