@@ -188,13 +188,15 @@ is_prepare(Node *command)
 
 /*
  * Does this command only read?  The walk over its queries is made only where it
- * decides something; otherwise the executor tells whether they write.
+ * decides something; otherwise the executor tells whether they write.  BEGIN and
+ * COMMIT, which are the most frequent ones by far, are answered here.
  */
-static bool
+static inline bool
 command_reads(Node *command)
 {
-	return dt_reads_command(command) &&
-		(!dt_pay_is_due_before() || dt_reads_queries_of(command));
+	return IsA(command, TransactionStmt) ||
+		(dt_reads_command(command) &&
+		 (!dt_pay_is_due_before() || dt_reads_queries_of(command)));
 }
 
 /* A command begins, or is going to. */
