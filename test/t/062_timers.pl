@@ -31,9 +31,9 @@ my $dt = DirtyThrottle::Life->new('timers', conf => q{
 dirty_throttle.transaction_grace = 10ms
 });
 delete $ENV{LD_PRELOAD};
-$dt->sql(qq{SELECT set_group_dirty_limit('g', 20000);
+$dt->sql(qq{SELECT set_group_dirty_limit('g', 2000);
 	CREATE FUNCTION signals_beside(int) RETURNS int LANGUAGE c AS '$library';
-	CREATE TABLE t AS SELECT i FROM generate_series(1, 200000) AS i});
+	CREATE TABLE t AS SELECT i FROM generate_series(1, 50000) AS i});
 
 # What the kernel says of the timers of that process, a line for each.
 sub timers_of
@@ -44,7 +44,7 @@ sub timers_of
 	return grep { /^notify:/ } split /\n/, $text;
 }
 
-# A statement that returns no rows, at least 7 MB: it can pause in flight only at checks.
+# A statement that returns no rows, at least 1.8 MB: it can pause in flight only at checks.
 sub in_flight
 {
 	my ($s) = @_;
