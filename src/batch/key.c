@@ -30,12 +30,14 @@
 #include "catalog/pg_operator.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "compat.h"
@@ -355,15 +357,21 @@ append_column(StringInfo buf, const DtKey *key, int i, const char *alias)
 	appendStringInfo(buf, "%s%s", key->column[i].name, key->column[i].collate);
 }
 
-void
-dt_key_column_list(StringInfo buf, const DtKey *key, const char *alias)
+static void
+append_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
 {
-	for (int i = 0; i < key->n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (i > 0)
 			appendStringInfoString(buf, ", ");
 		append_column(buf, key, i, alias);
 	}
+}
+
+void
+dt_key_column_list(StringInfo buf, const DtKey *key, const char *alias)
+{
+	append_columns(buf, key, key->n, alias);
 }
 
 void
@@ -389,7 +397,7 @@ append_comparison(StringInfo buf, const DtKey *key, const char *alias,
 	if (n > 1)
 	{
 		appendStringInfoString(buf, "ROW(");
-		dt_key_column_list(buf, key, alias);
+		append_columns(buf, key, n, alias);
 		appendStringInfo(buf, ") %s ROW(", key->column[0].operators[lies]);
 		for (int i = 0; i < n; i++)
 			appendStringInfo(buf, "%s$%d", i > 0 ? ", " : "", param + i);
@@ -402,14 +410,14 @@ append_comparison(StringInfo buf, const DtKey *key, const char *alias,
 
 /*
  * The same column by column, for n > 1.  The first line is what an index can be
- * searched for.  "lies" is DT_AFTER or DT_NOT_AFTER.
+ * searched for.  "lies" is DT_AFTER, DT_NOT_BEFORE or DT_NOT_AFTER.
  */
 static void
 append_nested(StringInfo buf, const DtKey *key, const char *alias,
 			  int n, DtLies lies, int param)
 {
-	DtLies		bound = lies == DT_AFTER ? DT_NOT_BEFORE : DT_NOT_AFTER;
-	DtLies		beyond = lies == DT_AFTER ? DT_AFTER : DT_BEFORE;
+	DtLies		bound = lies == DT_NOT_AFTER ? DT_NOT_AFTER : DT_NOT_BEFORE;
+	DtLies		beyond = lies == DT_NOT_AFTER ? DT_BEFORE : DT_AFTER;
 
 	append_comparison(buf, key, alias, 1, bound, param);
 	for (int i = 0; i < n; i++)
@@ -436,7 +444,6 @@ static void
 append_bound(StringInfo buf, const DtKey *key, const char *alias,
 			 const DtBound *bound, DtLies lies, int param)
 {
-	Assert(bound->n == 1 || bound->n == key->n);
 	if (bound->n == 1 || key->is_uniform)
 		append_comparison(buf, key, alias, bound->n, lies, param);
 	else
@@ -598,30 +605,64 @@ dt_key_from_text(const DtKey *key, ArrayType *texts)
 static void
 hint_at_type(void *arg)
 {
-	errhint("\"start\" and \"finish\" are values of column %s, the first one of the key.",
-			((const DtKey *) arg)->column[0].name);
+	const DtKey *key = arg;
+
+	if (key->n == 1)
+		errhint("\"start\" and \"finish\" are values of column %s.",
+				key->column[0].name);
+	else
+		errhint("\"start\" and \"finish\" are values of column %s, or of more columns of the key, as ROW(...): %s.",
+				key->column[0].name, key->columns);
 }
 
 /* A literal, or another type, is read from its text. */
 static Datum
-convert(const DtKeyColumn *column, const DtUserValue *value)
+convert(const DtKeyColumn *column, Oid type, Datum value)
 {
 	Oid			function;
 	Oid			param;
 	bool		is_varlena;
 	char	   *literal;
 
-	if (IsBinaryCoercible(value->type, column->type))
-		return value->value;
-	if (value->type == UNKNOWNOID)
-		literal = DatumGetCString(value->value);
+	if (IsBinaryCoercible(type, column->type))
+		return value;
+	if (type == UNKNOWNOID)
+		literal = DatumGetCString(value);
 	else
 	{
-		getTypeOutputInfo(value->type, &function, &is_varlena);
-		literal = OidOutputFunctionCall(function, value->value);
+		getTypeOutputInfo(type, &function, &is_varlena);
+		literal = OidOutputFunctionCall(function, value);
 	}
 	getTypeInputInfo(column->own_type, &function, &param);
 	return OidInputFunctionCall(function, literal, param, -1);
+}
+
+/* The fields of a row are values of the first columns. */
+static DtBound
+convert_row(const DtKey *key, HeapTupleHeader row)
+{
+	DtBound		bound = {0};
+	TupleDesc	desc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(row),
+											  HeapTupleHeaderGetTypMod(row));
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		bool		is_null;
+		Datum		value = GetAttributeByNum(row, i + 1, &is_null);
+
+		if (i >= key->n || is_null)
+			ereport(ERROR,
+					(errcode(is_null ? ERRCODE_NULL_VALUE_NOT_ALLOWED :
+							 ERRCODE_INVALID_PARAMETER_VALUE),
+					 is_null ?
+					 errmsg("a value in \"start\" or \"finish\" is null") :
+					 errmsg("\"start\" or \"finish\" has more values than the key has columns")));
+		bound.values[i] = convert(&key->column[i], TupleDescAttr(desc, i)->atttypid,
+								  value);
+		bound.n++;
+	}
+	ReleaseTupleDesc(desc);
+	return bound;
 }
 
 DtBound
@@ -636,17 +677,36 @@ dt_key_from_user(const DtKey *key, const DtUserValue *value)
 
 	if (!OidIsValid(value->type))
 		return bound;
-	bound.n = 1;
 	error_context_stack = &callback;
-	bound.values[0] = convert(&key->column[0], value);
+	if (type_is_rowtype(value->type) && !type_is_rowtype(key->column[0].own_type))
+		bound = convert_row(key, DatumGetHeapTupleHeader(value->value));
+	else
+	{
+		bound.n = 1;
+		bound.values[0] = convert(&key->column[0], value->type, value->value);
+	}
 	error_context_stack = callback.previous;
 	return bound;
+}
+
+/* Does value i of a come after that of b? */
+static bool
+value_is_after(const DtKey *key, int i, const DtBound *a, const DtBound *b)
+{
+	return DatumGetBool(OidFunctionCall2Coll(key->column[i].comparison,
+											 key->column[i].collation,
+											 a->values[i], b->values[i]));
 }
 
 bool
 dt_key_is_after(const DtKey *key, const DtBound *a, const DtBound *b)
 {
-	return DatumGetBool(OidFunctionCall2Coll(key->column[0].comparison,
-											 key->column[0].collation,
-											 a->values[0], b->values[0]));
+	for (int i = 0; i < Min(a->n, b->n); i++)
+	{
+		if (value_is_after(key, i, a, b))
+			return true;
+		if (value_is_after(key, i, b, a))
+			return false;
+	}
+	return false;
 }

@@ -119,10 +119,13 @@ extern int	dt_key_begin_settings(const char *const settings[][2], int n);
 extern ArrayType *dt_key_to_text(const DtKey *key, const DtBound *bound);
 extern DtBound dt_key_from_text(const DtKey *key, ArrayType *texts);
 
-/* What the user has given as a value of the first column. */
+/*
+ * What the user has given as a value of the first column, or as a row with values of
+ * the first columns.  ERROR if it is none.
+ */
 extern DtBound dt_key_from_user(const DtKey *key, const DtUserValue *value);
 
-/* Does the first column of a come after that of b? */
+/* Does a come after b, as far as both have values? */
 extern bool dt_key_is_after(const DtKey *key, const DtBound *a,
 							const DtBound *b);
 

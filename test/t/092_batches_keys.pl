@@ -190,6 +190,61 @@ foreach my $kind (@kinds)
 }
 cmp_ok($resumed, '>', @kinds, "$resumed times another session went on");
 
+# From and to values of several columns, all of the key or its first ones: those rows
+# that lie between in the order of the index, which the window functions know.
+sub order_of
+{
+	my ($columns, $index, $descending) = @_;
+	my @items = map { s/ NULLS \w+//r =~ s/ text_pattern_ops/ USING ~<~/r }
+	  split /, /, $index ? $index =~ s/^\(|\)$//gr : join ', ', names($columns);
+
+	# the first column ascends, or descends
+	if (($items[0] =~ / DESC/ ? 1 : 0) != $descending)
+	{
+		@items = map { / DESC/ ? s/ DESC//r : / USING/ ? s/<(?=~$)/>/r : "$_ DESC" } @items;
+	}
+	return @items;
+}
+
+foreach my $kind (grep { $_->[1] =~ /,/ } @kinds)
+{
+	my ($name, $columns, $values, $index) = @$kind;
+	my @names = create($columns, $values, $index);
+	my @key = $index ? (key => join ', ', @names) : ();
+	my @types = split /\n/, $dt->sql(q{SELECT format_type(atttypid, atttypmod) FROM pg_attribute
+		WHERE attrelid = 'public.k'::regclass AND attnum > 0 ORDER BY attnum LIMIT } . @names);
+
+	foreach my $case (map { my $n = $_; map { [ $n, $_ ] } 0, 1 } 1 .. @names)
+	{
+		my ($n, $descending) = @$case;
+		my @full = order_of($columns, $index, $descending);
+		my @order = @full[ 0 .. $n - 1 ];
+		my $what = "$name, $n of them, descending $descending";
+		my @rows = map {
+			my $offset = $_;
+			'ROW(' . join(', ', map {
+					my $value = $dt->sql("SELECT $names[$_] FROM public.k ORDER BY "
+						  . join(', ', @full) . ", ctid OFFSET $offset LIMIT 1");
+					"\$q\$$value\$q\$" . ($types[$_] =~ /^text/ ? '' : "::$types[$_]")
+				} 0 .. $n - 1) . ')'
+		} 60, 170;
+		my ($r) = $sessions[3]->run($dt->call($what, 'public.k', @key, max_rows => 17,
+				descending => $descending ? 'true' : 'false',
+				statement => 'UPDATE public.k SET n = n + 1 WHERE {batch}')
+			  =~ s/\)$/, start => $rows[0], finish => $rows[1])/r =~ s/CALL /CALL public./r);
+
+		is($r->{sqlstate}, undef, "$what: it ends") or diag $r->{err};
+		is($dt->sql('WITH ranked AS (SELECT n, dense_rank() OVER (ORDER BY ' . join(', ', @order) . ') AS rank,
+					row_number() OVER (ORDER BY ' . join(', ', @full) . ') AS number FROM public.k)
+				SELECT count(*) FROM ranked WHERE n <> CASE WHEN rank BETWEEN
+					(SELECT rank FROM ranked WHERE number = 61) AND (SELECT rank FROM ranked WHERE number = 171)
+					THEN 1 ELSE 0 END'),
+			0, "$what: its rows and no others");
+		cmp_ok($dt->sql('SELECT count(*) FROM public.k WHERE n = 1'), '>=', 1, "$what: there are some");
+		$dt->sql('UPDATE public.k SET n = 0');
+	}
+}
+
 # The same "start" and "finish", as each session writes them
 $dt->sql(q{CREATE TABLE public.moments (at timestamptz PRIMARY KEY, n int DEFAULT 0);
 	INSERT INTO public.moments SELECT timestamptz '2024-03-31 UTC' + i * interval '1 hour' FROM generate_series(1, 10) i});
@@ -211,6 +266,30 @@ $r = $dt->batches($sessions[3], 'one null', 'k', key => 'a');
 like($r->{err}, qr/1 row of table public\.k has no key/, 'a NULL');
 $dt->sql('DELETE FROM public.k WHERE a IS NULL');
 is($dt->batches($sessions[3], 'one null', 'k', key => 'a')->{out}, '2|t', 'a NULL in another column');
+$dt->sql('DELETE FROM public.k WHERE b IS NULL; INSERT INTO public.k VALUES (1, 2), (2, 1)');
+
+# what cannot be a part of a key of two columns
+foreach my $case (
+	[ 'ROW(1, 2, 3)', '22023', qr/"start" or "finish" has more values than the key has columns\n/ ],
+	[ 'ROW(1, NULL)', '22004', qr/a value in "start" or "finish" is null\n/ ],
+	[ q{ROW(1, 'x')}, '22P02', qr/invalid input syntax for type integer: "x"\n/ ],
+	[ q{'x'}, '22P02', qr/invalid input syntax for type integer: "x"\n/ ])
+{
+	my ($value, $sqlstate, $message) = @$case;
+
+	foreach my $argument ('start', 'finish')
+	{
+		$r = $sessions[3]->run(qq{CALL public.run_in_batches('no row', 'public.k', 'UPDATE public.k SET n = 2 WHERE {batch}',
+			key => 'a, b', $argument => $value)});
+		is($r->{sqlstate}, $sqlstate, "$argument => $value: the error");
+		like($r->{err}, qr/$message.*HINT: .*values of column a, or of more columns of the key, as ROW\(\.\.\.\): a, b\./s,
+			"$argument => $value: what it says");
+	}
+}
+$r = $sessions[3]->run(q{CALL public.run_in_batches('no way', 'public.k', 'UPDATE public.k SET n = 2 WHERE {batch}',
+	key => 'a, b', start => ROW(1, 2), finish => ROW(1, 1))});
+like($r->{err}, qr/"start" comes after "finish"/, 'the second column decides');
+is($dt->sql('SELECT count(*) FROM public.k WHERE n > 1'), 0, 'after errors: nothing was done');
 
 # what cannot be a key
 $dt->sql('CREATE INDEX partial ON public.k (n) WHERE n = 0; CREATE INDEX expression ON public.k ((b + 1)); CREATE INDEX hash ON public.k USING hash (b)');
