@@ -334,8 +334,38 @@ is($dt->batches($as{alice}, 'hers', 'a')->{out}, '40|t', 'she goes on');
 is($dt->counts('a'), '1:100', 'each row once');
 is($dt->sql(q{SELECT forget_batches('hers')}), '', 'a superuser forgets it');
 is($dt->batches($as{bob}, 'no table', 't')->{sqlstate}, '42501', 'a table that he cannot read');
+
+# She loses the privilege in the middle of a batch, which is allowed to end.
+$dt->counted(revoked => 100);
+$dt->sql('GRANT SELECT, UPDATE ON revoked TO alice;
+	CREATE TRIGGER stay BEFORE UPDATE ON revoked FOR EACH ROW EXECUTE FUNCTION stay()');
+run_to($as{alice}, 'revoked', 'revoked', 55);
+$dt->sql('REVOKE UPDATE ON revoked FROM alice');
+let_go();
+is($as{alice}->wait->{sqlstate}, '42501', 'REVOKE in the middle: the next batch fails');
+is($dt->counts('revoked'), '0:40, 1:60', 'REVOKE in the middle: what was committed stays');
+is($dt->job('revoked')->{state}, 'failed', 'REVOKE in the middle: and is told');
+is($dt->batches($as{alice}, 'revoked', 'revoked')->{sqlstate}, '42501', 'REVOKE in the middle: it does not go on');
+$dt->sql('GRANT UPDATE ON revoked TO alice');
+is($dt->batches($as{alice}, 'revoked', 'revoked')->{out}, '40|t', 'until she may again');
+is($dt->counts('revoked'), '1:100', 'each row once');
 is($as{alice}->run(q{CALL run_in_batches('x', 'a', 'UPDATE a SET n = 0 WHERE {batch}', notice_every => NULL)})->{out}, '100|t', 'no notices');
 $_->quit foreach values %as;
+
+# A row whose key a trigger moves forward is met again where it is then; one that it
+# moves back, or beyond the last key of the beginning, is not.
+foreach my $case ([ 'forward' => 35, '1:90, 2:10' ], [ back => -1000, '1:100' ], [ beyond => 1001, '1:100' ])
+{
+	my ($where, $by, $counts) = @$case;
+
+	$dt->counted($where => 1000);
+	$dt->sql(qq{DELETE FROM $where WHERE id % 10 <> 0;
+		CREATE FUNCTION move_$where() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN NEW.id := NEW.id + CASE WHEN NEW.id BETWEEN 10 AND 100 AND NEW.id % 10 = 0 THEN $by ELSE 0 END; RETURN NEW; END';
+		CREATE TRIGGER move BEFORE UPDATE ON $where FOR EACH ROW EXECUTE FUNCTION move_$where()});
+	is($dt->batches($s, "moves $where", $where, max_rows => 3)->{sqlstate}, undef, "rows are moved $where: it ends");
+	is($dt->counts($where), $counts, "rows are moved $where: how often each is met");
+}
 
 # ------------------------------------------------------- what lies in wait
 
