@@ -33,6 +33,7 @@ my %EXPECTED = map { $_ => 1 } (
 	'22012',    # 1/0
 	'25P02',    # ... and after it
 	'25P01',    # BEGIN was cancelled
+	'34000',    # ... and so there is no cursor
 	'55P03',    # somebody uses the table
 	'57014',    # cancelled, timeout
 	'2D000',    # COMMIT in a transaction that a cancelled one has left open
