@@ -36,9 +36,12 @@ my $icu = $dt->sql(q{SELECT count(*) FROM pg_collation WHERE collname = 'und-x-i
 $dt->sql(q{CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad', 'elated');
 	CREATE DOMAIN positive AS bigint CHECK (VALUE >= 0);
 	CREATE TYPE pair AS (a int, b text)});
+$dt->sql("CREATE TABLE named$_ ()") foreach 1 .. 9;    # a name needs its schema, or not
 $dt->sql(q{CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)})
   if $icu;
-my $word = q{chr(65 + (random() * 25)::int) || CASE WHEN random() < 0.5 THEN lower(md5(i::text)) ELSE upper(md5((i / 2)::text)) END};
+# In these, collations differ wherever one looks.
+my $word = q{CASE WHEN random() < 0.5 THEN chr(97 + (random() * 25)::int) || lower(md5(i::text))
+	ELSE chr(65 + (random() * 25)::int) || upper(md5((i / 2)::text)) END};
 my $few = q{(random() * 40)::int};
 
 # Name, columns of the key, their values, and the index; the primary key otherwise.
@@ -81,6 +84,7 @@ my @kinds = (
 	[ 'a composite type', 'a pair', qq{ROW(i % 9, $word)::pair}, '(a)' ],
 	[ 'oid', 'a oid', 'i' ],
 	[ 'regclass', 'a regclass', '(SELECT oid FROM pg_class ORDER BY oid OFFSET i LIMIT 1)', '(a)' ],
+	[ 'an array of regclass', 'a regclass[]', q{ARRAY[('public.named' || 1 + i % 9)::regclass]}, '(a)' ],
 	[ 'pg_lsn', 'a pg_lsn', q{('0/' || to_hex(i * 1000000))::pg_lsn} ],
 	[ 'xid8', 'a xid8', 'i::text::xid8' ],
 	[ '"char"', 'a "char"', q{chr(1 + i % 120)::"char"}, '(a)' ],
@@ -100,6 +104,8 @@ my @kinds = (
 	[ 'two collations', 'a text COLLATE "C", b text', qq{chr(65 + i % 7), $word}, '(a, b COLLATE "POSIX")' ]);
 push @kinds,
   [ 'text, ICU', 'a text COLLATE "und-x-icu"', $word, '(a)' ],
+  [ 'text, ICU in the index', 'a text', $word, '(a COLLATE "und-x-icu")' ],
+  [ 'text_pattern_ops, ICU', 'a text COLLATE "und-x-icu"', $word, '(a text_pattern_ops)' ],
   [ 'text, not deterministic', 'a text COLLATE any_case', $word, '(a)' ],
   [ 'two columns, not deterministic', 'a text COLLATE any_case, b text COLLATE any_case', qq{CASE WHEN i % 2 = 0 THEN 'a' ELSE 'A' END, $word}, '(a, b)' ]
   if $icu;
@@ -172,7 +178,7 @@ foreach my $kind (@kinds)
 
 	# from and to some value of the first column
 	my $order = "FROM public.k ORDER BY $names[0]" .
-	  ($index && $index =~ /^\(a( COLLATE "POSIX"|(?= text_pattern_ops))/ ?
+	  ($index && $index =~ /^\(a( COLLATE "[^"]+"|(?= text_pattern_ops))/ ?
 		($1 || ' USING ~<~') : '');
 	my $low = $dt->sql("SELECT $names[0] $order OFFSET 60 LIMIT 1");
 	my $high = $dt->sql("SELECT $names[0] $order OFFSET 170 LIMIT 1");
@@ -181,7 +187,7 @@ foreach my $kind (@kinds)
 		  =~ s/\)$/sprintf ', start => $q$%s$q$, finish => $q$%s$q$)', $low, $high/er =~ s/CALL /CALL public./r);
 	is($r->{sqlstate}, undef, "$name, a part: it ends") or diag $r->{err};
 	my ($ge, $le) = $index && $index =~ /^\(a text_pattern/ ? ('~>=~', '~<=~') : ('>=', '<=');
-	my $collate = $index && $index =~ /^\(a( COLLATE "POSIX")/ ? $1 : '';
+	my $collate = $index && $index =~ /^\(a( COLLATE "[^"]+")/ ? $1 : '';
 	my $type = $dt->sql("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'public.k'::regclass AND attnum = 1");
 	is($dt->sql(qq{SELECT count(*) FROM public.k WHERE n <> CASE WHEN $names[0]$collate $ge \$q\$$low\$q\$::$type
 			AND $names[0]$collate $le \$q\$$high\$q\$::$type THEN 1 ELSE 0 END}),
