@@ -146,7 +146,7 @@ dt_clock_init(void)
 	DefineCustomBoolVariable("dirty_throttle.test_clock",
 							 "Allows a library whose clock only tests move.",
 							 NULL, &allowed, false, PGC_POSTMASTER,
-							 GUC_NO_SHOW_ALL, NULL, NULL, NULL);
+							 GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	if (!allowed)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -12,6 +12,7 @@ use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Books;
 use DirtyThrottle::Clock;
+use IPC::Run;
 use Test::More;
 
 my $block = 8192;
@@ -273,6 +274,41 @@ subtest 'a storm of connections' => sub {
 	cmp_ok($now - $used, '<=', 100_000 * $seconds + 1.2 * $message, 'then they get the limit, and one message');
 	cmp_ok($now - $used, '>=', 100_000 * $seconds - 2 * $message, 'but that they do get');
 	$dt->check_books('g', 'wal', 'a storm of connections');
+};
+
+# A dump of all kinds of objects only reads, while it has locked all tables.
+subtest 'pg_dump in a suspended group' => sub {
+	$dt->sql(q{CREATE ROLE dumper LOGIN SUPERUSER;
+		ALTER ROLE dumper SET dirty_throttle."group" = 'g';
+		CREATE TABLE dumped (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n serial, t text UNIQUE);
+		INSERT INTO dumped (t) VALUES ('a');
+		CREATE VIEW shown AS SELECT n FROM dumped;
+		CREATE MATERIALIZED VIEW stored AS SELECT n FROM dumped;
+		CREATE TABLE parts (id int) PARTITION BY RANGE (id);
+		CREATE TABLE part1 PARTITION OF parts FOR VALUES FROM (0) TO (9);
+		CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER nothing AFTER INSERT ON dumped FOR EACH STATEMENT EXECUTE FUNCTION nothing();
+		CREATE STATISTICS correlated ON id, n FROM dumped;
+		CREATE TYPE mood AS ENUM ('sad'); CREATE DOMAIN small AS int CHECK (VALUE < 9);
+		ANALYZE dumped;
+		SELECT lo_from_bytea(0, 'abc');
+		DROP TABLE hints});
+	$dt->sql('VACUUM');    # so that it need not set many hint bits
+	$dt->fresh(g => dirty => $kb);
+	$dt->sql(q{SELECT suspend_group('g')});
+	foreach my $command ([ 'pg_dump', '-d', 'postgres' ], [ 'pg_dumpall' ],
+		$dt->sql('SHOW server_version_num') < 180000 ? () : [ 'pg_dump', '--statistics', '-d', 'postgres' ])
+	{
+		my ($out, $err) = ('', '');
+		my $done = eval {
+			IPC::Run::run([ @$command, '-h', $dt->node->host, '-p', $dt->node->port, '-U', 'dumper' ],
+				'<', \'', '>', \$out, '2>', \$err, IPC::Run::timeout($DirtyThrottle::Clock::LIMIT));
+		};
+
+		ok($done, "@$command comes to its end") or diag $@, $err;
+		like($out, qr/dump complete/, "@$command: with all of it");
+	}
+	$dt->sql(q{SELECT resume_group('g')});
 };
 
 $dt->finish;
