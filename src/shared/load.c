@@ -8,8 +8,8 @@
  * 1. A function such as set_group_dirty_limit() (functions.c) locks the row of
  *    all definitions, by a heavyweight lock, and writes a new version of it in
  *    the transaction of its caller (definitions.c).  The object access hook
- *    (hooks.c) sees that, and calls dt_load_object_accessed(), which prepares the
- *    next two steps.
+ *    (hooks.c) sees that, and calls dt_load_object_accessed(), which sees to it
+ *    that the next two steps follow.
  * 2. Before that transaction commits, transaction_event() reads the row.  After
  *    the commit it puts the new definitions into the primary's shared memory
  *    and wakes the sleepers there (group.c, member.c).
@@ -21,6 +21,10 @@
  *    definitions into the standby's shared memory.
  * 5. It sets the latches of the members of each group that has changed, and a
  *    sleeper that wakes up looks at its account, with the new limit.
+ *
+ * A member at work is not told.  The group's generation has been incremented, which
+ * it sees when its next statement begins, at a tick of its timers (tick.c) or when
+ * its transaction ends; then it charges what it has used, at the new limit.
  *
  * The same as 4 and 5 happens after a start, when shared memory is empty, and
  * in each process of a standby, which cannot know what was replayed before it

@@ -130,7 +130,8 @@ typedef struct DtGroup
 
 	/*
 	 * Incremented when a rate, the mode or the suspension changes, and when
-	 * throttling is switched on or off.  Members read it without a lock, and
+	 * throttling is switched on or off.  Members read it without a lock, when
+	 * a statement begins, at each tick and when a transaction ends, and
 	 * charge what they have used if it has changed, as each charge looks at
 	 * all of these.
 	 */

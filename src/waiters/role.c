@@ -10,8 +10,9 @@
  *
  * Who wakes up, or begins to sleep, and finds a role free takes it.  Who stops
  * sleeping while a role is its own or free wakes somebody who sleeps, to take it;
- * if that one has just stopped, it does the same.  For this a process first says
- * that it sleeps, then looks at the roles, and here it is the other way round.
+ * if that one has just stopped, it does the same.  Who begins to sleep first says so,
+ * then looks at the roles; who stops first gives up its roles, then looks for
+ * sleepers.  So one of two that do this at once sees the other.
  *
  * Marks count only for a while: when all who slept were let go nobody looks any
  * more, and they would run without a pause for ever.  So who finds that the last
