@@ -348,11 +348,7 @@ $dt->limit(grp_a => 0);
 
 # After its commit a transaction fails, and so ends once more: it is charged
 # once, and the session goes on.
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/fail_at_end.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/fail_at_end.so',
-	"-I '$include'");
+my $library = compile_library('fail_at_end');
 SKIP:
 {
 	skip 'no library can be compiled here', 3 unless $library;

@@ -21,7 +21,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $fault = PostgreSQL::Test::Utils::tempdir_short() . '/fault';
-my $library = compile_library("$FindBin::RealBin/../fault/fault.c", "$fault.so");
+my $library = compile_library('fault');
 
 plan skip_all => 'no LD_PRELOAD' unless $library;
 $ENV{DT_FAULT} = $fault;

@@ -22,11 +22,7 @@ my $ROUNDS = 50;
 
 plan skip_all => 'the traps are made for Linux' if $Config{osname} ne 'linux';
 
-my $tmp = PostgreSQL::Test::Utils::tempdir_short();
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $worker = compile_library("$FindBin::RealBin/../fault/worker.c",
-	"$tmp/worker.so", "-I'$FindBin::RealBin/../../src' -I'$include'");
+my $worker = compile_library('worker');
 plan skip_all => 'the traps cannot be compiled here' unless $worker;
 
 my $dt = DirtyThrottle::Life->new('termination',

@@ -22,11 +22,7 @@ use DirtyThrottle::Session;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/ending_worker.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/ending_worker.so',
-	"-I'$include'");
+my $library = compile_library('ending_worker');
 plan skip_all => 'the workers cannot be compiled here' unless $library;
 
 # A transaction of ten rows owes less than the grace, and one of a hundred more.

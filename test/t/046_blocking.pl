@@ -295,13 +295,10 @@ $holder->query('RESET dirty_throttle.max_blocking_time');
 # --------------------------------------------------------- extension of a table
 
 # Nobody pauses while he extends a table, also not for other members.
-my $so = PostgreSQL::Test::Utils::tempdir_short() . '/extension_lock.so';
 SKIP:
 {
-	skip 'the function that extends cannot be compiled here', 1
-	  unless compile_library(
-		"$FindBin::RealBin/../fault/extension_lock.c",
-		$so, '-I ' . `pg_config --includedir-server`=~ s/\s+$//r);
+	my $so = compile_library('extension_lock')
+	  or skip 'the function that extends cannot be compiled here', 1;
 	$dt->sql("CREATE FUNCTION hold_extension_lock(regclass, int) RETURNS void
 		AS '$so' LANGUAGE C STRICT");
 	$holder->query('SET dirty_throttle.max_blocking_time = -1');

@@ -50,8 +50,7 @@ use Time::HiRes qw(sleep time);
 # A library that makes the look at the client's connection slow, while there
 # is this file.
 my $slow = PostgreSQL::Test::Utils::tempdir_short() . '/slow';
-my $library =
-  compile_library("$FindBin::RealBin/../fault/slow_poll.c", "$slow.so");
+my $library = compile_library('slow_poll');
 
 # Hint bits, which a standby's sessions dirty, are not in the WAL then.
 my @init = `initdb --help` =~ /--no-data-checksums/ ? '--no-data-checksums' : ();

@@ -17,12 +17,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
 my ($library, $other) = map {
-	compile_library("$FindBin::RealBin/../fault/log_hook.c",
-		PostgreSQL::Test::Utils::tempdir_short() . "/$_.so",
-		"-I '$include' -DCLASS='\"$_\"'")
+	compile_library('log_hook', as => $_, flags => "-DCLASS='\"$_\"'")
 } qw(log_hook other_hook);
 
 my $dt = DirtyThrottle::Life->new(

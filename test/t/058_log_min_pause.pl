@@ -17,11 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/log_hook.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/log_hook.so',
-	"-I '$include'");
+my $library = compile_library('log_hook');
 
 my $dt = DirtyThrottle::Life->new(
 	'log_min_pause',

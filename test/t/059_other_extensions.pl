@@ -76,11 +76,7 @@ pgaudit.log_filename = 'audit.log'"
 		seen => q{SELECT string_agg(coalesce(exec_stmts::text, ''), ' ' ORDER BY lineno)
 			FROM plpgsql_profiler_function_tb('fill(int)')}
 	});
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/other_extension.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/other_extension.so',
-	"-I '$include'");
+my $library = compile_library('other_extension');
 
 my @there = grep { -f "$libdir/$_->{name}.so" } @others;
 my %is_there = map { $_->{name} => 1 } @there;

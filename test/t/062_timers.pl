@@ -17,14 +17,10 @@ use Test::More;
 
 plan skip_all => 'this kernel does not list timers' unless -e '/proc/self/timers';
 
-my $directory = PostgreSQL::Test::Utils::tempdir_short();
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/timers.c",
-	"$directory/timers.so", "-pthread -I'$include'");
+my $library = compile_library('timers', flags => '-pthread');
 plan skip_all => 'no library can be compiled here' unless $library;
 
-my $fail = "$directory/fail";
+my $fail = PostgreSQL::Test::Utils::tempdir_short() . '/fail';
 local $ENV{DT_FAIL_TIMER} = $fail;
 local $ENV{LD_PRELOAD} = $library;
 my $dt = DirtyThrottle::Life->new('timers', conf => q{
@@ -39,7 +35,7 @@ $dt->sql(qq{SELECT set_group_dirty_limit('g', 2000);
 sub timers_of
 {
 	my ($pid) = @_;
-	my $text = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/timers");
+	my $text = slurp_file("/proc/$pid/timers");
 
 	return grep { /^notify:/ } split /\n/, $text;
 }
@@ -68,7 +64,7 @@ subtest 'both' => sub {
 
 subtest 'one cannot be created' => sub {
 	$dt->sql(q{SELECT dirty_throttle_reset('g')});
-	PostgreSQL::Test::Utils::append_to_file($fail, '');
+	append_to_file($fail, '');
 	my $s = $dt->session(group => 'g');
 	$s->query('SELECT count(*) FROM t');
 	is_deeply([ timers_of($s->pid) ], [], 'the other one does not stay');

@@ -260,10 +260,7 @@ $dt->sql(q{ALTER DATABASE postgres SET dirty_throttle."group" = 'd'});
 
 SKIP:
 {
-	my $include = `pg_config --includedir-server`;
-	chomp $include;
-	my $library = compile_library("$FindBin::RealBin/../fault/api_worker.c",
-		PostgreSQL::Test::Utils::tempdir_short() . '/api_worker.so', "-I'$include'");
+	my $library = compile_library('api_worker');
 	skip 'no library can be compiled here', 4 unless $library;
 
 	$dt->sql("CREATE FUNCTION launch_api(text, text, text, int, int) RETURNS int

@@ -282,12 +282,7 @@ $dt->sql('SELECT pg_reload_conf()');
 # ---------------------------------------------------------- kinds of processes
 
 # Each: its backend_type, what makes it wait, and what ends it.
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library(
-	"$FindBin::RealBin/../fault/worker.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/worker.so',
-	"-I'$FindBin::RealBin/../../src' -I'$include'");
+my $library = compile_library('worker');
 my $parallel = $dt->sql(q{SELECT name FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')});
 my $walsender = $dt->session(replication => 'database');

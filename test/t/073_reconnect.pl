@@ -233,12 +233,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 # Background workers of extensions never pay after a transaction.
 SKIP:
 {
-	my $include = `pg_config --includedir-server`;
-	chomp $include;
-	my $library = compile_library(
-		"$FindBin::RealBin/../fault/worker.c",
-		PostgreSQL::Test::Utils::tempdir_short() . '/worker.so',
-		"-I'$FindBin::RealBin/../../src' -I'$include'");
+	my $library = compile_library('worker');
 	skip 'test/fault/worker.c cannot be compiled here', 2 unless $library;
 
 	clear();

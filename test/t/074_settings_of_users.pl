@@ -18,11 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/default_signals.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/default_signals.so',
-	"-I '$include'");
+my $library = compile_library('default_signals');
 my $limit = 500;     # KB/s
 my $seconds = 2;
 my $unit = 10000;    # bytes of WAL between two checks

@@ -26,11 +26,7 @@ use Time::HiRes qw(sleep time);
 
 my $patience = 180;    # s, for what must happen at all
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/interrupt_later.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/interrupt_later.so',
-	"-I '$include'");
+my $library = compile_library('interrupt_later');
 
 my $dt = DirtyThrottle::Life->new('interrupted_pauses',
 	conf => $DirtyThrottle::Pauses::CONF . "autovacuum = off\n");

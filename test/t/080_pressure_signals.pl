@@ -258,7 +258,7 @@ SKIP:
 # Now with files that say what we want.
 $dt->stop;
 my $dir = PostgreSQL::Test::Utils::tempdir();
-my $library = compile_library("$FindBin::RealBin/../fault/proc.c", "$dir/proc.so");
+my $library = compile_library('proc');
 
 SKIP:
 {

@@ -21,7 +21,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $tmp = PostgreSQL::Test::Utils::tempdir();
-my $library = compile_library("$FindBin::RealBin/../fault/proc.c", "$tmp/proc.so");
+my $library = compile_library('proc');
 
 plan skip_all => 'no library for LD_PRELOAD can be compiled here' unless $library;
 

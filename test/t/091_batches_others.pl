@@ -390,13 +390,13 @@ $dt->sql(q{CREATE TABLE words (w text COLLATE "C" PRIMARY KEY, n int DEFAULT 0);
 	END $$});
 $s->query('SET search_path = evil, pg_catalog, public');
 my @plus = (statement => 'UPDATE public.h SET n = n OPERATOR(pg_catalog.+) 1 WHERE {batch}');
-my $call = $dt->call('hostile', 'public.h', max_rows => 7, @plus) =~ s/CALL /CALL public./r;
+my $call = $dt->call('hostile', 'public.h', max_rows => 7, @plus);
 $r = $s->run($call);
 is($r->{out}, '300|t', 'hostile operators: to the end');
 unlike($r->{err}, qr/"hostile"(?!.*(begin|finished|are not throttled))/, 'nothing hostile was called');
 is($dt->counts('public.h'), '1:300', 'each row once');
 $call = $dt->call('hostile words', 'public.words', max_rows => 7, descending => 'true',
-	statement => 'UPDATE public.words SET n = n OPERATOR(pg_catalog.+) 1 WHERE {batch}') =~ s/CALL /CALL public./r;
+	statement => 'UPDATE public.words SET n = n OPERATOR(pg_catalog.+) 1 WHERE {batch}');
 is($s->run($call)->{out}, '300|t', 'text: to the end');
 is($dt->counts('public.words'), '1:300', 'each row once');
 is($s->query(q{SELECT public.stop_batches('hostile'); SELECT public.forget_batches('hostile'); SELECT pg_catalog.count(*) FROM public.dirty_throttle_batches WHERE name::pg_catalog.text OPERATOR(pg_catalog.=) 'hostile'})

@@ -143,7 +143,7 @@ sub run_job
 	for (my $i = 0; $i < 30; $i++)
 	{
 		my $call = $dt->call($name, 'public.k', statement => $statement,
-			max_rows => 1 + int rand 40, %opt) =~ s/CALL /CALL public./r;
+			max_rows => 1 + int rand 40, %opt);
 
 		$dt->sql('UPDATE public.k SET bad = true WHERE ctid = (SELECT ctid FROM public.k WHERE n = 0 ORDER BY random() LIMIT 1)')
 		  if $i < 3;
@@ -182,9 +182,8 @@ foreach my $kind (@kinds)
 		($1 || ' USING ~<~') : '');
 	my $low = $dt->sql("SELECT $names[0] $order OFFSET 60 LIMIT 1");
 	my $high = $dt->sql("SELECT $names[0] $order OFFSET 170 LIMIT 1");
-	my ($r) = $sessions[3]->run($dt->call("$name, a part", 'public.k', @key, max_rows => 17,
-			statement => 'UPDATE public.k SET n = n + 1 WHERE {batch}')
-		  =~ s/\)$/sprintf ', start => $q$%s$q$, finish => $q$%s$q$)', $low, $high/er =~ s/CALL /CALL public./r);
+	my $r = $dt->batches($sessions[3], "$name, a part", 'public.k', @key, max_rows => 17,
+		start => \"\$q\$$low\$q\$", finish => \"\$q\$$high\$q\$");
 	is($r->{sqlstate}, undef, "$name, a part: it ends") or diag $r->{err};
 	my ($ge, $le) = $index && $index =~ /^\(a text_pattern/ ? ('~>=~', '~<=~') : ('>=', '<=');
 	my $collate = $index && $index =~ /^\(a( COLLATE "[^"]+")/ ? $1 : '';
@@ -234,10 +233,8 @@ foreach my $kind (grep { $_->[1] =~ /,/ } @kinds)
 					"\$q\$$value\$q\$" . ($types[$_] =~ /^text/ ? '' : "::$types[$_]")
 				} 0 .. $n - 1) . ')'
 		} 60, 170;
-		my ($r) = $sessions[3]->run($dt->call($what, 'public.k', @key, max_rows => 17,
-				descending => $descending ? 'true' : 'false',
-				statement => 'UPDATE public.k SET n = n + 1 WHERE {batch}')
-			  =~ s/\)$/, start => $rows[0], finish => $rows[1])/r =~ s/CALL /CALL public./r);
+		my $r = $dt->batches($sessions[3], $what, 'public.k', @key, max_rows => 17,
+			descending => $descending ? 'true' : 'false', start => \$rows[0], finish => \$rows[1]);
 
 		is($r->{sqlstate}, undef, "$what: it ends") or diag $r->{err};
 		is($dt->sql('WITH ranked AS (SELECT n, dense_rank() OVER (ORDER BY ' . join(', ', @order) . ') AS rank,
@@ -285,15 +282,15 @@ foreach my $case (
 
 	foreach my $argument ('start', 'finish')
 	{
-		$r = $sessions[3]->run(qq{CALL public.run_in_batches('no row', 'public.k', 'UPDATE public.k SET n = 2 WHERE {batch}',
-			key => 'a, b', $argument => $value)});
+		$r = $dt->batches($sessions[3], 'no row', 'public.k', key => 'a, b', $argument => \$value,
+			statement => 'UPDATE public.k SET n = 2 WHERE {batch}');
 		is($r->{sqlstate}, $sqlstate, "$argument => $value: the error");
 		like($r->{err}, qr/$message.*HINT: .*values of column a, or of more columns of the key, as ROW\(\.\.\.\): a, b\./s,
 			"$argument => $value: what it says");
 	}
 }
-$r = $sessions[3]->run(q{CALL public.run_in_batches('no way', 'public.k', 'UPDATE public.k SET n = 2 WHERE {batch}',
-	key => 'a, b', start => ROW(1, 2), finish => ROW(1, 1))});
+$r = $dt->batches($sessions[3], 'no way', 'public.k', key => 'a, b', start => \'ROW(1, 2)', finish => \'ROW(1, 1)',
+	statement => 'UPDATE public.k SET n = 2 WHERE {batch}');
 like($r->{err}, qr/"start" comes after "finish"/, 'the second column decides');
 is($dt->sql('SELECT count(*) FROM public.k WHERE n > 1'), 0, 'after errors: nothing was done');
 

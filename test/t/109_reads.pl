@@ -66,10 +66,7 @@ $dt->sql(
 
 # Citus has a function in C and in pg_catalog, which it calls with the BEGIN on another
 # node, where it cannot be canceled.  One of that name elsewhere may write.
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/other_extension.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/other_extension.so', "-I'$include'");
+my $library = compile_library('other_extension');
 $dt->sql(
 	qq{CREATE FUNCTION pg_catalog.assign_distributed_transaction_id() RETURNS bigint
 		LANGUAGE c AS '$library', 'blocks_dirtied';

@@ -18,10 +18,7 @@ use DirtyThrottle::Life;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $include = `pg_config --includedir-server`;
-chomp $include;
-my $library = compile_library("$FindBin::RealBin/../fault/api_worker.c",
-	PostgreSQL::Test::Utils::tempdir_short() . '/api_worker.so', "-I'$include'");
+my $library = compile_library('api_worker');
 plan skip_all => 'no library can be compiled here' unless $library;
 
 my $block = 8192;

@@ -36,8 +36,9 @@ sub counts
 		   FROM (SELECT n, count(*) AS rows FROM $table GROUP BY n) x});
 }
 
-# The CALL.  Options are those of the procedure, and "statement".  However busy the
-# machine is, it does not make batches smaller.
+# The CALL, whatever search_path is.  Options are those of the procedure, and
+# "statement"; a reference is to SQL.  However busy the machine is, it does not make
+# batches smaller.
 sub call
 {
 	my ($self, $name, $table, %opt) = @_;
@@ -46,9 +47,9 @@ sub call
 	my $statement = delete $opt{statement} //
 	  "UPDATE $table SET n = n + 1 WHERE {batch}";
 
-	return sprintf 'CALL run_in_batches(%s)', join ', ', "'$name'", "'$table'",
+	return sprintf 'CALL public.run_in_batches(%s)', join ', ', "'$name'", "'$table'",
 	  "\$statement\$$statement\$statement\$",
-	  map { "$_ => " . ($opt{$_} =~ /^(true|false|\d+)$/ ? $opt{$_} : "'$opt{$_}'") }
+	  map { "$_ => " . (ref $opt{$_} ? ${ $opt{$_} } : $opt{$_} =~ /^(true|false|\d+)$/ ? $opt{$_} : "'$opt{$_}'") }
 	  sort keys %opt;
 }
 

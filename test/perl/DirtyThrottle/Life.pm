@@ -81,20 +81,23 @@ sub crashes
 	  $self->log_since($mark);
 }
 
-# A shared library for LD_PRELOAD, or undef where that is not to be had.
+# A shared library from test/fault, for the server or LD_PRELOAD, or undef where that
+# is not to be had.  Options: flags of the compiler; as => another name.
 sub compile_library
 {
-	my ($source, $so, $flags) = @_;
+	my ($name, %opt) = @_;
+	my $top = "$FindBin::RealBin/../..";
+	my $so = PostgreSQL::Test::Utils::tempdir_short() . '/' . ($opt{as} // $name) . '.so';
+	my $flags = $opt{flags} // '';
 	my $messages = '';
-	my $cc = `pg_config --cc`;
 
-	$flags //= '';
 	return undef unless $^O eq 'linux';
-	chomp $cc;
+	chomp(my $cc = `pg_config --cc`);
+	chomp(my $include = `pg_config --includedir-server`);
 	foreach my $compiler ($cc, 'cc')
 	{
 		$messages .=
-		  `$compiler -shared -fPIC -O1 -D_GNU_SOURCE $flags -o '$so' '$source' -ldl 2>&1`;
+		  `$compiler -shared -fPIC -O1 -D_GNU_SOURCE $flags -I'$top/src' -I'$include' -o '$so' '$top/test/fault/$name.c' -ldl 2>&1`;
 		return $so if $? == 0;
 	}
 	note $messages;
