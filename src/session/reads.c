@@ -371,14 +371,14 @@ explained_reads(ExplainStmt *command)
 
 /*
  * Does this kind of command only read, but for what queries in it may do?
- * These come to the executor, which asks for each of them.
+ * These come to the executor, which asks for each of them.  Not for BEGIN, COMMIT
+ * and the like, for which the caller need not ask.
  */
 bool
 dt_reads_command(Node *command)
 {
 	switch (nodeTag(command))
 	{
-		case T_TransactionStmt:
 		case T_VariableSetStmt:
 		case T_VariableShowStmt:
 		case T_DiscardStmt:

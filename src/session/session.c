@@ -145,12 +145,7 @@ warn_unknown_group(const char *name)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	/*
-	 * A SIGTERM that came now would leave half of this undone; for a process
-	 * that ends it is too late anyway.
-	 */
-	if (dt_process() == DT_JOB)
-		dt_defer_termination();
+	dt_defer_termination();		/* for good: it ends anyway */
 	dt_member_mine()->can_be_asked = false;
 	dt_member_mine()->pause.group = NULL;	/* it may end while it sleeps */
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */

@@ -144,16 +144,16 @@ dt_shmem_startup(void)
 }
 
 /*
- * Hold back SIGTERM while one of the spinlocks is held that dt_spin_lock() takes,
- * or while the process looks who waits.
- * The core's handler of that signal ends a background worker at any instruction,
- * up to 18; later an extension's own handler may.  These are not nested, so one
- * mask is enough.
+ * The core's handler of SIGTERM ends a background worker at any instruction, up to
+ * 18; later an extension's own handler may.  So it is held back while one of the
+ * spinlocks is held that dt_spin_lock() takes, while the process looks who waits, and
+ * from when it leaves at its exit on.  Only the last encloses others, and it does not
+ * end, so one mask is enough.
  */
 static sigset_t mask_before;
 
 void
-dt_defer_termination(void)
+dt_defer_termination_slow(void)
 {
 	sigset_t	sigterm;
 
@@ -163,7 +163,7 @@ dt_defer_termination(void)
 }
 
 void
-dt_allow_termination(void)
+dt_allow_termination_slow(void)
 {
 	sigprocmask(SIG_SETMASK, &mask_before, NULL);
 }

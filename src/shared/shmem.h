@@ -405,15 +405,29 @@ dt_shmem_available(void)
 	return dt_shared != NULL;
 }
 
-extern void dt_defer_termination(void);
-extern void dt_allow_termination(void);
+extern void dt_defer_termination_slow(void);
+extern void dt_allow_termination_slow(void);
+
+/* What follows is not to be ended halfway by SIGTERM, which may come at any time. */
+static inline void
+dt_defer_termination(void)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_defer_termination_slow();
+}
+
+static inline void
+dt_allow_termination(void)
+{
+	if (unlikely(MyBackendType == B_BG_WORKER))
+		dt_allow_termination_slow();
+}
 
 /* Take and release a spinlock. */
 static inline void
 dt_spin_lock(slock_t *lock)
 {
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_defer_termination();
+	dt_defer_termination();
 	SpinLockAcquire(lock);
 }
 
@@ -421,8 +435,7 @@ static inline void
 dt_spin_unlock(slock_t *lock)
 {
 	SpinLockRelease(lock);
-	if (unlikely(MyBackendType == B_BG_WORKER))
-		dt_allow_termination();
+	dt_allow_termination();
 }
 
 /* The same of a group; never in a signal handler. */

@@ -5,11 +5,10 @@
  *
  * A process that waits says so in its PGPROC; how, is in kinds.c.  A look goes
  * from each that has waited for too long, or while anybody has a mark from each
- * that waits, to whom it waits for, from there to
- * whom that one waits for, and so on.  Who waits for a lock waits for those who
- * hold it in a mode that conflicts, and for those who stand before it in the
- * queue and ask for such a mode.  So each process on the way comes to know who
- * waits behind it, and for how long (behind.h).  At the end each member gets a
+ * that waits, to whom it waits for, from there to whom that one waits for, and so
+ * on.  Who waits for a lock waits for those who hold it in a mode that conflicts,
+ * and for those who stand before it in the queue and ask for such a mode.  So each
+ * process on the way comes to know who waits behind it, and for how long (behind.h).  At the end each member gets a
  * mark in its slot that is in the way of somebody who counts, and who has waited
  * for its max_blocking_time; if it sleeps, it is woken.  The mark stays for as
  * long as anybody who counts waits behind it.

@@ -154,17 +154,14 @@ look_hangs(void)
 		NO_MARK_COUNTS_US;
 }
 
-/* A background worker may be ended at any instruction. */
 static bool
 look(void)
 {
 	bool		looked;
 
-	if (MyBackendType == B_BG_WORKER)
-		dt_defer_termination();
+	dt_defer_termination();
 	looked = dt_look();
-	if (MyBackendType == B_BG_WORKER)
-		dt_allow_termination();
+	dt_allow_termination();
 	return looked;
 }
 
