@@ -274,25 +274,28 @@ is_fast(void)
 /*
  * A request may be refused, the core drops one that comes when it has not
  * quite finished with the one before, and the other timer may be late.  So a
- * tick that has made one is not the last.
+ * tick that has made one is not the last.  Nor is one between two transactions
+ * of a command, as VACUUM has some.
  */
 static void
 wall_tick(void)
 {
 	bool		fast = is_fast();
 	int64		next_us = 2 * my.wall_us;
+	bool		at_work;
 
 	my.wall_us = 0;
 	if (!dt_sigterm_deliver())
 		set_wall_timer(CPU_TICK_MOST_US);
-	if (!is_at_work())
+	at_work = is_at_work();
+	if (!may_work())
 		return;
-	if (!request_if_due() && fast)
+	if (at_work && !request_if_due() && fast)
 		next_us = wall_interval();
 	if (next_us <= LONGEST_TICK_US &&
 		*my_wait_event_info != WAIT_EVENT_VACUUM_DELAY)
 		set_wall_timer(next_us);
-	else if (!my.cpu_timer_runs)
+	else if (at_work && !my.cpu_timer_runs)
 		set_wall_timer(CPU_TICK_MOST_US);
 }
 

@@ -11,6 +11,7 @@
  *	signals_beside(ms)	works for so long, with all signals blocked, beside a
  *						thread that has none blocked: how many SIGWINCH have come
  *						to that thread; or -1, if none have come to anybody
+ *	work_at_commits(us)	from now on each commit of this process takes so long
  *
  *-------------------------------------------------------------------------
  */
@@ -23,11 +24,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "fmgr.h"
 
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(signals_beside);
+PG_FUNCTION_INFO_V1(work_at_commits);
 
 static struct sigaction replaced;
 static volatile sig_atomic_t seen_here,
@@ -75,17 +78,22 @@ wait_for_signals(void *arg)
 	return NULL;
 }
 
-static void
-work(int ms)
+static int64
+cpu_time_us(void)
 {
 	struct timespec now;
-	int64		end;
 
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	end = now.tv_sec * INT64CONST(1000) + now.tv_nsec / 1000000 + ms;
-	do
-		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	while (now.tv_sec * INT64CONST(1000) + now.tv_nsec / 1000000 < end);
+	return now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
+}
+
+static void
+work(int64 us)
+{
+	int64		end = cpu_time_us() + us;
+
+	while (cpu_time_us() < end)
+		;
 }
 
 Datum
@@ -101,10 +109,25 @@ signals_beside(PG_FUNCTION_ARGS)
 	sigaction(SIGWINCH, &action, &replaced);
 	sigprocmask(SIG_SETMASK, &all, &mask);
 	pthread_create(&thread, NULL, wait_for_signals, NULL);
-	work(PG_GETARG_INT32(0));
+	work(PG_GETARG_INT32(0) * INT64CONST(1000));
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	sigaction(SIGWINCH, &replaced, NULL);
 	done = true;
 	pthread_join(thread, NULL);
 	PG_RETURN_INT32(seen_here + seen_there > 0 ? seen_there : -1);
+}
+
+/* The core is in no transaction already when it calls that. */
+static void
+work_at_commit(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT)
+		work((int64) (intptr_t) arg);
+}
+
+Datum
+work_at_commits(PG_FUNCTION_ARGS)
+{
+	RegisterXactCallback(work_at_commit, (void *) (intptr_t) PG_GETARG_INT32(0));
+	PG_RETURN_VOID();
 }

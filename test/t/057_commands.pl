@@ -100,7 +100,7 @@ foreach my $case (grep { $_->{by} eq 'dirty' && ($_->{late} // 1) > 0 } @todo)
 # It waits for all transactions of the server, so it is alone.
 SKIP:
 {
-	skip 'no REPACK (CONCURRENTLY) before 19', 6 if $dt->sql('SHOW server_version_num') < 190000;
+	skip 'no REPACK (CONCURRENTLY) before 19', 7 if $dt->sql('SHOW server_version_num') < 190000;
 
 	my $name = 'REPACK (CONCURRENTLY)';
 	$dt->limit(repack => 0);
@@ -112,8 +112,14 @@ SKIP:
 		limit => 4000, wal => 1, unnoticed => 40);
 	is($r->{result}{sqlstate}, undef, "$name: no error");
 	cmp_ok($r->{kb}, '>=', 0.1 * $n, "$name: KB");
-	cmp_ok($r->{ms}, '>', 0, "$name: it has paused, ms");
 	is($dt->group_row('repack')->{members}, 1, "$name: it is still a member");
+
+	# a busy machine may take as long for it as that limit asks for
+	$dt->sql(q{SELECT set_group_wal_limit('repack', 10)});
+	$s->send('REPACK (CONCURRENTLY) r');
+	ok($dt->wait_paused($s), "$name: it pauses");
+	$dt->sql(q{SELECT set_group_wal_limit('repack', 0)});
+	is($s->wait->{sqlstate}, undef, "$name: no error");
 	$s->quit;
 }
 $dt->finish;

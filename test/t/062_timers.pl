@@ -1,6 +1,7 @@
 # The timers that request checks for interrupts: their signals go to the process's
 # own thread, whatever others there are; and where only one of the two can be
-# created, that one is deleted again, and the core's timer does.
+# created, that one is deleted again, and the core's timer does.  And a tick between
+# two transactions of a command is not the last one.
 #
 # takes-about: 8 s
 
@@ -29,6 +30,7 @@ dirty_throttle.transaction_grace = 10ms
 delete $ENV{LD_PRELOAD};
 $dt->sql(qq{SELECT set_group_dirty_limit('g', 2000);
 	CREATE FUNCTION signals_beside(int) RETURNS int LANGUAGE c AS '$library';
+	CREATE FUNCTION work_at_commits(int) RETURNS void LANGUAGE c AS '$library';
 	CREATE TABLE t AS SELECT i FROM generate_series(1, 50000) AS i});
 
 # What the kernel says of the timers of that process, a line for each.
@@ -71,6 +73,29 @@ subtest 'one cannot be created' => sub {
 	cmp_ok(in_flight($s), '>', 1, 'a command pauses more than once all the same');
 	$s->quit;
 	unlink $fail;
+};
+
+# What such a command uses in some ms is too little for the other timer: the kernel
+# looks at that every few ms only.
+subtest 'between the transactions of a command' => sub {
+	my $s = $dt->session(group => 'g');
+
+	$s->query('SELECT work_at_commits(400)');
+	foreach my $i (1 .. 5)
+	{
+		$dt->sql(q{SELECT set_group_dirty_limit('g', 0);
+			DROP TABLE IF EXISTS v;
+			CREATE TABLE v (i int, filler text) WITH (fillfactor = 10);
+			INSERT INTO v SELECT i, repeat('x', 800) FROM generate_series(1, 1600) i;
+			DELETE FROM v WHERE i % 2 = 0;
+			CHECKPOINT;
+			SELECT set_group_dirty_limit('g', 20)});
+		$s->send('VACUUM v');
+		ok($dt->wait_paused($s, 'in flight'), "VACUUM $i pauses in flight");
+		$dt->sql(q{SELECT set_group_dirty_limit('g', 0)});
+		$s->wait;
+	}
+	$s->quit;
 };
 
 $dt->finish;
