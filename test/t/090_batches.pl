@@ -226,6 +226,23 @@ $job = $dt->job('locked');
 cmp_ok($job->{retries}, '>=', 1, 'retries');
 like($job->{error}, qr/canceling statement due to lock timeout/, 'the last error');
 
+# It tries again with fewer rows, and so comes closer to that row.
+$other->query('BEGIN; UPDATE l SET n = n WHERE id = 450');
+$dt->send_batches($s, 'closer', 'l', max_rows => 100);
+ok($dt->wait_job('closer', 'position[1]::int BETWEEN 425 AND 449'), 'all rows before it but a few are done meanwhile');
+$other->query('COMMIT');
+is($s->wait->{out}, '1000|t', 'and in the end all');
+
+# The last batch is tried again, too, though no keys were left after it.
+$dt->counted(last => 10);
+$other->query('BEGIN; UPDATE last SET n = 100 WHERE id = 5');
+$dt->send_batches($s, 'last', 'last');
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'the only batch waits for a row');
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'it is undone');
+$other->query('COMMIT');
+is($s->wait->{out}, '10|t', 'it is not taken for the end');
+is($dt->counts('last'), '1:9, 101:1', 'each row once');
+
 # The caller's own lock_timeout, if that is shorter, and no other: it is not changed.
 $s->query(q{SET lock_timeout = '7min'; SET deadlock_timeout = '3min'; SET log_lock_waits = on});
 $dt->batches($s, 'settings', 'l', statement => q{UPDATE l SET n = CASE WHEN current_setting('lock_timeout') = '200ms'
