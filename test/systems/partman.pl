@@ -45,13 +45,16 @@ $dt->sql(q{INSERT INTO events VALUES (1, '')});
 my $bgw = q{FROM dirty_throttle_sessions
 	WHERE application_name LIKE 'pg_partman dynamic%'};
 
-# The next maintenance has so many partitions to make.
+# The next maintenance has many partitions to make, and is in this situation: both
+# begin with one commit, as it may be over soon.
 my $premade = 4;
 
 sub much_to_do
 {
+	my ($situation) = @_;
+
 	$premade += 60;
-	$dt->sql("UPDATE partman.part_config SET premake = $premade");
+	$dt->sql("UPDATE partman.part_config SET premake = $premade; SELECT $situation");
 }
 
 # The worker that has come to a pause: its process ID.
@@ -66,17 +69,12 @@ sub pausing_worker
 }
 
 my %situations = (
-	'in flight' => sub {
-		$dt->sql(q{SELECT set_group_wal_limit('batch', 1)});
-	},
-	'in a group that is suspended hard' => sub {
-		$dt->sql(q{SELECT suspend_group('batch', hard => true)});
-	});
+	'in flight' => q{set_group_wal_limit('batch', 1)},
+	'in a group that is suspended hard' => q{suspend_group('batch', hard => true)});
 
 foreach my $what (sort keys %situations)
 {
-	much_to_do();
-	$situations{$what}->();
+	much_to_do($situations{$what});
 	my $pid = pausing_worker($what) or last;
 
 	$dt->sql("SELECT pg_terminate_backend($pid)");
