@@ -20,17 +20,9 @@ use Test::More;
 
 need_extensions(pg_partman => 'partman');
 
-my $dt = DirtyThrottle::Life->new('partman', conf => q{
-shared_preload_libraries = 'pg_partman_bgw, dirty_throttle'
-pg_partman_bgw.interval = 1
-pg_partman_bgw.dbname = 'postgres'
-pg_partman_bgw.role = 'maint'
-max_worker_processes = 20
-}, no_start => 1);
+my $dt = DirtyThrottle::Life->new('partman', conf => 'max_worker_processes = 20');
 
-$dt->node->start;
-$dt->sql(q{CREATE EXTENSION dirty_throttle;
-	CREATE ROLE maint LOGIN SUPERUSER;
+$dt->sql(q{CREATE ROLE maint LOGIN SUPERUSER;
 	CREATE SCHEMA partman;
 	CREATE EXTENSION pg_partman SCHEMA partman;
 	CREATE TABLE public.events (id bigint NOT NULL, filler text) PARTITION BY RANGE (id);
@@ -41,6 +33,15 @@ $dt->sql($dt->sql(q{SELECT extversion < '5' FROM pg_extension WHERE extname = 'p
 	? q{SELECT partman.create_parent('public.events', 'id', 'native', '10')}
 	: q{SELECT partman.create_parent('public.events', 'id', '10')});
 $dt->sql(q{INSERT INTO events VALUES (1, '')});
+
+# Not before its role exists: it ends for ten minutes when a worker ends too soon.
+$dt->node->append_conf('postgresql.conf', q{
+shared_preload_libraries = 'pg_partman_bgw, dirty_throttle'
+pg_partman_bgw.interval = 1
+pg_partman_bgw.dbname = 'postgres'
+pg_partman_bgw.role = 'maint'});
+$dt->disconnect;
+$dt->node->restart;
 
 my $bgw = q{FROM dirty_throttle_sessions
 	WHERE application_name LIKE 'pg_partman dynamic%'};
