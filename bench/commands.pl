@@ -130,7 +130,6 @@ sub look
 			blocks_dirtied * current_setting('block_size')::int / 1000.0,
 			wal_bytes / 1000.0,
 			EXISTS (SELECT FROM dirty_throttle_sessions s
-				JOIN pg_stat_activity a USING (pid)
 				WHERE s.group_name = g.group_name AND paused_since IS NOT NULL
 				  AND xact_start IS NULL)
 		FROM dirty_throttle_group_stats g WHERE group_name IN ($groups)");

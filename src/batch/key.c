@@ -647,20 +647,28 @@ convert_row(const DtKey *key, HeapTupleHeader row)
 
 	for (int i = 0; i < desc->natts; i++)
 	{
+		Form_pg_attribute field = TupleDescAttr(desc, i);
 		bool		is_null;
-		Datum		value = GetAttributeByNum(row, i + 1, &is_null);
+		Datum		value;
 
-		if (i >= key->n || is_null)
+		if (field->attisdropped)
+			continue;
+		value = GetAttributeByNum(row, i + 1, &is_null);
+		if (bound.n >= key->n || is_null)
 			ereport(ERROR,
 					(errcode(is_null ? ERRCODE_NULL_VALUE_NOT_ALLOWED :
 							 ERRCODE_INVALID_PARAMETER_VALUE),
 					 is_null ?
 					 errmsg("a value in \"start\" or \"finish\" is null") :
 					 errmsg("\"start\" or \"finish\" has more values than the key has columns")));
-		bound.values[i] = convert(&key->column[i], TupleDescAttr(desc, i)->atttypid,
-								  value);
+		bound.values[bound.n] = convert(&key->column[bound.n], field->atttypid,
+										value);
 		bound.n++;
 	}
+	if (bound.n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"start\" or \"finish\" has no values")));
 	ReleaseTupleDesc(desc);
 	return bound;
 }

@@ -51,7 +51,7 @@
  */
 #define RATE_SPARE		60
 
-/* A burst of others by more than three times that is theirs at once. */
+/* A burst of others by more than this part of it is theirs at once. */
 #define RATE_BURST		20
 
 /*
@@ -255,7 +255,8 @@ in_bytes(const DtController *c, int64_t amount)
  * Room in a queue that is to hold two thirds of a threshold, in bytes.  It is
  * the threshold that is not to be exceeded, a longer queue does not make
  * anything drain faster, and when what drains becomes half as fast, the same
- * queue takes twice as long.  Half of the threshold is enough room.
+ * queue takes twice as long.  A limit begins when it is half as long as the
+ * threshold.
  */
 static DtRoom
 room_in_queue(int64_t backlog, int64_t speed, int64_t threshold)

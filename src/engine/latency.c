@@ -79,8 +79,8 @@ mean_ns(DtCommits c)
 }
 
 /*
- * The commits of n sessions together.  None of these counts for more than an
- * eighth of them.  When there are a few, neither the slowest nor the fastest
+ * The commits of n sessions together.  Of each of these at most so many count as
+ * are an eighth of all.  When there are a few, neither the slowest nor the fastest
  * counts at all: so no single session can make them look slow, or fast.
  */
 DtCommits

@@ -37,8 +37,8 @@
 #define DT_RATE_MAX_BURST_US		INT64_C(3600000000)
 
 /*
- * A rate that pressure has lowered for that long forgives what it would take
- * longer than the second time to pay.
+ * When pressure has lowered a rate for LASTING_US, that part of a debt is forgiven
+ * that it would take longer than DEBT_US to pay.
  */
 #define DT_RATE_LASTING_US			INT64_C(5000000)
 #define DT_RATE_DEBT_US				INT64_C(30000000)

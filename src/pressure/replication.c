@@ -219,6 +219,33 @@ consumed_by(ReplicationSlot *slot)
 		Max(position, written_by_client(user));
 }
 
+/* What was seen of a slot. */
+typedef struct Slot
+{
+	NameData	name;
+	XLogRecPtr	position;		/* 0: it does not count */
+	DtDrain		drain;
+} Slot;
+
+/*
+ * One that was dropped, or whose client is gone, with what it had received but not
+ * confirmed, tells nothing of how fast this one drains.
+ */
+static void
+sample_slot(Slot *seen, ReplicationSlot *slot, XLogRecPtr wal, int64 now)
+{
+	XLogRecPtr	position = consumed_by(slot);
+
+	if (position < seen->position ||
+		strcmp(NameStr(seen->name), NameStr(slot->data.name)) != 0)
+		memset(seen, 0, sizeof(*seen));
+	if (XLogRecPtrIsInvalid(position))
+		return;
+	seen->name = slot->data.name;
+	seen->position = position;
+	dt_drain_sample(&seen->drain, wal, Min(position, wal), now);
+}
+
 /*
  * Bytes of WAL that the slowest consumer of a replication slot has not received.
  * The slots that 19 has in addition, for REPACK, have none.
@@ -226,35 +253,33 @@ consumed_by(ReplicationSlot *slot)
 DtLook
 dt_look_slot_lag(DtFound *found)
 {
-	static DtDrain drain;
-	static const DtDrain *const one = &drain;
+	static Slot *slots = NULL;
+	static const DtDrain *worst;
 	XLogRecPtr	wal = GetXLogInsertRecPtr();
-	XLogRecPtr	slowest = InvalidXLogRecPtr;
 
 	if (max_replication_slots == 0)
 		return dt_no_look(found, DT_LOOK_FAILED,
 						  _("There cannot be a replication slot, since max_replication_slots is 0."));
+	if (slots == NULL)
+		slots = MemoryContextAllocZero(TopMemoryContext,
+									   max_replication_slots * sizeof(Slot));
+	worst = NULL;
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
 	for (int i = 0; i < max_replication_slots; i++)
 	{
-		XLogRecPtr	position =
-			consumed_by(&ReplicationSlotCtl->replication_slots[i]);
-
-		if (!XLogRecPtrIsInvalid(position) &&
-			(XLogRecPtrIsInvalid(slowest) || position < slowest))
-			slowest = position;
+		sample_slot(&slots[i], &ReplicationSlotCtl->replication_slots[i], wal,
+					found->at);
+		if (!XLogRecPtrIsInvalid(slots[i].position) &&
+			(worst == NULL || dt_drain_backlog(&slots[i].drain) >
+			 dt_drain_backlog(worst)))
+			worst = &slots[i].drain;
 	}
 	LWLockRelease(ReplicationSlotControlLock);
-	if (XLogRecPtrIsInvalid(slowest))
-	{
-		memset(&drain, 0, sizeof(drain));
+	if (worst == NULL)
 		return dt_no_look(found, DT_LOOK_NOTHING,
 						  _("There is no replication slot that has been used and is valid."));
-	}
-	slowest = Min(slowest, wal);
-	dt_drain_sample(&drain, wal, slowest, found->at);
-	found->drains = &one;
+	found->drains = &worst;
 	found->n = 1;
-	found->value = wal - slowest;
+	found->value = dt_drain_backlog(worst);
 	return DT_LOOK_MEASURED;
 }

@@ -206,7 +206,8 @@ dt_account_is_member(void)
 /*
  * Is there reason for a check for interrupts?  Has a quantum of bytes been
  * used or more, and so many that the group takes worth_us or more to earn
- * them; or has something changed, or is the group suspended with "hard"?
+ * them; or has the membership changed, or what is defined of the group, or is that
+ * suspended with "hard"?
  */
 bool
 dt_account_check_is_due(int64 worth_us)

@@ -14,8 +14,8 @@
  *
  * 1. The statement begins (hooks.c).  The session follows what dirty_throttle.group
  *    says, or whoever has moved it, and pays what is to be paid first, also what it
- *    has taken over from its role: dt_pay_before().  ExecutorRun wraps what gets
- *    the rows (rows.c).
+ *    has taken over from its role: dt_pay_before().  dt_ExecutorRun() has rows.c
+ *    wrap the top of the plan, and what feeds an INSERT.
  * 2. The core counts the block, and calls nobody.  Between two rows, or at a check
  *    for interrupts that a timer has requested (tick.c, check.c), the counter is
  *    found to have grown by what is worth a charge, which leads to
@@ -23,14 +23,19 @@
  * 3. dt_account_charge() in account.c adds to the counters of the group and of the
  *    member, which the views show, tells the group's rate engine (rate.c), and
  *    returns what is due and owed.  Here it is decided whether that leads to a
- *    pause: not if the transaction owes no more than the grace, nor if others wait
- *    for it.  Then let_go.c lets it go on for 20 ms at a time, until nobody waits
- *    any more; at its commit that is over.
+ *    pause.  It does not while the transaction only reads and has not used much;
+ *    where the process may not sleep; while it owes less than the grace, unless
+ *    this transaction has owed that before or its group is suspended with "hard";
+ *    nor while others wait for it: then let_go.c lets it go on for 20 ms at a time.
+ *    The first charge after these asks again.  Who is let go in the middle of a
+ *    pause goes on with that pause when they are over and the next tick has
+ *    requested a check (DT_DUE_GOES_ON).  At its commit that is over.
  * 4. The session sleeps (sleep.c).  One of all who sleep looks for the others who
- *    waits for whom, a few times in 100 ms, and marks and wakes the members that are
- *    in the way (role.c and look.c in src/waiters).  Before each slice the session
- *    asks let_go.c again, which finds that mark; after each it counts that slice
- *    and looks at its account: dt_account_look().
+ *    waits for whom, every 25 to 50 ms, and marks and wakes the members that are in
+ *    the way (role.c and look.c in src/waiters); any sleeper that finds the last
+ *    look too old looks itself.  Before each slice the session asks let_go.c again,
+ *    which finds that mark; after each it counts that slice and looks at its
+ *    account: dt_account_look().
  * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
  *    something is left; then dt_pay_after_transaction() charges it, and the
  *    session sleeps for what is owed then.
@@ -302,6 +307,7 @@ may_be_paused(void)
 static bool
 charge_and_pause_at(DtPlace place, DtHeed heed)
 {
+	/* both ask for what the charge changes: whether something was due, and is charged */
 	bool		is_new = xact.longest_us == 0 || !dt_account_is_due_before();
 	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);

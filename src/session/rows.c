@@ -8,8 +8,9 @@
  * (EXPLAIN ANALYZE), and keeps the node's own function in ExecProcNodeReal.
  * Before a member's plan runs, this file points it to wrappers that pace and
  * then do what the core's would do: at the root of the plan, and where rows
- * enter a ModifyTable.  Where no row gets that far, checks for interrupts are
- * the safe points.
+ * enter a ModifyTable.  The request for a row that does not come is a safe point,
+ * too, so an INSERT of one row has one after it.  Where no row is requested there,
+ * checks for interrupts are the safe points.
  *
  *-------------------------------------------------------------------------
  */

@@ -220,7 +220,7 @@ dt_definitions_find(List *entries, const char *name)
 /* ------------------------------------------------------ changing the row */
 
 /*
- * Has this transaction locked the row?  (ROLLBACK TO may have released it
+ * Has this transaction locked the row?  (ROLLBACK TO may have released that lock
  * since.)
  */
 bool		dt_definitions_locked = false;

@@ -6,7 +6,7 @@
  * Shared memory has one slot per process, found by its proc number.  A session
  * joins and leaves groups by itself; set_session_group() and a forced drop do
  * so on behalf of other sessions.  Those find out when they look at their
- * slot, at each charge and when their latch is set; see account.c.
+ * slot: at each charge, and when they sleep and their latch is set; see account.c.
  *
  * Joining and leaving take the registry lock (shared, or exclusive on behalf
  * of another session) and the group's spinlock.  Only at the end of a process

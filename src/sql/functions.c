@@ -5,8 +5,8 @@
  *
  * None of the functions is STRICT, so that a NULL is an error instead of being
  * ignored.  Who may call a function is decided by GRANT; see the extension
- * script.  What is defined of a group is changed here, in the entry that
- * dt_definitions_edit() returns, and written by dt_definitions_write().
+ * script.  What is defined of a group is changed in the entry that
+ * dt_definitions_edit() returns, which dt_definitions_write() then writes.
  *
  *-------------------------------------------------------------------------
  */
@@ -37,8 +37,8 @@
 /* How numbers in these units are written. */
 static const struct
 {
-	const char *name;			/* of a thousand; with a space */
-	const char *meaning;		/* what follows the range */
+	const char *name;			/* of the unit, after a space */
+	const char *meaning;		/* what an error says after the range */
 	const char *hint;
 }			numbers[] = {
 	[DT_UNIT_NONE] = {"", "", "Valid modes are \"enforce\" and \"observe\"."},

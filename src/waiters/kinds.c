@@ -129,8 +129,8 @@ may_pause(int number)
 }
 
 /*
- * And may it be let go?  Who waits for one that may not waits for nothing else so
- * far.
+ * And may it be let go?  When no holder of a lock may, those who wait for the lock
+ * are not asked yet whom they will wait for when they have it.
  */
 bool
 dt_kind_may_be_let_go(int number)

@@ -367,8 +367,9 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 
 /*
  * Find all who wait.  The result is a signature of all of them, and of which have
- * waited for "least".  It is another one each time while somebody has waited for
- * that, and not for "most": he may have come to wait too long for one more member.
+ * waited for "least".  While somebody has waited for that, but not yet for "most",
+ * each look has a signature of its own, and so is not left out as the same as the
+ * last one: he may have come to wait too long for one more member.
  *
  * Sets *until_late to in what time one more will have waited for "late"; to 0 if
  * one has, and has not for "most".

@@ -135,6 +135,24 @@ $dt->sql("SELECT pg_drop_replication_slot('logical')");
 followed_and_not('slot_lag', '1GB',
 	sub { check_slot_lag("$_[0], the logical one is dropped", 'physical') });
 
+# One was far behind, and is dropped: that does not tell how fast the other one's
+# consumer is, which has taken nothing so far.
+$dt->sql(q{SELECT pg_create_physical_replication_slot('far', true)});
+$dt->follow('batch', 'slot_lag', '8MB');
+write_wal(40);
+$dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
+write_wal(7);
+ok(poll_until(sub { ($dt->signal_now('slot_lag')->{value} // 0) > 40e6 }), 'a slot is far behind');
+$dt->sql(q{SELECT pg_drop_replication_slot('far')});
+ok(poll_until(sub { $dt->signal_now('slot_lag')->{value} < 8e6 }), 'it is dropped');
+for my $i (1 .. 8)
+{
+	my $group = $dt->group_row('batch');
+	is($group->{effective_wal_limit}, $group->{floor}, "nothing is known of the other one, which has room for 1 MB: the limit ($i)");
+	select undef, undef, undef, 0.1;
+}
+$dt->sql(q{SELECT reset_group_pressure('batch', 'slot_lag')});
+
 # a slot that has lost its WAL does not count
 $dt->set_conf('max_slot_wal_keep_size', '1MB');
 write_wal(40);

@@ -274,6 +274,7 @@ $dt->sql('DELETE FROM public.k WHERE b IS NULL; INSERT INTO public.k VALUES (1, 
 # what cannot be a part of a key of two columns
 foreach my $case (
 	[ 'ROW(1, 2, 3)', '22023', qr/"start" or "finish" has more values than the key has columns\n/ ],
+	[ 'ROW()', '22023', qr/"start" or "finish" has no values\n/ ],
 	[ 'ROW(1, NULL)', '22004', qr/a value in "start" or "finish" is null\n/ ],
 	[ q{ROW(1, 'x')}, '22P02', qr/invalid input syntax for type integer: "x"\n/ ],
 	[ q{'x'}, '22P02', qr/invalid input syntax for type integer: "x"\n/ ])
@@ -293,6 +294,12 @@ $r = $dt->batches($sessions[3], 'no way', 'public.k', key => 'a, b', start => \'
 	statement => 'UPDATE public.k SET n = 2 WHERE {batch}');
 like($r->{err}, qr/"start" comes after "finish"/, 'the second column decides');
 is($dt->sql('SELECT count(*) FROM public.k WHERE n > 1'), 0, 'after errors: nothing was done');
+
+# a type that has lost a column
+$dt->sql('CREATE TYPE public.bounds AS (a int, gone int, b int); ALTER TYPE public.bounds DROP ATTRIBUTE gone');
+$r = $dt->batches($sessions[3], 'bounds', 'public.k', key => 'a, b', finish => \'ROW(1, 2)::public.bounds',
+	statement => 'UPDATE public.k SET n = n + 0 WHERE {batch}');
+is($r->{out}, '2|t', 'a named type without one of its columns');
 
 # what cannot be a key
 $dt->sql('CREATE INDEX partial ON public.k (n) WHERE n = 0; CREATE INDEX expression ON public.k ((b + 1)); CREATE INDEX hash ON public.k USING hash (b)');
