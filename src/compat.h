@@ -338,6 +338,23 @@ dt_io_is_staged(void)
 #endif
 }
 
+/* 18: not every constraint that there is is valid */
+#if PG_VERSION_NUM >= 180000
+#define dt_attribute_not_null(desc, i) \
+	(TupleDescCompactAttr(desc, i)->attnullability == ATTNULLABLE_VALID)
+#else
+#define dt_attribute_not_null(desc, i)	(TupleDescAttr(desc, i)->attnotnull)
+#endif
+
+/* 16: what permissions are for is in a list of its own */
+#if PG_VERSION_NUM >= 160000
+#define dt_check_permissions(planned) \
+	((void) ExecCheckPermissions((planned)->rtable, (planned)->permInfos, true))
+#else
+#define dt_check_permissions(planned) \
+	((void) ExecCheckRTPerms((planned)->rtable, true))
+#endif
+
 /* 18: a library tells its name and version */
 #ifndef PG_MODULE_MAGIC_EXT
 #define PG_MODULE_MAGIC_EXT(...)	PG_MODULE_MAGIC

@@ -182,6 +182,18 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 	fmgr_info(input, &column->input);
 }
 
+/*
+ * Is this column null in no row?  Not all that inherit from a table need have its
+ * constraint, and one may be still to be validated.
+ */
+static bool
+is_never_null(Relation table, AttrNumber attnum)
+{
+	return dt_attribute_not_null(RelationGetDescr(table), attnum - 1) &&
+		!(table->rd_rel->relkind == RELKIND_RELATION &&
+		  table->rd_rel->relhassubclass);
+}
+
 static void
 describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
 				StringInfo columns, StringInfo ordering)
@@ -201,7 +213,7 @@ describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
 	column->name = pstrdup(quote_identifier(NameStr(attribute->attname)));
 	column->collation = index->rd_indcollation[i];
 	column->collate = collate_clause(column->collation);
-	column->not_null = attribute->attnotnull;
+	column->not_null = is_never_null(table, attnum);
 	column->nulls_first = ((flags & INDOPTION_NULLS_FIRST) != 0) != back;
 	set_type(column, attribute->atttypid, index->rd_opcintype[i]);
 	set_operators(column, index->rd_opfamily[i], index->rd_opcintype[i],
@@ -217,15 +229,20 @@ describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
 		strcmp(column->operators[DT_NOT_AFTER], key->column[0].operators[DT_NOT_AFTER]) == 0;
 }
 
-/* The first n columns of an index as a key; n = 0: all. */
+/*
+ * The first n columns of an index as a key; n = 0: all.  What is stored of a job is
+ * compared with it, whatever the session's settings are.
+ */
 static DtKey *
 describe(Relation table, Relation index, int n, bool descending)
 {
 	DtKey	   *key = palloc0(sizeof(DtKey));
+	static const char *const settings[][2] = {{"quote_all_identifiers", "off"}};
 	bool		back =
 		((index->rd_indoption[0] & INDOPTION_DESC) != 0) != descending;
 	StringInfoData columns;
 	StringInfoData ordering;
+	int			level = dt_key_begin_settings(settings, lengthof(settings));
 
 	initStringInfo(&columns);
 	initStringInfo(&ordering);
@@ -236,6 +253,7 @@ describe(Relation table, Relation index, int n, bool descending)
 	key->n = n > 0 ? n : IndexRelationGetNumberOfKeyAttributes(index);
 	for (int i = 0; i < key->n; i++)
 		describe_column(key, table, index, i, back, &columns, &ordering);
+	AtEOXact_GUC(true, level);
 	key->columns = columns.data;
 	key->ordering = ordering.data;
 	return key;
@@ -465,6 +483,19 @@ dt_key_condition(StringInfo buf, const DtKey *key, const char *alias,
 					 range->low.n + 1);
 	if (range->low.n == 0 && range->high.n == 0)
 		appendStringInfoString(buf, "true");
+
+	/*
+	 * A row comparison need not look at all columns.  IS NOT NULL would be
+	 * about the fields of a composite value.
+	 */
+	for (int i = 0; i < key->n; i++)
+	{
+		if (key->column[i].not_null)
+			continue;
+		appendStringInfoString(buf, " AND NOT (");
+		append_column(buf, key, i, alias);
+		appendStringInfoString(buf, " IS NULL)");
+	}
 	appendStringInfoChar(buf, ')');
 }
 

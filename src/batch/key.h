@@ -87,8 +87,9 @@ extern DtKey *dt_key_find(Relation table, const char *columns,
 						  const char *ordering, bool descending);
 
 /*
- * Add to a statement: the condition that a row is in the range, where the table
- * is named alias; the columns; and how to order by them, on the way or back.
+ * Add to a statement: the condition that a row has a key and is in the range, where
+ * the table is named alias; the columns; and how to order by them, on the way or
+ * back.
  */
 extern void dt_key_condition(StringInfo buf, const DtKey *key,
 							 const char *alias, const DtRange *range);

@@ -81,8 +81,8 @@ typedef struct Loop
 	bool		at_end;			/* no keys are left, as far as is known */
 	bool		has_looked;		/* beyond the end, some time ago */
 	int			tries;			/* of the present batch, that have failed */
-	int64		too_many;		/* rows that it has changed, if these are more
-								 * than it has keys */
+	int64		too_many;		/* rows that it has changed, if these are many
+								 * more than it has keys */
 	bool		warned;			/* of that */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	Mark		old;			/* begin of the last window, */
@@ -317,8 +317,8 @@ begin_work(Loop *loop, DtJob *job, Work *work)
 	work->table = dt_job_open_table(job->table, job->name);
 	work->key = dt_key_find(work->table, job->columns, job->ordering,
 							job->descending);
-	/* the tables are locked before the snapshot is taken that counts */
-	PushActiveSnapshot(GetTransactionSnapshot());
+	/* the tables are locked before the transaction's snapshot is taken */
+	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
 	dt_statement_lock(loop->run->statement, work->key);
 	PopActiveSnapshot();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -381,7 +381,8 @@ run_batch(Loop *loop, DtJob *job, DtBatchCost *cost)
 		job->progress.rows += rows;
 		job->progress.keys += cost->keys;
 		job->progress.batches++;
-		loop->too_many = changes && rows > cost->keys ? rows : 0;
+		/* others may have written some since the keys were counted */
+		loop->too_many = changes && rows / 2 > cost->keys ? rows : 0;
 	}
 	if (loop->at_end && !run->options->follow)
 		job->progress.finished = GetCurrentTimestamp();

@@ -345,10 +345,10 @@ dt_statement_run(const DtStatement *statement, const DtKey *key,
 		values[i] = params->params[i].value;
 	*changes = source->commandTag == CMDTAG_UPDATE ||
 		source->commandTag == CMDTAG_DELETE;
-	result = SPI_execute_snapshot(plan, values, NULL, GetActiveSnapshot(),
-								  InvalidSnapshot, false, true, 0);
+	/* the planner locks more tables, partitions for instance: not before that */
+	result = SPI_execute_plan(plan, values, NULL, false, 0);
 	if (result < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
+		elog(ERROR, "SPI_execute_plan failed: %s",
 			 SPI_result_code_string(result));
 	return SPI_processed;
 }

@@ -10,8 +10,7 @@
  * The rows are in a materialized view, which is written here as the server
  * writes its catalogs.  To the server it is a table in all that matters here,
  * pg_upgrade included.  But no publication has it, not even one FOR ALL TABLES,
- * so subscribers that do not know it go on; who is at isolation level
- * SERIALIZABLE gets no conflicts there; nobody can change it by SQL, row
+ * so subscribers that do not know it go on; nobody can change it by SQL, row
  * security, rules and triggers do not concern it; and pg_dump, whoever runs it,
  * leaves it alone.  Its query returns what it contains, so that REFRESH
  * MATERIALIZED VIEW changes nothing.

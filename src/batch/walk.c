@@ -114,6 +114,10 @@ run_query(const char *query, const DtKey *key, const DtRange *range,
 		DtBound		bound = {.n = key->n};
 
 		slot_getallattrs(counter.last);
+		for (int i = 0; i < key->n; i++)
+			if (counter.last->tts_isnull[i])
+				elog(ERROR, "column %s of table %s is null",
+					 key->column[i].name, key->table);
 		memcpy(bound.values, counter.last->tts_values,
 			   sizeof(Datum) * key->n);
 		*last = dt_key_to_text(key, &bound);
@@ -172,16 +176,20 @@ dt_walk_expect(const DtKey *key, const DtRange *range)
 	StringInfoData query;
 	SPIPlanPtr	plan;
 	CachedPlan *cached;
-	double		rows;
+	PlannedStmt *planned;
+	int64		rows;
 
 	begin_query(&query, key, range);
 	plan = dt_key_prepare(query.data, params);
 	cached = GetCachedPlan(linitial(SPI_plan_get_plan_sources(plan)), params,
 						   NULL, NULL);
-	rows = linitial_node(PlannedStmt, cached->stmt_list)->planTree->plan_rows;
+	planned = linitial_node(PlannedStmt, cached->stmt_list);
+	/* its statistics are for who may read the table */
+	dt_check_permissions(planned);
+	rows = (int64) Min(planned->planTree->plan_rows, 1e18);
 	ReleaseCachedPlan(cached, NULL);
 	SPI_freeplan(plan);
-	return (int64) Min(rows, 1e18);
+	return rows;
 }
 
 int64

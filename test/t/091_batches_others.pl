@@ -295,6 +295,17 @@ foreach my $sql ('DELETE FROM dirty_throttle_stored_batches', 'TRUNCATE dirty_th
 	is($other->run($sql)->{sqlstate}, '42809', "$sql: not even by a superuser");
 }
 
+# A table that only the planner finds is rewritten: its rows are there all the same.
+$dt->sql('CREATE TABLE orders (id int); CREATE TABLE orders_old () INHERITS (orders);
+	INSERT INTO orders_old SELECT i FROM generate_series(1, 50) i');
+$dt->counted(items => 50);
+$other->query('BEGIN; ALTER TABLE orders_old ADD COLUMN x float8 DEFAULT random()');
+$dt->send_batches($s, 'orphans', 'items', statement => 'DELETE FROM items i WHERE {batch i} AND NOT EXISTS
+	(SELECT FROM orders o WHERE o.id = i.id)');
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $s->pid) }), 'a child is rewritten: the batch waits for it');
+$other->query('COMMIT');
+is($s->wait->{out}, '0|t', 'and finds all of its rows');
+
 # -------------------------------------------------------------------- roles
 
 $dt->sql(q{CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE chief LOGIN IN ROLE alice, bob; CREATE ROLE watcher LOGIN;
@@ -334,6 +345,9 @@ is($dt->batches($as{alice}, 'hers', 'a')->{out}, '40|t', 'she goes on');
 is($dt->counts('a'), '1:100', 'each row once');
 is($dt->sql(q{SELECT forget_batches('hers')}), '', 'a superuser forgets it');
 is($dt->batches($as{bob}, 'no table', 't')->{sqlstate}, '42501', 'a table that he cannot read');
+$r = $dt->batches($as{bob}, 'no table', 't', start => 1, finish => 50, dry_run => 'true');
+is($r->{sqlstate}, '42501', 'dry_run: the same');
+unlike($r->{err}, qr/about \d+ rows/, 'nor is he told how many rows it has there');
 
 # She loses the privilege in the middle of a batch, which is allowed to end.
 $dt->counted(revoked => 100);

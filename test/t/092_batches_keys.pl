@@ -271,6 +271,40 @@ $dt->sql('DELETE FROM public.k WHERE a IS NULL');
 is($dt->batches($sessions[3], 'one null', 'k', key => 'a')->{out}, '2|t', 'a NULL in another column');
 $dt->sql('DELETE FROM public.k WHERE b IS NULL; INSERT INTO public.k VALUES (1, 2), (2, 1)');
 
+# NULLs that come later are not seen, as the last row of the table and before it
+$dt->sql(q{DROP TABLE public.k; CREATE TABLE public.k (a int, b text, n int DEFAULT 0); CREATE INDEX ON public.k (a, b);
+	CREATE TABLE public.e (b text, n int DEFAULT 0); CREATE INDEX ON public.e (b);
+	INSERT INTO public.k SELECT i, 'x' FROM generate_series(1, 5) i});
+foreach my $case ([ 'k', 'a, b', q{(3, NULL), (9, NULL)}, '5|t', '0:2, 1:5' ], [ 'e', 'b', '(NULL), (NULL)', '0|t', '0:2' ])
+{
+	my ($table, $key, $rows, $out, $counts) = @$case;
+
+	$dt->send_batches($sessions[3], "later $table", "public.$table", key => $key, follow => 'true', max_rows => 1);
+	ok($dt->wait_job("later $table", $table eq 'k' ? q{position = '{5,x}'} : 'true'), "table $table: it waits for more");
+	$dt->sql("INSERT INTO public.$table ($key) VALUES $rows");
+	is($sessions[3]->wait->{out}, $out, "table $table: NULLs that come then are no keys");
+	is($dt->counts("public.$table"), $counts, "table $table: nor rows of a batch");
+}
+
+my $version = $dt->sql('SHOW server_version_num');
+
+# a constraint that not all rows fulfill: of a parent, and one to be validated
+$dt->sql(q{CREATE TABLE public.parent (k text PRIMARY KEY, n int DEFAULT 0); CREATE TABLE public.child () INHERITS (public.parent);
+	ALTER TABLE public.child ALTER k DROP NOT NULL; INSERT INTO public.child VALUES (NULL)}) if $version < 180000;
+$dt->sql(q{CREATE TABLE public.parent (k text, n int DEFAULT 0); CREATE INDEX ON public.parent (k);
+	INSERT INTO public.parent VALUES (NULL); ALTER TABLE public.parent ADD CONSTRAINT nn NOT NULL k NOT VALID}) if $version >= 180000;
+$r = $dt->batches($sessions[3], 'nulls inherited', 'public.parent', key => 'k', dry_run => 'true');
+is($r->{sqlstate}, '23502', 'NULLs in spite of a constraint: the error') or diag $r->{err};
+
+# what is stored does not depend on how names are quoted
+$dt->sql(q{DROP TABLE public.k; CREATE TABLE public.k (a int, b int, n int DEFAULT 0); CREATE INDEX ON public.k (a, b);
+	INSERT INTO public.k VALUES (1, 1), (1, 2), (2, 1)});
+my @quoted = ('quoted', 'public.k', key => 'a, b', statement => 'UPDATE public.k SET n = n + 0 WHERE {batch}');
+$dt->batches($sessions[3], @quoted);
+$sessions[3]->query('SET quote_all_identifiers = on');
+is($dt->batches($sessions[3], @quoted)->{sqlstate}, undef, 'with quote_all_identifiers it is the same job');
+$sessions[3]->query('RESET quote_all_identifiers');
+
 # what cannot be a part of a key of two columns
 foreach my $case (
 	[ 'ROW(1, 2, 3)', '22023', qr/"start" or "finish" has more values than the key has columns\n/ ],
