@@ -307,7 +307,10 @@ may_be_paused(void)
 static bool
 charge_and_pause_at(DtPlace place, DtHeed heed)
 {
-	/* both ask for what the charge changes: whether something was due, and is charged */
+	/*
+	 * both ask for what the charge changes: whether something was due, and is
+	 * charged
+	 */
 	bool		is_new = xact.longest_us == 0 || !dt_account_is_due_before();
 	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
@@ -447,13 +450,15 @@ dt_pay_before_slow(bool snapshot_is_new)
  * now.  When something is due, the statement is yet to come that pays: between
  * two transactions of a procedure there are checks, too.  A background worker may
  * have none, and pays at its checks; when nothing is due first, its grace holds
- * from the first one on.
+ * from the first one on.  So it does for one that comes into a group in the middle
+ * of a transaction, and may have written for long.
  */
 void
 dt_pay_mark_begun(void)
 {
 	if (dt_pay_state == DT_PAY_NOTHING &&
-		(dt_process() == DT_JOB ? !dt_pay_may_be_due_before() :
+		(dt_process() == DT_JOB ?
+		 dt_account.joined_midway || !dt_pay_may_be_due_before() :
 		 !dt_account_is_due_before() && !dt_activity_is_to_begin()))
 		dt_pay_state = DT_PAY_BEGUN;
 }
@@ -596,7 +601,8 @@ pay_after(bool client_waits, DtDue due)
 		dt_account_forgive();
 		return;
 	}
-	if (dt_process() == DT_JOB && !dt_sigterm_hold_back())
+	/* a tick is to deliver a SIGTERM that comes meanwhile */
+	if (dt_process() == DT_JOB && !(dt_tick_comes() && dt_sigterm_hold_back()))
 		return;
 	dt_tick_before_pause();
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,

@@ -333,6 +333,23 @@ dt_tick_start(void)
 		start_timers();
 }
 
+bool
+dt_tick_comes(void)
+{
+	dt_tick_start();
+#ifdef __linux__
+	if (my.works)
+	{
+		struct sigaction action;
+
+		return sigaction(SIGWINCH, NULL, &action) == 0 &&
+			(action.sa_flags & SA_SIGINFO) &&
+			action.sa_sigaction == handle_signal;
+	}
+#endif
+	return true;
+}
+
 void
 dt_tick_start_command(void)
 {

@@ -31,8 +31,12 @@ extern void dt_tick_renew(void);
 extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(void);
 
-/* A SIGTERM that was held back in a pause is to be delivered. */
+/*
+ * A SIGTERM that was held back in a pause is to be delivered; and, before that
+ * pause, can it be?  Somebody else may have taken the timers' signal.
+ */
 extern void dt_tick_soon(void);
+extern bool dt_tick_comes(void);
 
 /*
  * A check that was requested is over.  "paused": there was a pause.  The

@@ -67,7 +67,7 @@ dt_claim_release(void)
 {
 	if (dt_claims[MyProcNumber].pid == 0)
 		return;
-	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	dt_lock_unqueued(dt_shared->registry_lock, LW_EXCLUSIVE);
 	memset(&dt_claims[MyProcNumber], 0, sizeof(DtClaim));
 	LWLockRelease(dt_shared->registry_lock);
 }

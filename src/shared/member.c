@@ -27,7 +27,7 @@
 void
 dt_member_publish(DtMember *member, int pid)
 {
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	dt_lock_unqueued(dt_shared->registry_lock, LW_SHARED);
 	member->moved = false;
 	member->pid = pid;
 	LWLockRelease(dt_shared->registry_lock);

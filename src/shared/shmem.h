@@ -408,6 +408,17 @@ dt_shmem_available(void)
 extern void dt_defer_termination_slow(void);
 extern void dt_allow_termination_slow(void);
 
+/*
+ * For who may be at his end: SIGTERM may have ended a background worker in the
+ * queue of some lock, and then it must not queue for another one.
+ */
+static inline void
+dt_lock_unqueued(LWLock *lock, LWLockMode mode)
+{
+	while (!LWLockConditionalAcquire(lock, mode))
+		pg_usleep(100);
+}
+
 /* What follows is not to be ended halfway by SIGTERM, which may come at any time. */
 static inline void
 dt_defer_termination(void)

@@ -15,7 +15,8 @@
  *		"index", the heap and all indexes; "generic", pages by generic WAL;
  *		"custom", as many bytes of WAL by a resource manager of its own, which
  *		takes that the library is preloaded; "copy", as COPY reads them;
- *		"wait": nothing, until it is told to end.
+ *		"wait": nothing, until it is told to end; "again", the heap, so many rows
+ *		each 10 ms, until then.
  *
  *-------------------------------------------------------------------------
  */
@@ -206,6 +207,19 @@ wait_for_the_end(void)
 	}
 }
 
+static void
+write_again_and_again(int rows)
+{
+	for (;;)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 10, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		do_transaction("heap", rows);
+	}
+}
+
 void
 api_worker_main(Datum main_arg)
 {
@@ -218,6 +232,8 @@ api_worker_main(Datum main_arg)
 										 work->rolename[0] ? work->rolename : NULL, 0);
 	if (strcmp(work->how, "wait") == 0)
 		wait_for_the_end();
+	if (strcmp(work->how, "again") == 0)
+		write_again_and_again(work->rows);
 	for (int i = 0; i < work->transactions; i++)
 		do_transaction(work->how, work->rows / work->transactions);
 	proc_exit(0);

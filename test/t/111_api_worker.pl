@@ -243,5 +243,38 @@ subtest 'interrupted' => sub {
 	}
 };
 
+# It was moved while it waited, so no hook and no check has told of its group: it pauses
+# after a transaction, and is terminated there all the same.
+subtest 'moved while idle' => sub {
+	$dt->fresh('g');
+	$dt->sql('CREATE TABLE written (id int, pad text)');
+	my $pid = $dt->sql(q{SELECT launch_api('postgres', 'app', 'again', 10, 1)});
+	ok(poll_until(sub { $dt->sql('SELECT count(*) FROM written') > 100 }), 'it works');
+	$dt->sql(qq{SELECT suspend_group('g'), set_session_group($pid, 'g')});
+	is(settle_worker($pid), 'sleeps', 'it stops');
+	is($dt->sql("SELECT backend_xid FROM pg_stat_activity WHERE pid = $pid"), '', 'after a transaction');
+	$dt->sql("SELECT pg_terminate_backend($pid)");
+	ok(poll_until(sub { state_of($pid) eq '' }), 'it ends');
+	$dt->sql(q{SELECT resume_group('g')});
+};
+
+# It comes into a group that is suspended, but not hard, in the middle of a transaction.
+subtest 'moved in a transaction' => sub {
+	$dt->fresh('g');
+	$dt->sql(q{SELECT create_resource_group('slow')});
+	$dt->fresh(slow => dirty => $kb);
+	$dt->sql('TRUNCATE written');
+	my $pid = $dt->sql(q{SELECT launch_api('postgres', 'app', 'heap', 100000, 1)});
+	my $s = $dt->session;
+	ok(poll_until(sub { !defined $s->run(qq{SELECT set_session_group($pid, 'slow')})->{sqlstate} }), 'it is moved');
+	$s->quit;
+	is(settle_worker($pid), 'sleeps', 'it pauses in flight');
+	$dt->sql(qq{SELECT suspend_group('g'), set_session_group($pid, 'g')});
+	ok(poll_until(sub { $dt->sql('SELECT count(*) FROM written') == 100000 || state_of($pid) eq '' }), 'it goes on to the end of its transaction') or diag state_of($pid);
+	is($dt->sql('SELECT count(*) FROM written'), 100000, 'with all of its rows');
+	$dt->sql(q{SELECT resume_group('g')});
+	ok(poll_until(sub { state_of($pid) eq '' }), 'and ends');
+};
+
 $work->quit;
 $dt->finish;
