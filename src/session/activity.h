@@ -55,16 +55,6 @@ dt_activity_client_waits(void)
 }
 
 /*
- * Is this a session that runs no portal?  If a hook has not told yet that
- * something begins, it reads, analyzes or plans what the client has sent.
- */
-static inline bool
-dt_activity_is_to_begin(void)
-{
-	return dt_activity_client_waits() && dt_process() == DT_SESSION;
-}
-
-/*
  * When a transaction ends while a command runs: is it one of several of this
  * command, which may hold session locks in between?  CALL and DO keep none.
  * When the process exits the portal is still there.

@@ -480,8 +480,6 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						  ActivePortal != NULL && ActiveSnapshotSet() &&
 						  ActivePortal->portalSnapshot == GetActiveSnapshot());
 		analyzed_at = 0;
-		if (is_prepare(pstmt->utilityStmt))
-			dt_pay_note_prepare();
 		dt_check_begin_cut(&cut);
 	}
 	else
@@ -489,7 +487,13 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
 	if (is_active)
+	{
+		/* outside of a block, and where that has failed, it prepares nothing */
+		if (is_prepare(pstmt->utilityStmt) && qc != NULL &&
+			qc->commandTag != CMDTAG_ROLLBACK)
+			dt_pay_note_prepare();
 		dt_check_end_cut(&cut);
+	}
 }
 
 /*

@@ -261,13 +261,25 @@ set_longest_at_check(bool is_new, int64 owed_us)
 }
 
 /*
+ * Is a session about to begin something?  As long as no hook has told of that, it
+ * reads, analyzes or plans what the client has sent, or has just begun to run its
+ * portal, where there are checks, too.  One that came into the group in the middle
+ * of a portal had no hook before.
+ */
+static inline bool
+is_to_begin(void)
+{
+	return dt_pay_state == DT_PAY_NOTHING && dt_process() == DT_SESSION &&
+		(dt_activity_client_waits() || !dt_account.joined_midway);
+}
+
+/*
  * Is nothing known of this transaction that may write?
  */
 static inline bool
 only_reads(void)
 {
-	return dt_pay_state == DT_PAY_READS ||
-		(dt_pay_state == DT_PAY_NOTHING && dt_activity_is_to_begin());
+	return dt_pay_state == DT_PAY_READS || is_to_begin();
 }
 
 /*
@@ -459,7 +471,7 @@ dt_pay_mark_begun(void)
 	if (dt_pay_state == DT_PAY_NOTHING &&
 		(dt_process() == DT_JOB ?
 		 dt_account.joined_midway || !dt_pay_may_be_due_before() :
-		 !dt_account_is_due_before() && !dt_activity_is_to_begin()))
+		 !dt_account_is_due_before() && !is_to_begin()))
 		dt_pay_state = DT_PAY_BEGUN;
 }
 

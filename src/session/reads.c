@@ -253,7 +253,8 @@ is_known_extension(Oid function)
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	if (form->prolang == ClanguageId)
 	{
-		result = is_ours(tuple);
+		/* what run_in_batches() does may write, and it says so itself */
+		result = is_ours(tuple) && form->prokind != PROKIND_PROCEDURE;
 		for (int i = 0; i < lengthof(reads_of_others); i++)
 			result |= form->pronamespace == PG_CATALOG_NAMESPACE &&
 				strcmp(NameStr(form->proname), reads_of_others[i]) == 0;

@@ -2,6 +2,8 @@
 # after PREPARE TRANSACTION, nor around COMMIT PREPARED and ROLLBACK PREPARED,
 # and with max_commit_pause = 0 not after any transaction.  What it owes it
 # pays before its next statement that may write.
+#
+# expect-in-log: WARNING:  there is no transaction in progress
 
 use strict;
 use warnings;
@@ -63,6 +65,20 @@ sub orphans
 my $patient = '-c dirty_throttle.max_commit_pause=1h';
 my $s = $dt->session(group => 'grp', options => $patient);
 my $other = $dt->session;
+
+# What prepares nothing is no reason not to pause: outside of a block, and in one
+# that has failed, also for the next transaction.
+forgive($dt);
+$s->send(rewrite('t') . ";PREPARE TRANSACTION 'p'");
+ok($dt->wait_paused($s, 'after transaction'), 'PREPARE TRANSACTION outside of a block: it is paid for');
+forgive($dt);
+$s->wait;
+$s->run($_) foreach 'BEGIN', 'SELECT 1 / 0', "PREPARE TRANSACTION 'p'";
+$s->send(rewrite('t'));
+ok($dt->wait_paused($s, 'after transaction'), 'PREPARE TRANSACTION that fails: the next transaction is paid for');
+forgive($dt);
+$s->wait;
+is(orphans($dt), 0, 'nothing is prepared');
 
 foreach my $finish ('COMMIT', 'ROLLBACK')
 {

@@ -306,6 +306,24 @@ ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AN
 $other->query('COMMIT');
 is($s->wait->{out}, '0|t', 'and finds all of its rows');
 
+# The group is suspended between two batches, while the job waits until it tries again: it
+# stops before the next one, when it holds nothing.
+$dt->limit(stopped => 0);
+my $member = $dt->session(group => 'stopped');
+$dt->counted(w => 50);
+$other->query('BEGIN; UPDATE w SET n = 5 WHERE id = 20');
+$dt->send_batches($member, 'suspended', 'w');
+ok(poll_until(sub { $dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $member->pid) =~ /DirtyThrottleBatches|Extension/ }),
+	'a batch has failed');
+$dt->sql(q{SELECT suspend_group('stopped')});
+$other->query('COMMIT');
+ok($dt->wait_paused($member), 'the group is suspended: it stops');
+is($dt->sql('SELECT backend_xmin FROM pg_stat_activity WHERE pid = ' . $member->pid), '', 'it holds no snapshot');
+is($dt->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid = } . $member->pid), 0, 'nor a table');
+$dt->sql(q{SELECT resume_group('stopped')});
+is($member->wait->{out}, '50|t', 'it goes on');
+$member->quit;
+
 # -------------------------------------------------------------------- roles
 
 $dt->sql(q{CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE chief LOGIN IN ROLE alice, bob; CREATE ROLE watcher LOGIN;

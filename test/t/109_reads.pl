@@ -340,6 +340,23 @@ foreach my $state (sort keys %states)
 }
 let_go();
 
+# A tick may come at any instruction; of thousands of short statements at each.
+subtest 'suspended hard: at any tick' => sub {
+	my $script = PostgreSQL::Test::Utils::tempdir() . '/reads.sql';
+
+	append_to_file($script, "BEGIN;\nSELECT pg_is_in_recovery();\nCOMMIT;\nSELECT 1;\nSHOW work_mem;\n");
+	$dt->sql(q{SELECT dirty_throttle_reset('g')});
+	$dt->sql(q{SELECT suspend_group('g', hard => true)});
+	local $ENV{PGOPTIONS} = '-c statement_timeout=30s';
+	foreach my $protocol ('simple', 'prepared')
+	{
+		command_ok([ 'pgbench', '-n', '-T', 3, '-M', $protocol, '-f', $script,
+			'-d', $node->connstr('postgres') . ' user=agent' ], "none pauses, protocol $protocol");
+	}
+	is($dt->group_row('g')->{pauses}, 0, 'nor has one for a moment');
+	let_go();
+};
+
 # ----------------------------------------------------------------- what may write
 
 my @writes = (
