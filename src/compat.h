@@ -200,9 +200,11 @@ dt_is_decoding(pid_t pid)
 	((walsnd)->kind == REPLICATION_KIND_LOGICAL)
 #endif
 
-/* 16: slots are invalidated for several reasons; 15 only clears restart_lsn */
+/* 16: slots are invalidated for several reasons */
 #if PG_VERSION_NUM < 160000
-#define dt_slot_is_valid(slot)	true
+#define dt_slot_is_valid(slot) \
+	(XLogRecPtrIsInvalid((slot)->data.invalidated_at) || \
+	 !XLogRecPtrIsInvalid((slot)->data.restart_lsn))
 #else
 #define dt_slot_is_valid(slot)	((slot)->data.invalidated == RS_INVAL_NONE)
 #endif
@@ -344,6 +346,13 @@ dt_io_is_staged(void)
 	(TupleDescCompactAttr(desc, i)->attnullability == ATTNULLABLE_VALID)
 #else
 #define dt_attribute_not_null(desc, i)	(TupleDescAttr(desc, i)->attnotnull)
+#endif
+
+/* 17: locks that are stronger may count */
+#if PG_VERSION_NUM >= 170000
+#define dt_lock_is_held(tag, mode)	LockHeldByMe(tag, mode, false)
+#else
+#define dt_lock_is_held(tag, mode)	LockHeldByMe(tag, mode)
 #endif
 
 /* 16: what permissions are for is in a list of its own */

@@ -184,14 +184,13 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 
 /*
  * Is this column null in no row?  Not all that inherit from a table need have its
- * constraint, and one may be still to be validated.
+ * constraint, and nobody enforces that of a foreign partition.
  */
 static bool
 is_never_null(Relation table, AttrNumber attnum)
 {
 	return dt_attribute_not_null(RelationGetDescr(table), attnum - 1) &&
-		!(table->rd_rel->relkind == RELKIND_RELATION &&
-		  table->rd_rel->relhassubclass);
+		!table->rd_rel->relhassubclass;
 }
 
 static void

@@ -236,11 +236,12 @@ sample_slot(Slot *seen, ReplicationSlot *slot, XLogRecPtr wal, int64 now)
 {
 	XLogRecPtr	position = consumed_by(slot);
 
-	if (position < seen->position ||
-		strcmp(NameStr(seen->name), NameStr(slot->data.name)) != 0)
+	if (position < seen->position)
 		memset(seen, 0, sizeof(*seen));
 	if (XLogRecPtrIsInvalid(position))
 		return;
+	if (strcmp(NameStr(seen->name), NameStr(slot->data.name)) != 0)
+		memset(seen, 0, sizeof(*seen));
 	seen->name = slot->data.name;
 	seen->position = position;
 	dt_drain_sample(&seen->drain, wal, Min(position, wal), now);

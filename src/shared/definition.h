@@ -74,4 +74,15 @@ dt_definition_follows_any(const DtDefinition *d)
 	return false;
 }
 
+/*
+ * Is this the group of that definition, which may be new, or renamed since?  Without
+ * an ID its text was written by hand.
+ */
+static inline bool
+dt_definition_is_of(const DtDefinition *d, const DtDefinition *in_force)
+{
+	return d->id != 0 && in_force->id != 0 ? d->id == in_force->id :
+		strcmp(d->name, in_force->name) == 0;
+}
+
 #endif							/* DT_DEFINITION_H */

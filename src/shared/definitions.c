@@ -220,10 +220,19 @@ dt_definitions_find(List *entries, const char *name)
 /* ------------------------------------------------------ changing the row */
 
 /*
- * Has this transaction locked the row?  (ROLLBACK TO may have released that lock
- * since.)
+ * Has this transaction locked the row?  ROLLBACK TO may have released that lock
+ * since, and then it has also undone what was changed.
  */
 bool		dt_definitions_locked = false;
+
+bool
+dt_definitions_still_locked(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DbRoleSettingRelationId, InvalidOid, 0);
+	return dt_definitions_locked && dt_lock_is_held(&tag, ExclusiveLock);
+}
 
 /* Until the end of the transaction nobody else changes the row. */
 void

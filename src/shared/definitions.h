@@ -37,6 +37,7 @@ typedef enum DtDefine
 
 /* Changes, in this transaction: begin or edit, then write */
 extern bool dt_definitions_locked;
+extern bool dt_definitions_still_locked(void);
 extern void dt_definitions_lock(void);
 extern List *dt_definitions_begin_change(void);
 extern DtEntry *dt_definitions_edit(const char *group, DtDefine how,

@@ -514,7 +514,6 @@ prepare_own(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
-	dt_definitions_lock();		/* ROLLBACK TO may have released it */
 	CommandCounterIncrement();	/* the last command may have changed it */
 	my.own_load = prepare();
 	MemoryContextSwitchTo(old);
@@ -526,14 +525,14 @@ handle_transaction_event(XactEvent event)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			if (dt_definitions_locked)
+			if (dt_definitions_still_locked())
 				prepare_own();
 			else if (MyBackendType != B_BACKEND)
 				dt_load();		/* it may run no statements */
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			/* also if there was nothing to change: it would keep the lock */
-			if (dt_definitions_locked)
+			if (dt_definitions_still_locked())
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has changed resource groups"),

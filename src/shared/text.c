@@ -25,6 +25,7 @@
 #include <ctype.h>
 #include <math.h>
 
+#include "common/hashfn.h"
 #include "compat.h"
 #include "engine/rate.h"
 #include "lib/stringinfo.h"
@@ -440,6 +441,35 @@ find_twins(const List *entries)
 	return NULL;
 }
 
+static bool
+has_id(List *entries, int64 id)
+{
+	foreach_ptr(DtEntry, entry, entries)
+		if (entry->definition.id == id)
+		return true;
+	return false;
+}
+
+/*
+ * Groups whose text was written by hand get IDs that follow from their names, so
+ * that memory has the same as what is written next.
+ */
+static void
+number_groups(List *entries)
+{
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		DtDefinition *d = &entry->definition;
+		int64		id = 1 + (int64) hash_bytes((const unsigned char *) d->name,
+												strlen(d->name));
+
+		while (d->id == 0 && has_id(entries, id))
+			id++;
+		if (d->id == 0)
+			d->id = id;
+	}
+}
+
 /*
  * The entries of a text that may be anything at all, palloc'd, up to the first
  * problem; NULL counts as an empty text.  *problem is a sentence that says what
@@ -456,5 +486,6 @@ dt_text_read(const char *string, const char **problem)
 		entries = lappend(entries, entry);
 	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
+	number_groups(entries);
 	return entries;
 }

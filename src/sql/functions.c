@@ -377,17 +377,20 @@ rename_resource_group(PG_FUNCTION_ARGS)
 
 /*
  * ERROR if the group has members.  Sessions that join it from now on leave it
- * when the transaction commits, so their number is read without its lock.
+ * when the transaction commits, so their number is read without its lock.  This
+ * transaction may have renamed it.
  */
 static void
-check_not_in_use(const char *name)
+check_not_in_use(const DtDefinition *d)
 {
-	DtGroup    *g;
-	int			members;
+	const char *name = d->name;
+	int			members = 0;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find(name);
-	members = g ? g->members : 0;
+	for (int i = 0; i < dt_shared->max_groups; i++)
+		if (dt_groups[i].id != 0 &&
+			dt_definition_is_of(d, &dt_groups[i].definition))
+			members = dt_groups[i].members;
 	LWLockRelease(dt_shared->registry_lock);
 	if (members > 0)
 		ereport(ERROR,
@@ -420,7 +423,7 @@ drop_resource_group(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 	if (!PG_GETARG_BOOL(2))
-		check_not_in_use(name);
+		check_not_in_use(&entry->definition);
 	dt_definitions_write(list_delete_ptr(entries, entry));
 	notice_settings_of(name);
 	PG_RETURN_VOID();

@@ -132,7 +132,7 @@ written_by_others(const DtDefinition *d)
 	int64		own = 0;
 
 	for (int i = 0; i < n; i++)
-		if (copies[i].group.id == (uint64) d->id)
+		if (dt_definition_is_of(d, &copies[i].group.definition))
 			own = (int64) dt_meter_rate(&copies[i].group.usage[DT_WAL].meter,
 										copies[i].now);
 	return all < 0 ? -1 : Max(all - own, 0);

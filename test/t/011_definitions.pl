@@ -175,6 +175,13 @@ subtest 'by hand' => sub {
 "two words" wal=0.001 replica_lag_ignore=1 replica_lag=90s checkpoint=on dirty_buffers=12.5%},
 		'what this release does not know is kept');
 
+	# it keeps them as well when it is renamed next, before anything else is written
+	$s->query("$set 'old dirty=7'");
+	$s->query(q{SELECT rename_resource_group('old', 'renamed')});
+	is($member->query('SHOW dirty_throttle."group"'), 'renamed', 'a group written by hand is renamed');
+	$s->query(q{SELECT rename_resource_group('renamed', 'old')});
+	$s->query("$set 'old dirty=6\n\"two words\"'");
+
 	foreach (
 		[ 'x dirty=-1', qr/In line 1, the value of dirty is malformed/ ],
 		[ "x\n  y dirty=1 dirty=2", qr/In line 2, the value of dirty is malformed, out of range or there twice/ ],
@@ -214,6 +221,40 @@ subtest 'by hand' => sub {
 	is($dt->sql(q{SELECT rolcanlogin OR rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = 'dirty_throttle'}),
 		'f', 'and may do nothing');
 	$_->quit foreach $member, $s;
+	reset_all();
+};
+
+# What a transaction has changed and undone: it waits for nobody at its COMMIT.
+subtest 'undone' => sub {
+	my ($s, $other) = ($dt->session, $dt->session);
+
+	$dt->limit(a => 1);
+	$dt->sql('CREATE TABLE kept (i int)');
+	$other->query(q{BEGIN; SELECT set_group_dirty_limit('a', 2)});
+	$s->query(q{SET lock_timeout = '100ms'; BEGIN; INSERT INTO kept VALUES (1); SAVEPOINT s});
+	is($s->run(q{SELECT set_group_dirty_limit('a', 3)})->{sqlstate}, '55P03', 'somebody else changes groups');
+	is($s->run('ROLLBACK TO s; COMMIT')->{sqlstate}, undef, 'without that, COMMIT succeeds');
+	is($dt->sql('SELECT count(*) FROM kept'), 1, 'and keeps what was written');
+	$other->query('COMMIT');
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 4); SAVEPOINT s; SELECT set_group_dirty_limit('a', 5);
+		ROLLBACK TO s; COMMIT});
+	is($dt->definitions, 'a=4', 'what was not undone is in force');
+	$_->quit foreach $s, $other;
+	reset_all();
+};
+
+# A group in use is not dropped, whatever its name is in this transaction.
+subtest 'in use' => sub {
+	my $s = $dt->session;
+
+	$dt->limit(busy => 0);
+	my $member = $dt->session(group => 'busy');
+	$s->query(q{BEGIN; SELECT rename_resource_group('busy', 'other')});
+	is($s->run(q{SELECT drop_resource_group('other')})->{sqlstate}, '55006', 'renamed: it is in use');
+	$s->query(q{ROLLBACK; BEGIN; SELECT rename_resource_group('busy', 'other'), create_resource_group('busy')});
+	is($s->run(q{SELECT drop_resource_group('busy'); COMMIT})->{sqlstate}, undef, 'another one of its name is not');
+	is($member->query('SHOW dirty_throttle."group"'), 'other', 'the member stays');
+	$_->quit foreach $s, $member;
 	reset_all();
 };
 

@@ -165,13 +165,14 @@ $writer->quit;
 $dt->sql(q{SELECT reset_group_pressure('batch', 'slot_lag'), pg_drop_replication_slot('near'),
 	set_group_wal_limit('batch', 0)});
 
-# a slot that has lost its WAL does not count
+# a slot that has lost its WAL does not count, of whatever kind it is
+$dt->sql(q{SELECT pg_create_logical_replication_slot('logical', 'pgoutput')});
 $dt->set_conf('max_slot_wal_keep_size', '1MB');
 write_wal(40);
 $dt->sql('SELECT pg_switch_wal(); CHECKPOINT');
 is( $dt->sql(
-		"SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'physical'"),
-	'lost', 'a slot is invalidated');
+		"SELECT string_agg(wal_status, ' ') FROM pg_replication_slots WHERE slot_name IN ('physical', 'logical')"),
+	'lost lost', 'slots are invalidated');
 is($dt->signal_now('slot_lag')->{value}, undef, 'and does not count');
 $dt->follow('batch', 'slot_lag', '1GB');
 ok(poll_until(sub { ($dt->signal_now('slot_lag')->{state} // '') eq 'absent' }),

@@ -89,6 +89,24 @@ like($err, qr/no signal slows resource group "tiny" down below its WAL rate limi
 like($err, qr/resource group "new" follows signal "commit_latency" at another threshold/, 'and what others do');
 $dt->sql(q{SELECT drop_resource_group(g) FROM unnest('{small,tiny}'::text[]) g});
 
+# What the group itself writes is not what others write.
+$dt->sql(q{SELECT set_group_wal_limit('new', '20 MB'); CREATE TABLE written (pad text)});
+my $writer = $dt->session(group => 'new');
+$writer->send(q{DO $$ BEGIN LOOP
+	INSERT INTO written SELECT repeat('x', 1000) FROM generate_series(1, 100); COMMIT; END LOOP; END $$});
+ok(poll_until(sub { $dt->group_row('new')->{wal_rate} > 5000 }), 'the group writes');
+my $admin = $dt->session;
+ok(poll_until(sub {
+	my $err = $admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err};
+	my ($amount, $unit) = $err =~ /others than the group write ([\d.]+) (\w*)B\/s/;
+	return defined $amount && ($unit ne 'M' || $amount < 5);
+}, 30), 'which is not counted as what others write');
+$admin->quit;
+$dt->sql('SELECT pg_cancel_backend(' . $writer->pid . ')');
+$writer->wait;
+$writer->quit;
+$dt->sql(q{SELECT set_group_wal_limit('new', 0)});
+
 # ------------------------------------------------------------------------ standbys
 
 $dt->node->backup('standby');
