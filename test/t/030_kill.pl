@@ -5,7 +5,8 @@
 #
 # DT_ROUNDS in the environment is how many kills; each fifth is of a kind.
 #
-# expect-in-log: \(PID [0-9]+\) was terminated by signal 9
+# COPY FROM PROGRAM is terminated with its program
+# expect-in-log: (\(PID [0-9]+\) was terminated by signal 9|child process was terminated by signal 15)
 # takes-about: 12 s
 
 use strict;
