@@ -121,6 +121,7 @@ static struct
 	int64		cost_noted_us;	/* when that was set */
 	bool		paused_there;	/* at the check that is not over yet */
 	bool		prepared;		/* by PREPARE TRANSACTION */
+	bool		has_used;		/* something, as far as it only reads */
 }			xact;
 
 /* What is carried from one transaction to the next. */
@@ -284,21 +285,24 @@ only_reads(void)
 
 /*
  * To be called once before a charge of what may have been used by reading: is it
- * more than that may use, with what was used before?
+ * more than that may use, with what was used before?  A transaction that has used
+ * nothing so far is not stopped for others before it.
  */
 static bool
 exceeds_reading(void)
 {
 	int64		now = dt_now_us();
+	int64		used = Max(dt_account_uncharged(DT_DIRTY),
+						   dt_account_uncharged(DT_WAL));
 
 	if (now - reading.since > READING_FREE_US)
 	{
 		reading.since = now;
 		reading.bytes = 0;
 	}
-	reading.bytes += Max(dt_account_uncharged(DT_DIRTY),
-						 dt_account_uncharged(DT_WAL));
-	return reading.bytes >= READING_FREE;
+	reading.bytes += used;
+	xact.has_used |= used > 0;
+	return xact.has_used && reading.bytes >= READING_FREE;
 }
 
 /*
@@ -448,13 +452,21 @@ pause_before(bool snapshot_is_new)
 		take_snapshot();
 }
 
+/* Its parallel workers do, too, if it has some. */
+static void
+begin_to_write(void)
+{
+	dt_pay_state = DT_PAY_BEGUN;
+	dt_pay_tell_workers();
+}
+
 void
 dt_pay_before_slow(bool snapshot_is_new)
 {
 	if (unlikely(dt_pay_may_be_due_before()))
 		pause_before(snapshot_is_new);
 	/* not after an error: if it is caught, the next statement pays */
-	dt_pay_state = DT_PAY_BEGUN;
+	begin_to_write();
 }
 
 /*
@@ -468,11 +480,14 @@ dt_pay_before_slow(bool snapshot_is_new)
 void
 dt_pay_mark_begun(void)
 {
-	if (dt_pay_state == DT_PAY_NOTHING &&
-		(dt_process() == DT_JOB ?
-		 dt_account.joined_midway || !dt_pay_may_be_due_before() :
-		 !dt_account_is_due_before() && !is_to_begin()))
-		dt_pay_state = DT_PAY_BEGUN;
+	if (dt_pay_state != DT_PAY_NOTHING)
+		return;
+	if (dt_process() == DT_PARALLEL_WORKER)
+		dt_pay_ask_leader();	/* it starts, and has run nothing yet */
+	else if (dt_process() == DT_JOB ?
+			 dt_account.joined_midway || !dt_pay_may_be_due_before() :
+			 !dt_account_is_due_before() && !is_to_begin())
+		begin_to_write();
 }
 
 /*
