@@ -90,7 +90,7 @@ typedef struct DtAccount
 	uint32		times_left;		/* the same of slot->times_left */
 	volatile DtDueState due;
 	bool		joined_midway;	/* the membership began within a transaction
-								 * that had locks already */
+								 * that had more locks than reading needs */
 } DtAccount;
 
 extern DtAccount dt_account;

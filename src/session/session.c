@@ -208,7 +208,8 @@ dt_session_follow(void)
 
 	if (is_member && !was_member)
 	{
-		dt_account.joined_midway = FirstSnapshotSet && dt_waiters_has_locks();
+		dt_account.joined_midway = FirstSnapshotSet &&
+			dt_waiters_has_more_than_read_locks();
 		dt_sigterm_watch();
 		if (!dt_process_is_servers_own())
 			dt_tick_start();

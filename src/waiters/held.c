@@ -16,9 +16,9 @@
 
 #include "compat.h"
 
-/* Of this type, or with LOCKTAG_LAST_TYPE + 1 of any? */
+/* Is there one that matters? */
 static bool
-holds_lock(int type)
+holds_lock(bool (*matters) (const PROCLOCK *held))
 {
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
 	{
@@ -31,13 +31,18 @@ holds_lock(int type)
 			continue;
 		LWLockAcquire(partition, LW_SHARED);
 		while ((held = dt_next_lock(MyProc, i, held)) != NULL)
-			found |= type > LOCKTAG_LAST_TYPE ||
-				held->tag.myLock->tag.locktag_type == type;
+			found |= matters(held);
 		LWLockRelease(partition);
 		if (found)
 			return true;
 	}
 	return false;
+}
+
+static bool
+is_extension(const PROCLOCK *held)
+{
+	return held->tag.myLock->tag.locktag_type == LOCKTAG_RELATION_EXTEND;
 }
 
 /*
@@ -47,7 +52,13 @@ holds_lock(int type)
 bool
 dt_waiters_extends_relation(void)
 {
-	return holds_lock(LOCKTAG_RELATION_EXTEND);
+	return holds_lock(is_extension);
+}
+
+static bool
+is_any(const PROCLOCK *held)
+{
+	return true;
 }
 
 /*
@@ -57,5 +68,24 @@ dt_waiters_extends_relation(void)
 bool
 dt_waiters_has_locks(void)
 {
-	return holds_lock(LOCKTAG_LAST_TYPE + 1);
+	return holds_lock(is_any);
+}
+
+/* Who has written holds the lock of its transaction ID. */
+static bool
+is_more_than_for_reading(const PROCLOCK *held)
+{
+	LOCKMASK	mask = held->holdMask;
+
+	if (MyProc->waitProcLock == held)
+		mask |= LOCKBIT_ON(MyProc->waitLockMode);
+	return held->tag.myLock->tag.locktag_type != LOCKTAG_VIRTUALTRANSACTION &&
+		(mask & ~LOCKBIT_ON(AccessShareLock)) != 0;
+}
+
+/* Does it hold, or wait for, a lock that who only reads does not need? */
+bool
+dt_waiters_has_more_than_read_locks(void)
+{
+	return holds_lock(is_more_than_for_reading);
 }

@@ -93,9 +93,10 @@ extern bool dt_waiters_must_freeze(int percent);
 /*
  * held.c: does this process extend a relation?  And does it hold locks, but for
  * those that statements take on the tables that they read and write, as long as
- * nobody waits for these?
+ * nobody waits for these; and such that who only reads does not need?
  */
 extern bool dt_waiters_extends_relation(void);
 extern bool dt_waiters_has_locks(void);
+extern bool dt_waiters_has_more_than_read_locks(void);
 
 #endif							/* DT_WAITERS_H */

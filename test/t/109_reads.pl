@@ -340,6 +340,21 @@ foreach my $state (sort keys %states)
 }
 let_go();
 
+# It comes into the group while it reads, with locks on shared catalogs, as monitoring has.
+subtest 'suspended hard: moved while it reads' => sub {
+	my $s = $dt->session;
+
+	$dt->sql(q{SELECT dirty_throttle_reset('g')});
+	$dt->sql(q{SELECT suspend_group('g', hard => true)});
+	$s->send('SELECT count(a.pid) FROM pg_stat_activity a, (SELECT pg_sleep(1)) x');
+	ok(poll_until(sub { $dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s->pid) eq 'PgSleep' }), 'it reads');
+	$dt->sql('SELECT set_session_group(' . $s->pid . q{, 'g')});
+	is_answered($s, 'moved');
+	is($dt->group_row('g')->{pauses}, 0, 'nor has it paused for a moment');
+	$s->quit;
+	let_go();
+};
+
 # A tick may come at any instruction; of thousands of short statements at each.
 subtest 'suspended hard: at any tick' => sub {
 	my $script = PostgreSQL::Test::Utils::tempdir() . '/reads.sql';
