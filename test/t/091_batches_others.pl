@@ -52,7 +52,8 @@ sub run_to
 	$dt->send_batches($session, $name, $table, max_rows => 10, %opt);
 	my $position = int(($at - 1) / 10) * 10;
 	die "$name does not come to row $at"
-	  unless $dt->wait_job($name, $position == 0 ? 'position IS NULL' : "position = '{$position}'");
+	  unless $dt->wait_job($name, $position == 0 ? 'position IS NULL' : "position = '{$position}'")
+	  && poll_until(sub { ($dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid) // '') eq 'PgSleep' });
 }
 
 sub let_go
