@@ -200,6 +200,14 @@ dt_is_decoding(pid_t pid)
 	((walsnd)->kind == REPLICATION_KIND_LOGICAL)
 #endif
 
+/* 19: there are more slots, for REPACK (CONCURRENTLY) */
+#if PG_VERSION_NUM >= 190000
+#define dt_n_replication_slots() \
+	(max_replication_slots + max_repack_replication_slots)
+#else
+#define dt_n_replication_slots()	max_replication_slots
+#endif
+
 /* 16: slots are invalidated for several reasons */
 #if PG_VERSION_NUM < 160000
 #define dt_slot_is_valid(slot) \
@@ -277,7 +285,7 @@ dt_is_decoding(pid_t pid)
 /* 16 to 18: volatile functions that only read; see session/reads.c */
 #if PG_VERSION_NUM >= 160000
 #define DT_READERS_16 \
-	F_PG_STAT_GET_IO, F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED, F_RANDOM_NORMAL,
+	F_ARRAY_SAMPLE, F_ARRAY_SHUFFLE, F_PG_STAT_GET_IO, F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED, F_RANDOM_NORMAL,
 #else
 #define DT_READERS_16
 #endif

@@ -65,9 +65,9 @@
  *
  * Bounds: at rate R the pool keeps at most 100 ms x R (burst_us x R if that is
  * more; exactly that after more than a second without use), and is overdrawn
- * by at most 200 ms x R (of the limit, if that is more).  Debtors that do not call any more may have been paid
- * too much, until they are evicted: about as much as the pool would keep.  In
- * any time T the group hence uses at most R x T + 300 ms x R (more with a
+ * by at most 200 ms x R (of the limit, if that is more).  Debtors that do not call
+ * any more may have been paid too much, until they are evicted: about as much as the
+ * pool would keep.  In any time T the group hence uses at most R x T + 300 ms x R (more with a
  * longer burst), plus what each member owes when it runs on: less than its
  * share of min_pause(), its last charge, and the debt that it still had when
  * jitter let it wake early.  Where members come and leave in debt all the
@@ -574,7 +574,7 @@ dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir, int64_t now)
 
 void
 dt_rate_pass_debt(DtRateGroup *g, DtRateMember *from, DtRateMember *to,
-				  int32_t n, int64_t now)
+				  int32_t n, int64_t least, int64_t now)
 {
 	int64_t		part;
 
@@ -582,7 +582,8 @@ dt_rate_pass_debt(DtRateGroup *g, DtRateMember *from, DtRateMember *to,
 	remove_if_paid(g, from);
 	if (!from->debtor)
 		return;
-	part = div_up(unpaid(g, from), n);
+	least = min64(least, DEBT_MAX / TOKENS_PER_BYTE) * TOKENS_PER_BYTE;
+	part = max64(div_up(unpaid(g, from), n), min64(unpaid(g, from), least));
 	add_debt(g, to, part);
 	from->finish -= (uint64_t) part;
 	remove_if_paid(g, from);

@@ -122,10 +122,12 @@ extern void dt_rate_leave(DtRateGroup *g, DtRateMember *m, DtRateMember *heir,
 						  int64_t now);
 
 /*
- * Pass the n-th part, n > 0, of what one member owes to another one.
+ * Pass the n-th part, n > 0, of what one member owes to another one; or so many
+ * bytes at least, as far as it owes them.
  */
 extern void dt_rate_pass_debt(DtRateGroup *g, DtRateMember *from,
-							  DtRateMember *to, int32_t n, int64_t now);
+							  DtRateMember *to, int32_t n, int64_t least,
+							  int64_t now);
 
 /*
  * Charge m with "bytes" it has used.  Returns for how long it should pause,

@@ -7,8 +7,8 @@
  * this process turns dirty, and in pgWalUsage.wal_bytes the WAL that it
  * writes.  The difference to "charged_up_to" is what has not been charged yet.
  * A charge passes it to the group's rate engines, one for each resource, which
- * tell what is owed and how long to pause; pay.c decides whether and
- * where.
+ * tell what is owed and how long to pause; pay.c, and commit.c after a transaction,
+ * decide whether and where.
  *
  * What is shared is in the DtMember slot and the DtGroup, under the group's
  * spinlock; the rest is local, in dt_account.  Others may move this session
@@ -444,7 +444,7 @@ dt_account_pass_debt(DtMember *to)
 	same = to->group == g;
 	for (int r = 0; r < DT_RESOURCES && same; r++)
 		dt_rate_pass_debt(&g->usage[r].engine, &my->slot->account[r],
-						  &to->account[r], 1, now);
+						  &to->account[r], 1, 0, now);
 	dt_group_unlock(g);
 	if (same)
 		my->due = DT_DUE_NOTHING;

@@ -69,8 +69,8 @@ typedef struct DtDue
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
  * engine.  account.c writes this; but sleep.c, pay.c and tick.c write "due", too
- * (see above), session.c "slot" and "joined_midway", workers.c up to where a
- * worker's use is charged, and others tell by
+ * (see above), session.c "slot", session.c and pay.c "joined_midway", workers.c up to
+ * where a worker's use is charged, and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount

@@ -23,8 +23,9 @@
  *    sleeper that wakes up looks at its account, with the new limit.
  *
  * A member at work is not told.  The group's generation has been incremented, which
- * it sees when its next statement begins, at a tick of its timers (tick.c) or when
- * its transaction ends; then it charges what it has used, at the new limit.
+ * it sees at its next charge, when its next statement begins, at a tick of its timers
+ * (tick.c) or when its transaction ends; then it charges what it has used, at the new
+ * limit.
  *
  * The same as 4 and 5 happens after a start, when shared memory is empty, and
  * in each process of a standby, which cannot know what was replayed before it

@@ -33,6 +33,21 @@ dt_member_publish(DtMember *member, int pid)
 	LWLockRelease(dt_shared->registry_lock);
 }
 
+static void
+end_repaid_debts(int64 now)
+{
+	for (int i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+
+		if (g->id == 0)
+			continue;
+		dt_group_lock(g);
+		dt_role_debt_end_repaid(g, now);
+		dt_group_unlock(g);
+	}
+}
+
 /* The caller holds the registry lock, so the group stays. */
 void
 dt_member_join(DtMember *member, DtGroup *g)
@@ -40,6 +55,8 @@ dt_member_join(DtMember *member, DtGroup *g)
 	int64		now = dt_now_us();
 
 	Assert(member->group == NULL);
+	if (unlikely(dt_role_debt_is_short(now)))
+		end_repaid_debts(now);
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{

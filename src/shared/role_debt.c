@@ -16,11 +16,14 @@
  * behind a pooler that is the next client of a connection.
  *
  * When several sessions of the role have left, each that joins takes over the
- * part of one of them.  So where all of them join again, as the connections of
- * a pool do all the time, each pays for one, and not the first one for all.
+ * part of one of them: an equal part, or that of the one who has left most, if that is
+ * much more.  So where all of them join again, as the connections of a pool do all the
+ * time, each pays for one, and not the first one for all; and the one who owes most
+ * does not get rid of that by having others leave that owe little.
  *
  * An account exists while something is owed.  There is a fixed number of them
- * for all groups; what is left when there is none goes to an account of the
+ * for all groups, and when there is no more, those that have repaid are looked for in
+ * all of them; what is left when there is none goes to an account of the
  * group without a role, which nobody takes over.  So do the debts of autovacuum
  * workers and logical replication workers: the server starts these by itself, so
  * nobody can connect anew as one, and the next one would pause with a table
@@ -32,7 +35,11 @@
  */
 #include "postgres.h"
 
+#include "engine/arith.h"
 #include "shared/role_debt.h"
+
+/* So often those that have repaid are looked for in all groups, at most. */
+#define FIND_APART_US	INT64CONST(1000000)
 
 /* What is owed by an account in bytes, of all resources. */
 static int64
@@ -87,6 +94,8 @@ begin_account(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_join(&g->usage[r].engine, &debt->account[r], now);
 	debt->role = role;
+	memset(debt->left, 0, sizeof(debt->left));
+	memset(debt->largest, 0, sizeof(debt->largest));
 }
 
 /* An account for one more role; without one that is free, that of nobody. */
@@ -121,10 +130,38 @@ dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 		if (heir == NULL)
 			heir = add_account(g, role, now);
 		heir->n_left++;
+		for (int r = 0; r < DT_RESOURCES; r++)
+		{
+			int64		bytes = dt_rate_debt(&g->usage[r].engine, &account[r], now);
+
+			heir->left[r] += bytes;
+			heir->largest[r] = Max(heir->largest[r], bytes);
+		}
 	}
 	for (int r = 0; r < DT_RESOURCES; r++)
 		dt_rate_leave(&g->usage[r].engine, &account[r],
 					  heir ? &heir->account[r] : NULL, now);
+}
+
+/*
+ * What one of those who have left has of what is still owed: an equal part; or that of
+ * who had left most, if he had left more than twice that.
+ */
+static void
+pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 now)
+{
+	int64		part = debt->left[r] / debt->n_left;
+	int64		least = 0;
+
+	if (debt->largest[r] / 2 > part)
+	{
+		part = debt->largest[r];
+		least = muldiv64(dt_rate_debt(engine, &debt->account[r], now), part,
+						 debt->left[r]);
+		debt->largest[r] = 0;	/* he has joined again, as it were */
+	}
+	debt->left[r] -= part;
+	dt_rate_pass_debt(engine, &debt->account[r], to, debt->n_left, least, now);
 }
 
 /* A member with this role joins: its account is new. */
@@ -137,8 +174,7 @@ dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 		(debt = find_account(g, role, now)) == NULL)
 		return;
 	for (int r = 0; r < DT_RESOURCES; r++)
-		dt_rate_pass_debt(&g->usage[r].engine, &debt->account[r], &account[r],
-						  debt->n_left, now);
+		pass_part(&g->usage[r].engine, debt, r, &account[r], now);
 	if (--debt->n_left == 0)
 		end_account(g, debt, now);
 }
@@ -155,4 +191,26 @@ dt_role_debt_forget_all(DtGroup *g, int64 now)
 	{
 		end_account(g, dlist_container(DtRoleDebt, node, iter.cur), now);
 	}
+}
+
+bool
+dt_role_debt_is_short(int64 now)
+{
+	bool		due;
+
+	if (!dlist_is_empty(&dt_shared->free_role_debts))
+		return false;			/* most often; a glance is enough */
+	dt_spin_lock(&dt_shared->role_debts_lock);
+	due = dlist_is_empty(&dt_shared->free_role_debts) &&
+		now - dt_shared->role_debts_found_at >= FIND_APART_US;
+	if (due)
+		dt_shared->role_debts_found_at = now;
+	dt_spin_unlock(&dt_shared->role_debts_lock);
+	return due;
+}
+
+void
+dt_role_debt_end_repaid(DtGroup *g, int64 now)
+{
+	(void) find_account(g, InvalidOid, now);
 }

@@ -14,6 +14,13 @@ extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
 							   int64 now);
 extern void dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account,
 								   int64 now);
+
+/*
+ * Is no account free, so that those of all groups that have repaid should be ended?
+ * It is not said again within a second.  The caller holds no group's lock.
+ */
+extern bool dt_role_debt_is_short(int64 now);
+extern void dt_role_debt_end_repaid(DtGroup *g, int64 now);
 extern void dt_role_debt_forget_all(DtGroup *g, int64 now);
 
 #endif							/* DT_ROLE_DEBT_H */

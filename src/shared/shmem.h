@@ -108,6 +108,9 @@ typedef struct DtRoleDebt
 	Oid			role;
 	int			n_left;			/* so many sessions have left it, and it was
 								 * not taken over since */
+	int64		left[DT_RESOURCES]; /* what they have left, in bytes, whether
+									 * it was repaid or not */
+	int64		largest[DT_RESOURCES];	/* the most that one of them has left */
 	DtRateMember account[DT_RESOURCES];
 } DtRoleDebt;
 
@@ -385,6 +388,7 @@ typedef struct DtShared
 
 	slock_t		role_debts_lock;	/* guards the next; taken last */
 	dlist_head	free_role_debts;
+	int64		role_debts_found_at;	/* us; see dt_role_debt_find_repaid() */
 } DtShared;
 
 extern DtShared *dt_shared;

@@ -110,7 +110,7 @@ dt_waiters_must_freeze(int percent)
 bool
 dt_kind_counts(PGPROC *waiter)
 {
-	uint8		flags = ((volatile PGPROC *) waiter)->statusFlags;
+	uint8		flags = dt_flags_with_leader(waiter);
 
 	return (flags & PROC_IS_AUTOVACUUM) == 0 ||
 		((flags & PROC_VACUUM_FOR_WRAPAROUND) != 0 && dt_waiters_must_freeze(100));
@@ -316,7 +316,7 @@ decodes(PGPROC *proc)
 	bool		result = false;
 
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (int i = 0; i < max_replication_slots && !result; i++)
+	for (int i = 0; i < dt_n_replication_slots() && !result; i++)
 	{
 		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
 
@@ -327,13 +327,48 @@ decodes(PGPROC *proc)
 	return result;
 }
 
+static bool
+is_decoding(PGPROC *proc)
+{
+	return (((volatile PGPROC *) proc)->statusFlags & PROC_IN_LOGICAL_DECODING) != 0;
+}
+
+/*
+ * Does one of those who wait create a logical slot in a transaction, as SQL and the
+ * first copy of a subscription do?  Then its flags do not tell.
+ */
+static bool slot_is_made;
+
+void
+dt_kind_begin_walk(void)
+{
+	slot_is_made = false;
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < dt_n_replication_slots(); i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		if (!slot->in_use || !SlotIsLogical(slot))
+			continue;
+		for (int w = 0; w < dt_waits->n_waits; w++)
+		{
+			PGPROC	   *proc = GetPGProcByNumber(dt_wait_list[w].number);
+
+			slot_is_made |= dt_slot_is_of(slot, proc) && !is_decoding(proc);
+		}
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+}
+
 /* Is it to be asked for each process in the queue of a lock who will be next? */
 bool
 dt_kind_has_next(PGPROC *waiter, const LOCK *lock)
 {
 	return lock->tag.locktag_type == LOCKTAG_VIRTUALTRANSACTION ||
 		(lock->tag.locktag_type == LOCKTAG_TRANSACTION &&
-		 (((volatile PGPROC *) waiter)->statusFlags & PROC_IN_LOGICAL_DECODING) != 0);
+		 (is_decoding(waiter) ||
+		  (slot_is_made &&
+		   !TransactionIdIsValid(((volatile PGPROC *) waiter)->xid))));
 }
 
 /*

@@ -40,8 +40,10 @@ extern void dt_kind_find(DtKind kind, PGPROC *waiter, DtFound found);
 
 /*
  * Is it to be asked who will be in the way of this process when it has the lock that
- * it waits for, and if so, who is it?
+ * it waits for, and if so, who is it?  The first is to be called before, when those who
+ * wait have been found.
  */
+extern void dt_kind_begin_walk(void);
 extern bool dt_kind_has_next(PGPROC *waiter, const LOCK *lock);
 extern void dt_kind_find_next(PGPROC *waiter, const LOCKTAG *tag, DtFound found);
 

@@ -56,6 +56,9 @@
 /* For so long it is remembered how somebody has waited. */
 #define MEMORY_US		INT64CONST(1000000)
 
+/* Attempts count together up to so much. */
+#define FOR_ATTEMPTS_US	INT64CONST(60000000)
+
 /* Of so many looks at the same picture one walks. */
 #define WALK_EVERY		3
 
@@ -318,6 +321,30 @@ walk_from(int number)
 /* ------------------------------------------------------------ all who wait */
 
 /*
+ * Who tries to get the same lock again and again, for a short time each, has waited for
+ * all of that.
+ */
+static int64
+add_attempts_before(DtWaitSlot *slot, PGPROC *proc, bool is_known,
+					TimestampTz start, int64 us)
+{
+	LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
+	uint32		wanted;
+
+	if (lock == NULL || us > FOR_ATTEMPTS_US)
+		return us;
+	wanted = LockTagHashCode(&lock->tag);	/* never returned to the system */
+	if (!is_known || wanted != slot->wanted)
+		slot->before_us = 0;
+	else if (start != slot->attempt_start)
+		slot->before_us = Min(slot->before_us + slot->attempt_us, FOR_ATTEMPTS_US);
+	slot->wanted = wanted;
+	slot->attempt_start = start;
+	slot->attempt_us = us;
+	return us + slot->before_us;
+}
+
+/*
  * For how long has this process waited, us?  A wait for a lock has no start yet
  * when it has just begun.  If it starts in the future the clock was set back, and
  * it has waited for who knows how long.  For what has no start, the slot tells
@@ -341,6 +368,7 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 		us = start == 0 ? 0 : dt_clock_since(start);
 		if (us < 0)
 			us = PG_INT64_MAX;
+		us = add_attempts_before(slot, proc, is_known, start, us);
 	}
 	else
 	{
@@ -363,6 +391,15 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 	slot->wait_event = event;
 	slot->seen_at = now;
 	return Max(us, slot->late_us);
+}
+
+/* Who has got the lock that he wanted has not waited for the next one. */
+static void
+forget_attempts(DtWaitSlot *slot, PGPROC *proc)
+{
+	if ((slot->attempt_us | slot->before_us) != 0 &&
+		((volatile PGPROC *) proc)->waitStatus == PROC_WAIT_STATUS_OK)
+		slot->attempt_us = slot->before_us = 0;
 }
 
 /*
@@ -390,7 +427,10 @@ find_waits(int64 now, int64 late, int64 least, int64 most, int64 *until_late)
 		int64		us;
 
 		if (kind == DT_WAITS_FOR_NOTHING || proc->pid == 0)
+		{
+			forget_attempts(&dt_wait_slots[i], proc);
 			continue;
+		}
 		counts = dt_kind_counts(proc);
 		us = time_waited(proc, kind, now, late, &signature);
 		if (counts && us < most)
@@ -435,7 +475,7 @@ note_own_wait(const DtWait *wait, int64 now)
 
 	waits.all = longest;
 	if (number < dt_shared->n_members &&
-		(proc->statusFlags & PROC_IS_AUTOVACUUM) == 0)
+		(dt_flags_with_leader(proc) & PROC_IS_AUTOVACUUM) == 0)
 		waits.group = group_number(dt_members[number].group);
 	if (waits.group != 0 && dt_wait_slots[number].counts_as_mate &&
 		now >= dt_wait_slots[number].owes_until)
@@ -455,6 +495,7 @@ static void
 walk_all(int64 now, int64 least)
 {
 	qsort(dt_wait_list, dt_waits->n_waits, sizeof(DtWait), longest_first);
+	dt_kind_begin_walk();
 
 	/* all of them first, so that one pass over a queue serves all */
 	for (int i = 0; i < dt_waits->n_waits; i++)
@@ -666,6 +707,7 @@ list_in_the_way(List *list, const DtWait *wait)
 	int			waiter = node_of(GetPGProcByNumber(wait->number));
 
 	note_own_wait(wait, dt_now_us());
+	dt_kind_begin_walk();
 	walk_from(waiter);
 	for (int i = 0; i < dt_waits->n_used; i++)
 	{
@@ -714,6 +756,10 @@ dt_waiters_list(void)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* whoever is to look may fail to get the lock from us again and again */
+		if (dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at) >=
+			dt_waits->interval_us)
+			(void) dt_look();
 		wait_for_look_lock();
 		begin_look();
 		list = list_in_the_way(list, &waits[i]);

@@ -50,6 +50,13 @@
 /* Nobody sleeps for less. */
 #define SHORTEST_US			1000
 
+/*
+ * It had a mark in a transaction that has ended, and nobody has looked since.  Who
+ * waited for something that it still holds, a session-level lock for instance, waits
+ * on.
+ */
+static bool had_mark = false;
+
 static inline DtWaitSlot *
 my_slot(void)
 {
@@ -209,6 +216,8 @@ dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 	}
 	fall_asleep(wakes_to_look);
 	take_roles();
+	if (had_mark)
+		return SHORTEST_US;		/* then it looks itself */
 	if (has_role(DT_LOOKER))
 	{
 		if (age_of_look() >= dt_waits->interval_us && !look())
@@ -252,13 +261,18 @@ dt_waiters_mark(int *waiting_pid)
 {
 	DtWaitSlot *me = my_slot();
 	int64		counts_us;
+	bool		is_old;
 
 	me->max_blocking_ms = dt_parameters.max_blocking_time;
 	if (me->max_blocking_ms < 0)
 		return DT_NOT_IN_THE_WAY;
-	counts_us = me->mark == DT_NOT_IN_THE_WAY ?
-		NO_MARK_COUNTS_US : MARK_COUNTS_US;
-	if (age_of_look() >= counts_us && !look() && look_hangs())
+	if (me->mark != DT_NOT_IN_THE_WAY)
+		had_mark = false;		/* it has a new one */
+	counts_us = me->mark != DT_NOT_IN_THE_WAY ? MARK_COUNTS_US :
+		had_mark ? SHORTEST_US : NO_MARK_COUNTS_US;
+	is_old = age_of_look() >= counts_us;
+	had_mark &= !is_old;
+	if (is_old && !look() && look_hangs())
 	{
 		*waiting_pid = MyProcPid;
 		return DT_IN_THE_WAY_OF_MATES;
@@ -268,8 +282,9 @@ dt_waiters_mark(int *waiting_pid)
 }
 
 /*
- * The transaction has ended, and its locks are free: the next look finds who waits
- * on.  A pause in it may have been ended by an ERROR.
+ * The transaction has ended, and its locks are free: a look finds who waits on.  It
+ * is made before the next pause, so that they do not wait anew at each transaction.  A
+ * pause in it may have been ended by an ERROR.
  */
 void
 dt_waiters_end_transaction(void)
@@ -279,7 +294,11 @@ dt_waiters_end_transaction(void)
 	if (me->asleep)
 		dt_waiters_after_pause();
 	if (me->mark != DT_NOT_IN_THE_WAY)
+	{
+		had_mark = true;
 		me->mark = DT_NOT_IN_THE_WAY;
+		dt_waits->walk_is_due = true;
+	}
 }
 
 /* The locks of the transaction are held by a PGPROC that has its ID. */

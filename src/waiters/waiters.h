@@ -13,6 +13,7 @@
 
 #include "nodes/pg_list.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 
 typedef enum DtMark
 {
@@ -36,6 +37,19 @@ typedef struct DtInTheWay
 	bool		prepared_is_known;	/* and of the group with that ID, */
 	uint64		prepared_in;	/* or 0, if this is known */
 } DtInTheWay;
+
+/*
+ * The status flags of a process, and those of its leader: a parallel worker of
+ * autovacuum, which 19 has, is as urgent as that one, and no client's.
+ */
+static inline uint8
+dt_flags_with_leader(PGPROC *proc)
+{
+	PGPROC	   *leader = ((volatile PGPROC *) proc)->lockGroupLeader;
+
+	return ((volatile PGPROC *) proc)->statusFlags |
+		(leader != NULL ? ((volatile PGPROC *) leader)->statusFlags : 0);
+}
 
 /* waits.c */
 extern void dt_waiters_shmem_request(void);

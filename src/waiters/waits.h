@@ -37,6 +37,10 @@ typedef struct DtWaitSlot
 	uint32		wait_event;
 	int64		waits_since;	/* when it was first seen to wait so, us */
 	int64		seen_at;		/* when it was last seen to wait, us */
+	uint32		wanted;			/* the lock it has waited for last: its hash, */
+	TimestampTz attempt_start;	/* since when, and */
+	int64		attempt_us;		/* for how long, when it was seen; */
+	int64		before_us;		/* and all attempts before, with short breaks */
 	int64		late_us;		/* for how long it had waited when that was
 								 * too long for somebody, ... */
 	int64		late_at;		/* ... the last time */

@@ -201,6 +201,25 @@ is($outsider->query("SET dirty_throttle.max_blocking_time = '2s';
 		SHOW dirty_throttle.max_blocking_time"), '2s', 'a time');
 $outsider->query('RESET dirty_throttle.max_blocking_time');
 
+# ------------------------------------------------------------- short attempts
+
+# Who tries again and again, for a shorter time each, has waited for all of it.
+my $patient = $dt->session(group => 'grp_a');
+$patient->query(q{SET dirty_throttle.max_blocking_time = '300ms'});
+$dt->limit(grp_a => 0);
+$dt->limit(grp_a => $limit);
+$patient->send("BEGIN; $update; $insert; COMMIT");
+ok($dt->wait_paused($patient, 'in flight'), 'a member pauses in flight');
+$outsider->query("SET lock_timeout = '50ms'");
+my $attempts = 0;
+ok(poll_until(sub { $attempts++; !defined $outsider->run($update)->{sqlstate} }, 60),
+	'a row is to be had in attempts of 50 ms');
+cmp_ok($attempts, '>', 1, 'though not at once');
+$outsider->query('RESET lock_timeout');
+$dt->limit(grp_a => 0);
+is($patient->wait->{sqlstate}, undef, 'the member has no error');
+$patient->quit;
+
 # ----------------------------------------------------------- all kinds of locks
 
 # A function that waits for a lock in a parallel worker.

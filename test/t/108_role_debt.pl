@@ -88,6 +88,35 @@ foreach my $n (1 .. 2)
 is(connection_uses('an expression', 'SELECT simply_in_h(1000000)'),
 	0, 'an expression: uses nothing');
 
+# ------------------------------------------------- one that owes much, among many
+
+# The first who comes takes over as much as one of them has left, and not a tenth of
+# all; the next ones share the rest.
+$dt->sql('CREATE ROLE crowd SUPERUSER LOGIN');
+$dt->limit(h => 0);
+$dt->fresh(h => wal => 100);
+my @crowd = map { $dt->session(user => 'crowd', group => 'h') } 1 .. 10;
+foreach my $i (0 .. 9)
+{
+	$crowd[$i]->query('SET dirty_throttle.max_commit_pause = 0');
+	$crowd[$i]->query(q{SET dirty_throttle.transaction_grace = '1d'});
+	$crowd[$i]->query(sprintf q{SELECT pg_logical_emit_message(false, 'x', repeat('x', %d))},
+		$i == 0 ? 1_000_000 : 10_000);
+}
+$_->quit foreach @crowd;
+ok(poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180), 'all of them have left');
+cmp_ok(owed('h', 'wal'), '>', 1_090_000, 'they owe more than ten seconds');
+my @next;
+foreach my $i (0 .. 1)
+{
+	$next[$i] = $dt->session(user => 'crowd', group => 'h');
+	$next[$i]->query('BEGIN; SELECT 1');
+}
+cmp_ok($dt->session_row($next[0])->{wal_debt}, '>=', 1000, 'the first who comes takes over what one has left, KB');
+cmp_ok($dt->session_row($next[1])->{wal_debt}, '<', 50, 'the next one a part of the rest');
+$_->quit foreach @next;
+$dt->limit(h => 0);
+
 # ------------------------------------------------------ what a DBA does meanwhile
 
 # Who has left a debt in g has joined h, where his role owes more.

@@ -516,6 +516,22 @@ foreach my $case (
 	}
 }
 
+# Many transactions, and a lock of the session all the while: who waits for that does
+# so once, and not anew at each of them, though another member is the one that looks.
+subtest 'a lock of the session over many transactions' => sub {
+	$dt->fresh(g => dirty => $kb);
+	$more[0]->send(insert(1000));
+	$dt->settle;
+	is($dt->sql(q{SELECT dt_test_role('looker')}), $more[0]->pid, 'another member looks');
+	$s->query($session_lock);
+	$s->send('DO $$ BEGIN FOR i IN 1..20 LOOP ' . insert(3) . "; COMMIT; END LOOP; END \$\$; $unlock");
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it pauses after the first one');
+	check_gets('the lock', $outsider, $session_lock);
+	end();
+	is($outsider->query($unlock), '', 'nothing is left');
+};
+
 # Another session of the group finishes it; and what is not known of, because it was
 # prepared before a restart, its role and database tell.
 foreach my $restart (0, 1)

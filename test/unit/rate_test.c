@@ -840,22 +840,27 @@ test_passed_debts(void)
 	dt_rate_join(&g, &a, now);
 	dt_rate_join(&g, &b, now);
 	dt_rate_join(&g, &c, now);
-	dt_rate_pass_debt(&g, &a, &b, 1, now);
+	dt_rate_pass_debt(&g, &a, &b, 1, 0, now);
 	ok(dt_rate_debt(&g, &b, now) == 0 && g.n_debtors == 0,
 	   "who owes nothing passes nothing");
 	dt_rate_charge(&g, &a, 3 * MB + 200 * KB, now, 0);
 	before = books(&g);
-	dt_rate_pass_debt(&g, &a, &b, 3, now);
+	dt_rate_pass_debt(&g, &a, &b, 3, 0, now);
 	ok(dt_rate_debt(&g, &a, now) == 2 * MB && dt_rate_debt(&g, &b, now) == MB,
 	   "a third of a debt");
 	ok(books(&g) == before && g.n_debtors == 2, "the books stay as they are");
 	ok(dt_rate_wake(&g, &b, now) == 200 * MS, "who has got it pays it, as an equal");
-	dt_rate_pass_debt(&g, &a, &b, 1, now);
+	dt_rate_pass_debt(&g, &a, &b, 1, 0, now);
 	ok(dt_rate_debt(&g, &a, now) == 0 && dt_rate_debt(&g, &b, now) == 3 * MB &&
 	   g.n_debtors == 1, "all of it, to one who owes already");
-	dt_rate_pass_debt(&g, &b, &c, 1, now += 300 * MS);
+	dt_rate_pass_debt(&g, &b, &c, 1, 0, now += 300 * MS);
 	ok(dt_rate_debt(&g, &c, now) == 0 && g.n_debtors == 0,
 	   "what has been paid meanwhile is not passed");
+	dt_rate_charge(&g, &a, 3 * MB + 200 * KB, now, 0);
+	dt_rate_pass_debt(&g, &a, &b, 30, 2 * MB, now);
+	ok(dt_rate_debt(&g, &b, now) == 2 * MB, "not a thirtieth, but what one has left");
+	dt_rate_pass_debt(&g, &a, &b, 29, 2 * MB, now);
+	ok(dt_rate_debt(&g, &a, now) == 0, "no more than there is");
 	ok_intact(&g, "passed debts");
 }
 

@@ -422,7 +422,7 @@ take_over(Group *g, int r, Account *a, int role, double *paid_when)
 		return;
 	check_debt(u, left);
 	part = (left->most + g->n_left[role] - 1) / g->n_left[role];
-	dt_rate_pass_debt(&u->rate, &left->rate, &a->rate, g->n_left[role], world.now);
+	dt_rate_pass_debt(&u->rate, &left->rate, &a->rate, g->n_left[role], 0, world.now);
 	check_text(find_wrong_charge(before, books(&u->rate), cap, 0));
 	check_text(find_violation(&u->rate));
 	a->most += part + 1;
