@@ -7,7 +7,9 @@
  * is only what had come in, and all that is known is that the queue is not
  * slower.  So the mean rises whenever more drains, and falls only while there
  * is a backlog.  An hour in which nobody writes, or somebody writes a little,
- * does not change it.
+ * does not change it.  But what drained fast then, or long ago, says little of how
+ * fast a new backlog does, which may come at many times that speed: so when one has
+ * lasted for half of a window, the mean falls at once to what has drained meanwhile.
  *
  * Positions move in steps: an archiver's by segments, a consumer's when it
  * reports.  Such a step has drained in all of the time in which the position
@@ -59,19 +61,29 @@ is_queued(const DtDrain *d)
 	return dt_drain_backlog(d) > max64(BACKLOG_MIN, d->speed / BACKLOG_PART);
 }
 
+/* Bytes of a level may be negative. */
+static int64_t
+speed_of(int64_t bytes, int64_t us)
+{
+	return clamp64(muldiv64(bytes, SECOND_US, us), -DT_RATE_MAX, DT_RATE_MAX);
+}
+
 /*
  * In "time", which is over, so many bytes have drained.
  */
 static void
 add_speed(DtDrain *d, int64_t bytes, int64_t time, int64_t window)
 {
-	int64_t		speed = clamp64(muldiv64(bytes, SECOND_US, time),
-								-DT_RATE_MAX, DT_RATE_MAX);
+	int64_t		speed = speed_of(bytes, time);
 
 	if (is_queued(d))
 	{
 		d->queued_us = min64(d->queued_us + time, window);
 		d->speed = mean64(d->speed, speed, time, d->queued_us);
+		d->begun_bytes = add64(d->begun_bytes, bytes);
+		d->begun_us = add64(d->begun_us, time);
+		if (d->begun_us >= window / 2 && d->begun_us - time < window / 2)
+			d->speed = min64(d->speed, speed_of(d->begun_bytes, d->begun_us));
 	}
 	else if (speed > d->speed)
 		d->speed = mean64(d->speed, speed, time, window);
@@ -90,6 +102,8 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 		return;					/* no time for anything to have happened */
 	if (is_queued(d))
 		d->stands_us = min64(d->stands_us + dt, DT_LAG_MAX_US);
+	else
+		d->begun_us = d->begun_bytes = 0;
 	d->seen_at = now;
 	d->written = written;
 	d->drained = drained;

@@ -37,6 +37,8 @@ typedef struct DtDrain
 	int64_t		step_us;		/* ... before it last moved */
 	int64_t		speed;			/* bytes/s, a mean; that of a level may be
 								 * negative, as others write into it, too */
+	int64_t		begun_us;		/* since the backlog has begun, and ... */
+	int64_t		begun_bytes;	/* ... what has drained since then */
 	int64_t		queued_us;		/* for how long there was a backlog, up to the
 								 * window of the mean; 0: the speed is not
 								 * known */

@@ -36,6 +36,8 @@ typedef struct Watch
 	DtController controller;	/* comes first */
 	Subject		subject;
 	bool		is_needed;
+	bool		was_there;		/* as far as the log knows */
+	bool		was_lost;
 } Watch;
 
 static DtFollower *places;		/* in the places of the groups */
@@ -256,9 +258,9 @@ queue_for(const Watch *w, const DtFound *found, int64 now)
 	return dt_drain_worst(those, n, ignore, now);
 }
 
-/* The report that counts, if there is one. */
+/* The report that counts, if there is one.  It may have come since "now". */
 static void
-read_report(Watch *w)
+read_report(Watch *w, int64 now)
 {
 	DtReport	reports[DT_REPORTS];
 	int			n = dt_reports(reports);
@@ -269,7 +271,7 @@ read_report(Watch *w)
 		if (strcmp(reports[i].name, w->subject.names) != 0)
 			continue;
 		w->controller.value = reports[i].value;
-		w->controller.read_at = reports[i].at;
+		w->controller.read_at = Min(reports[i].at, now);
 		w->controller.fresh_us = reports[i].ttl_us;
 	}
 }
@@ -288,7 +290,7 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 		if (c->signal != signal)
 			continue;
 		if (signal == DT_REPORTED)
-			read_report(w);
+			read_report(w, now);
 		else if (look == DT_LOOK_NOTHING)
 			c->read_at = 0;
 		else if (dt_signals[signal].law == DT_LAW_QUEUE)
@@ -306,5 +308,46 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 				c->threshold = muldiv64(found->other,
 										w->subject.threshold.value, 1000000);
 		}
+	}
+}
+
+static bool
+has_same_names(const Watch *a, const Watch *b)
+{
+	return a->controller.signal == b->controller.signal &&
+		strcmp(a->subject.names, b->subject.names) == 0;
+}
+
+/*
+ * One line in the log when what a signal is followed of by name is no longer there,
+ * or is there again: the signal may still be measured of others.
+ */
+void
+dt_followers_log(DtSignal signal)
+{
+	for (int i = 0; i < all.n_controllers; i++)
+	{
+		Watch	   *w = (Watch *) all.controllers[i];
+		bool		is_there = w->controller.state != DT_SIGNAL_ABSENT;
+		bool		is_told = false;	/* of one with another threshold */
+
+		if (w->controller.signal != signal || w->subject.names[0] == '\0' ||
+			is_there == w->was_there)
+			continue;
+		for (int k = 0; k < i; k++)
+			is_told |= has_same_names((Watch *) all.controllers[k], w);
+		if (is_told)
+			 /* once is enough */ ;
+		else if (!is_there)
+			ereport(LOG,
+					(errmsg("signal \"%s\" has no value for \"%s\"",
+							dt_signals[signal].name, w->subject.names),
+					 errdetail("It does not slow down those who follow it for that.")));
+		else if (w->was_lost)
+			ereport(LOG,
+					(errmsg("signal \"%s\" has a value for \"%s\" again",
+							dt_signals[signal].name, w->subject.names)));
+		w->was_there = is_there;
+		w->was_lost = !is_there;
 	}
 }

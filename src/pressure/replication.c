@@ -35,6 +35,8 @@ typedef struct Replica
 	TimestampTz reply_time;		/* of the last reply, by the standby's clock */
 	XLogRecPtr	written;		/* here, when it was looked at */
 	XLogRecPtr	position;		/* of replay, or what is flushed there */
+	TimeOffset	lag;			/* as the core has measured it, us; -1: it has
+								 * not */
 	char		name[NAMEDATALEN];	/* its application_name */
 	DtDrain		drain;
 } Replica;
@@ -59,6 +61,7 @@ copy_standby(WalSnd *walsnd, bool flushed, Replica *replica)
 	replica->pid = walsnd->pid;
 	replica->reply_time = walsnd->replyTime;
 	replica->position = flushed ? walsnd->flush : walsnd->apply;
+	replica->lag = flushed ? walsnd->flushLag : walsnd->applyLag;
 	streams = walsnd->state == WALSNDSTATE_STREAMING &&
 		!XLogRecPtrIsInvalid(walsnd->apply);
 	SpinLockRelease(&walsnd->mutex);
@@ -112,7 +115,10 @@ sample(Replica *seen, const Replica *told, int64 now)
 	seen->written = written;
 }
 
-/* The standbys that stream from this server, and how far the worst is behind. */
+/*
+ * The standbys that stream from this server, and how far the worst is behind.  A first
+ * look does not know that yet, so what the core knows of it is in "other"; -1: nothing.
+ */
 static DtLook
 look_at_standbys(DtFound *found, Replicas *r, bool flushed)
 {
@@ -131,6 +137,7 @@ look_at_standbys(DtFound *found, Replicas *r, bool flushed)
 		r->all = MemoryContextAllocZero(TopMemoryContext,
 										max_wal_senders * sizeof(Replica));
 	}
+	found->other = -1;
 	for (i = 0; i < max_wal_senders; i++)
 	{
 		Replica    *seen = &r->all[i];
@@ -142,6 +149,7 @@ look_at_standbys(DtFound *found, Replicas *r, bool flushed)
 			continue;
 		}
 		sample(seen, &told, found->at);
+		found->other = Max(found->other, told.lag);
 		r->names[found->n] = seen->name;
 		r->drains[found->n++] = &seen->drain;
 	}

@@ -13,11 +13,13 @@
 
 #include "pressure/signals.h"
 
+/* Somebody else may have reported it since "now". */
 static bool
 counts(const DtReport *report, int64 now)
 {
 	return report->name[0] != '\0' &&
-		dt_signal_state(report->at, report->ttl_us, now) != DT_SIGNAL_ABSENT;
+		dt_signal_state(report->at, report->ttl_us,
+						Max(now, report->at)) != DT_SIGNAL_ABSENT;
 }
 
 /*

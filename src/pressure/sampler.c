@@ -138,12 +138,6 @@ look(DtSignal signal, int64 now)
 	if (signal == DT_COMMIT_LATENCY)
 		dt_commits_read(my.pressure.new_window, &found.commits,
 						&my.pressure.waiting);
-	if (signal == DT_WAL_RATE)
-	{
-		info->value = my.pressure.wal_rate;
-		if (my.pressure.watched_us == 0)
-			info->read_at = 0;	/* not known yet */
-	}
 	dt_followers_read(signal, result, &found, now);
 	return result;
 }
@@ -202,6 +196,8 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 			 DT_SIGNAL_ABSENT)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
+	if (condition == MEASURED)
+		dt_followers_log(signal);
 }
 
 /*
@@ -507,6 +503,17 @@ look_around(DtLook *results, int64 now)
 			results[s] = look(s, now);
 }
 
+/* The laws themselves know it. */
+static void
+note_wal_rate(void)
+{
+	DtSignalInfo *info = &my.infos[DT_WAL_RATE];
+
+	info->value = my.pressure.wal_rate;
+	if (my.pressure.watched_us == 0)
+		info->read_at = 0;		/* not known yet */
+}
+
 /*
  * One sample.  Returns in which time the next one is due, us; -1: not before
  * dt_sampler_wake().
@@ -520,6 +527,7 @@ cycle(int64 now)
 	my.followers = dt_followers_find();
 	look_around(results, now);
 	set_rates(wal, now);
+	note_wal_rate();
 	for (int s = 0; s < DT_SIGNALS; s++)
 	{
 		if (my.followers->followed[s])
@@ -551,6 +559,9 @@ dt_sampler_main(Datum main_arg)
 	BackgroundWorkerUnblockSignals();
 	if (!dt_shmem_available())
 		proc_exit(0);			/* another file was preloaded */
+
+	/* of statistics it wants few values, and these anew at each look */
+	SetConfigOption("stats_fetch_consistency", "none", PGC_SUSET, PGC_S_OVERRIDE);
 
 	on_shmem_exit(unregister, (Datum) 0);
 	pg_atomic_write_u32(&dt_shared->sampler, MyProcNumber + 1);

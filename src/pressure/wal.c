@@ -6,9 +6,11 @@
  * The archiver tells the statistics which file it has archived last.  Only
  * whole segments can be archived, so what counts is the WAL from the end of
  * that one to the beginning of the segment that is being written.  What waits
- * to be archived is not removed; so if the next segment is not there, nothing
- * waits.  As long as nothing has been archived since the statistics were
- * reset, as by a crash, the oldest segment that waits at the first look counts.
+ * to be archived is not removed; so if the next segment is not there, most often
+ * nothing waits.  But it is not there either when that one was archived on another
+ * timeline, or before archive_mode was off for a while; so then the oldest segment
+ * that waits counts.  As long as nothing has been archived since the statistics were
+ * reset, as by a crash, the oldest one at the first look counts.
  *
  * Free space is that of the file system of pg_wal for those who are not root,
  * as the server is not.
@@ -72,8 +74,6 @@ dt_look_archive_lag(DtFound *found)
 	wal -= XLogSegmentOffset(wal, wal_segment_size);
 	if (archived == InvalidXLogRecPtr)
 		archived = oldest_ready(wal);
-	if (MyBackendType == B_BG_WORKER)
-		pgstat_clear_snapshot();	/* a session sees that of its transaction */
 	stats = pgstat_fetch_stat_archiver();
 	if (IsXLogFileName(stats->last_archived_wal))
 	{
@@ -86,7 +86,7 @@ dt_look_archive_lag(DtFound *found)
 		XLogFilePath(path, timeline, segment + 1, wal_segment_size);
 		XLogSegNoOffsetToRecPtr(segment + 1, 0, wal_segment_size, archived);
 		if (access(path, F_OK) != 0)
-			archived = wal;
+			archived = oldest_ready(wal);
 	}
 	dt_drain_sample(&drain, wal, Min(archived, wal), found->at);
 	found->drains = &one;

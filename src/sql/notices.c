@@ -129,7 +129,8 @@ notice_other_threshold(List *entries, const DtDefinition *d, DtSignal signal)
 		const DtDefinition *other = &entry->definition;
 
 		if (other == d || !dt_definition_follows(other, signal) ||
-			memcmp(&other->threshold[signal], t, sizeof(*t)) == 0)
+			(other->threshold[signal].unit == t->unit &&
+			 other->threshold[signal].value == t->value))
 			continue;
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" follows signal \"%s\" at another threshold",

@@ -92,6 +92,8 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 	int64		threshold = c->signal == DT_REPLICA_LAG ? REPLAY_LAG : FLUSH_LAG;
 	int64		lag = sampled(c->signal);
 
+	if (lag < 0)
+		lag = found->other;
 	if (lag > threshold)
 	{
 		c->detail = psprintf(_("A standby is %s behind already."),
@@ -103,9 +105,20 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 		return;
 	}
 	follow(d, c, DT_UNIT_US, threshold);
-	c->detail = psprintf(ngettext("%d standby is streaming.",
-								  "%d standbys are streaming.", found->n),
+	if (lag >= 0)
+	{
+		c->detail = psprintf(ngettext("%d standby is streaming.",
+									  "%d standbys are streaming.", found->n),
+							 found->n);
+		return;
+	}
+	c->detail = psprintf(ngettext("%d standby is streaming. How far it is behind is not known yet.",
+								  "%d standbys are streaming. How far they are behind is not known yet.",
+								  found->n),
 						 found->n);
+	c->hint = psprintf(_("If one is behind on purpose, use SELECT reset_group_pressure(%s, %s)."),
+					   quote_literal_cstr(d->name),
+					   quote_literal_cstr(dt_signals[c->signal].name));
 }
 
 static void
@@ -239,12 +252,14 @@ tell_choice(const Choice *c, const DtDefinition *d)
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" follows signal \"%s\" at %s",
 						d->name, signal, dt_amount_text(t->unit, t->value)),
-				 errdetail_internal("%s", c->detail)));
+				 errdetail_internal("%s", c->detail),
+				 c->hint != NULL ? errhint("%s", c->hint) : 0));
 	else if (c->is_set)
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" follows signal \"%s\"",
 						d->name, signal),
-				 errdetail_internal("%s", c->detail)));
+				 errdetail_internal("%s", c->detail),
+				 c->hint != NULL ? errhint("%s", c->hint) : 0));
 	else
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",

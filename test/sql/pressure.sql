@@ -134,6 +134,12 @@ SELECT set_group_pressure('strict', 'wal_rate', '50MB');
 SELECT set_group_pressure('batch', 'wal_rate', '60MB');
 SELECT set_group_pressure('batch', 'wal_rate', '50MB');
 SELECT reset_group_pressure('batch', 'wal_rate');
+-- also if it counts other standbys
+\set VERBOSITY terse
+SELECT set_group_pressure('strict', 'replica_lag', '2s');
+SELECT set_group_pressure('batch', 'replica_lag', '2s', ignore => 1);
+\set VERBOSITY default
+SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT drop_resource_group('strict');
 
 -- The floor

@@ -95,12 +95,19 @@ ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
 is($dt->group_row('batch')->{pressure_signal}, 'elsewhere', 'by this signal');
 is($dt->group_row('batch')->{pressure}, 3, 'and its pressure');
 is($dt->signal('elsewhere')->{state}, 'fresh', 'which is fresh');
+my $mark = $dt->log_mark;
+$dt->sql(q{SELECT report_pressure('another', 0.1, '10 min')});
 $dt->sql('SELECT pg_terminate_backend(' . $reporter->pid . ')');
 my $then = time;
 ok(poll_until(sub { $dt->signal('elsewhere')->{state} eq 'stale' }, 180), 'nobody reports any more: stale');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180), 'in the end the group is free');
 cmp_ok(time - $then, '>', 29, 'not before it has been stale for 30 s');
 is($dt->signal('elsewhere')->{state}, 'absent', 'and the signal is absent');
+ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "reported" has no value for "elsewhere"') == 1 }, 180),
+	'which the log says, though another one is reported');
+$dt->sql(q{SELECT report_pressure('elsewhere', 0.1, '10 min')});
+ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "reported" has a value for "elsewhere" again') == 1 }, 180),
+	'and when it is reported again');
 $dt->sql(q{SELECT reset_group_pressure('batch', 'elsewhere')});
 
 # ----------------------------------------------------------------- flush_lag, names
@@ -151,6 +158,21 @@ $dt->node->start;
 $dt->follow('batch', 'archive_lag', '100MB');
 ok(poll_until(sub { $dt->signal('archive_lag')->{state} eq 'fresh' }, 180), 'after a crash: a value');
 cmp_ok(value('archive_lag'), '>=', 10 * $MB, 'what waits is not forgotten');
+
+# --------------------------------------------------- and on another timeline
+
+write_file("$tmp/works", '');
+$dt->sql('SELECT pg_switch_wal()');
+ok(poll_until(sub { value('archive_lag') <= $segment }, 180), 'archived again');
+unlink "$tmp/works";
+$dt->node->append_conf('postgresql.conf', "restore_command = 'false'");
+$dt->stop('fast');
+write_file($dt->node->data_dir . '/recovery.signal', '');
+$dt->node->start;
+ok(poll_until(sub { $dt->sql('SELECT pg_is_in_recovery()') eq 'f' }, 180), 'promoted');
+write_wal(12);
+$dt->follow('batch', 'archive_lag', '100MB');
+ok(poll_until(sub { value('archive_lag') >= 10 * $MB }, 180), 'nothing of it has been archived');
 
 is($dt->crashes, '', 'no crash');
 $dt->finish;

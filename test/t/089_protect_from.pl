@@ -143,6 +143,22 @@ $standby->sql('SELECT pg_wal_replay_resume()');
 is($dt->sql(q{SELECT count(reset_group_pressure(group_name, signal)) FROM dirty_throttle_thresholds
 	WHERE group_name = 'new'}), 4, 'the way back');
 is(followed('new'), '', 'follows nothing');
+
+# What the core knows of it is enough where nothing was sampled, since there was no
+# group yet.
+$node->append_conf('postgresql.conf', "recovery_min_apply_delay = '7s'");
+$node->reload;
+$dt->sql(q{SELECT drop_resource_group(group_name) FROM dirty_throttle_groups});
+ok(poll_until(sub {
+	$dt->sql('SELECT pg_current_xact_id()');
+	return $dt->sql(q{SELECT replay_lag > '6 s' FROM pg_stat_replication}) eq 't';
+}), 'a standby that is behind on purpose');
+ok(poll_until(sub { !defined $dt->signal('replica_lag')->{value} }, 180), 'nothing is sampled any more');
+like(protect('first'), qr/"first" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
+	'and the first group of the server: not replica_lag');
+$node->append_conf('postgresql.conf', 'recovery_min_apply_delay = 0');
+$node->reload;
+
 is($dt->session->run('SELECT protect_from(NULL)')->{sqlstate}, '22004', 'NULL');
 $dt->sql('CREATE ROLE nobody LOGIN');
 is($dt->session(user => 'nobody')->run(q{SELECT protect_from('new')})->{sqlstate}, '42501',

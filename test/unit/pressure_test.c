@@ -63,6 +63,11 @@ test_drain(void)
 			 "the lag is the time in which it drains");
 	run_drain(&d, &now, 10, 0, 20 * MB);
 	ok(dt_drain_backlog(&d) == 0 && dt_drain_lag_us(&d) == 0, "drained");
+	run_drain(&d, &now, 10, 150 * MB, 170 * MB);
+	run_drain(&d, &now, 1.2, 150 * MB, 20 * MB);
+	ok_range(d.speed, 18 * MB, 22 * MB,
+			 "it drained fast without a backlog: after a second of one its speed is known");
+	run_drain(&d, &now, 20, 0, 20 * MB);
 	run_drain(&d, &now, 3600, 10 * KB, 20 * MB);
 	ok_range(d.speed, 18 * MB, 20 * MB, "an idle hour: it is still known");
 
