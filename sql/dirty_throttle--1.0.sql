@@ -282,6 +282,7 @@ CREATE FUNCTION dirty_throttle_stored_batches(
     OUT name name,
     OUT table_id oid,
     OUT statement text,
+    OUT names_table boolean,
     OUT key text,
     OUT ordering text,
     OUT descending boolean,
@@ -312,7 +313,7 @@ COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
 'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
 
 CREATE MATERIALIZED VIEW dirty_throttle_stored_batches WITH (fillfactor = 50) AS
-SELECT owner, name, table_id, statement, key, ordering, descending, start, finish,
+SELECT owner, name, table_id, statement, names_table, key, ordering, descending, start, finish,
        "position", until, size, keys, expected, rows, batches, retries, elapsed,
        paused, rate, started, updated, finished, failed, error
 FROM dirty_throttle_stored_batches()
@@ -721,5 +722,5 @@ COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at t
 COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
 COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';
-COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past';
-COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it was tried again; NULL if there was none in the last CALL';
+COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for those who do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it was tried again, at most 4096 bytes; NULL if there was none in the last CALL, and for those who do not have the privileges of the owner';

@@ -32,6 +32,9 @@
 /* The first batch of a job has so many keys at most. */
 #define FIRST_SIZE		100
 
+/* A statement, "start" and "finish" are at most so long, bytes. */
+#define LONGEST_ARGUMENT	(1024 * 1024)
+
 /* ---------------------------------------------------------------- context */
 
 void
@@ -235,6 +238,19 @@ set_bounds(DtRun *run)
 	run->job.finish = dt_key_to_text(run->key, &finish);
 }
 
+/* What is stored is rewritten with each batch, and read by who looks at the view. */
+static void
+check_size(const char *argument, Size size)
+{
+	if (size > LONGEST_ARGUMENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("argument \"%s\" is too long", argument),
+				 errdetail("It has %zu bytes; %d are allowed.", size,
+						   LONGEST_ARGUMENT),
+				 errhint("Put long values into a table, and refer to it.")));
+}
+
 void
 dt_job_check(DtRun *run, Relation table)
 {
@@ -248,14 +264,18 @@ dt_job_check(DtRun *run, Relation table)
 	job->statement = options->statement;
 	job->descending = options->descending;
 	job->progress.size = FIRST_SIZE;
+	check_size("statement", strlen(job->statement));
 	run->statement = dt_statement_parse(job->statement);
 	run->key = dt_key_find(table, options->key, NULL, job->descending);
 	job->columns = run->key->columns;
 	job->ordering = run->key->ordering;
 	sample.low.n = sample.high.n = run->key->n;
-	dt_statement_check(run->statement, run->key, job->table, &sample);
+	job->names_table = dt_statement_check(run->statement, run->key, job->table,
+										  &sample);
 	check_no_nulls(run->key);
 	set_bounds(run);
+	check_size("start", job->start ? VARSIZE(job->start) : 0);
+	check_size("finish", job->finish ? VARSIZE(job->finish) : 0);
 }
 
 static bool
@@ -270,7 +290,8 @@ same_array(ArrayType *a, ArrayType *b)
 static const char *
 find_difference(const DtJob *stored, const DtJob *wanted)
 {
-	if (stored->table != wanted->table)
+	if (stored->table != wanted->table ||
+		(stored->names_table && !wanted->names_table))
 		return "table";
 	if (strcmp(stored->statement, wanted->statement) != 0)
 		return "statement";

@@ -6,9 +6,9 @@
  * A key consists of the first columns of a B-tree index, and the way leads along
  * this index, or back.  Its operator classes and collations say what comes
  * first.  So the operators are taken from there, and written with their
- * schemas: whatever search_path is, nobody can put other ones in their place.
- * That also makes the planner use this index, or another one with the same
- * order.
+ * schemas; and a column of a domain is compared as its base type, for which they
+ * are: whatever search_path is, nobody can put other ones in their place.  That
+ * also makes the planner use this index, or another one with the same order.
  *
  * A position is kept as text.  It is written and read with settings of its own,
  * so that each session understands it in the same way.  What is compared is
@@ -174,6 +174,13 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 	bool		is_varlena;
 
 	column->own_type = getBaseType(column_type);
+	column->cast = column->own_type == column_type ? "" :
+		psprintf("::%s", format_type_extended(column->own_type, -1,
+											  FORMAT_TYPE_TYPEMOD_GIVEN |
+											  FORMAT_TYPE_FORCE_QUALIFY));
+	column->orders_domain = get_typtype(class_type) == TYPTYPE_PSEUDO;
+	column->orders_enum = column->own_type != column_type &&
+		class_type == ANYENUMOID;
 	column->type = get_typtype(class_type) == TYPTYPE_PSEUDO ?
 		column->own_type : class_type;
 	getTypeOutputInfo(column->type, &output, &is_varlena);
@@ -214,6 +221,7 @@ describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
 	column->collate = collate_clause(column->collation);
 	column->not_null = is_never_null(table, attnum);
 	column->nulls_first = ((flags & INDOPTION_NULLS_FIRST) != 0) != back;
+	column->falls = falls;
 	set_type(column, attribute->atttypid, index->rd_opcintype[i]);
 	set_operators(column, index->rd_opfamily[i], index->rd_opcintype[i],
 				  falls);
@@ -367,11 +375,15 @@ dt_key_find(Relation table, const char *columns, const char *ordering,
 /* ----------------------------------------------------------- parts of SQL */
 
 static void
-append_column(StringInfo buf, const DtKey *key, int i, const char *alias)
+append_column(StringInfo buf, const DtKey *key, int i, const char *alias,
+			  bool cast)
 {
+	const DtKeyColumn *column = &key->column[i];
+
 	if (alias != NULL)
 		appendStringInfo(buf, "%s.", alias);
-	appendStringInfo(buf, "%s%s", key->column[i].name, key->column[i].collate);
+	appendStringInfo(buf, "%s%s%s", column->name, cast ? column->cast : "",
+					 column->collate);
 }
 
 static void
@@ -381,7 +393,7 @@ append_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
 	{
 		if (i > 0)
 			appendStringInfoString(buf, ", ");
-		append_column(buf, key, i, alias);
+		append_column(buf, key, i, alias, true);
 	}
 }
 
@@ -399,7 +411,14 @@ dt_key_order(StringInfo buf, const DtKey *key, const char *alias, bool back)
 		const DtKeyColumn *column = &key->column[i];
 
 		appendStringInfoString(buf, i > 0 ? ", " : " ORDER BY ");
-		append_column(buf, key, i, alias);
+		append_column(buf, key, i, alias, !column->orders_domain);
+		if (column->orders_enum)
+		{
+			appendStringInfo(buf, " %s NULLS %s",
+							 column->falls != back ? "DESC" : "ASC",
+							 column->nulls_first != back ? "FIRST" : "LAST");
+			continue;
+		}
 		appendStringInfo(buf, " USING %s NULLS %s",
 						 column->operators[back ? DT_AFTER : DT_BEFORE],
 						 column->nulls_first != back ? "FIRST" : "LAST");
@@ -421,7 +440,7 @@ append_comparison(StringInfo buf, const DtKey *key, const char *alias,
 		appendStringInfoChar(buf, ')');
 		return;
 	}
-	append_column(buf, key, 0, alias);
+	append_column(buf, key, 0, alias, true);
 	appendStringInfo(buf, " %s $%d", key->column[0].operators[lies], param);
 }
 
@@ -443,13 +462,13 @@ append_nested(StringInfo buf, const DtKey *key, const char *alias,
 		bool		last = (i == n - 1);
 
 		appendStringInfoString(buf, " AND (");
-		append_column(buf, key, i, alias);
+		append_column(buf, key, i, alias, true);
 		appendStringInfo(buf, " %s $%d",
 						 column->operators[last ? lies : beyond], param + i);
 		if (last)
 			break;
 		appendStringInfoString(buf, " OR ");
-		append_column(buf, key, i, alias);
+		append_column(buf, key, i, alias, true);
 		appendStringInfo(buf, " %s $%d", column->operators[DT_EQUAL],
 						 param + i);
 	}
@@ -492,7 +511,7 @@ dt_key_condition(StringInfo buf, const DtKey *key, const char *alias,
 		if (key->column[i].not_null)
 			continue;
 		appendStringInfoString(buf, " AND NOT (");
-		append_column(buf, key, i, alias);
+		append_column(buf, key, i, alias, true);
 		appendStringInfoString(buf, " IS NULL)");
 	}
 	appendStringInfoChar(buf, ')');
@@ -579,6 +598,7 @@ begin_transmission(void)
 		{"extra_float_digits", "3"},
 		{"lc_monetary", "C"},
 		{"array_nulls", "on"},
+		{"bytea_output", "hex"},
 		{"search_path", "pg_catalog"}
 	};
 

@@ -32,7 +32,13 @@ typedef struct DtKeyColumn
 {
 	AttrNumber	attnum;
 	char	   *name;			/* quoted where that is needed */
+	char	   *cast;			/* "::type" of a domain's base type, or "" */
 	char	   *collate;		/* " COLLATE ...", or "" */
+	bool		orders_domain;	/* the index has values of the domain: its
+								 * operator class is for all arrays, ... */
+	bool		orders_enum;	/* ... or enums, for domains of which there
+								 * are no operators, but an order */
+	bool		falls;			/* the way leads to smaller values */
 	bool		not_null;
 	bool		nulls_first;	/* on the way */
 	Oid			own_type;		/* of the column, without domains */

@@ -30,6 +30,7 @@
 #include "batch/tell.h"
 #include "batch/walk.h"
 #include "catalog/objectaccess.h"
+#include "commands/trigger.h"
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -85,6 +86,7 @@ typedef struct Loop
 								 * more than it has keys */
 	bool		warned;			/* of that */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
+	DtBatchLeast least;
 	Mark		old;			/* begin of the last window, */
 	Mark		new;			/* and of the present one */
 	int64		told_us;		/* of the last notice */
@@ -319,7 +321,8 @@ begin_work(Loop *loop, DtJob *job, Work *work)
 							job->descending);
 	/* the tables are locked before the transaction's snapshot is taken */
 	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
-	dt_statement_lock(loop->run->statement, work->key);
+	dt_statement_lock(loop->run->statement, work->key,
+					  job->names_table ? job->table : InvalidOid);
 	PopActiveSnapshot();
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
@@ -350,6 +353,19 @@ check_moves(const DtJob *job, ArrayType *found)
 				 errhint("Name the columns of another index as the \"key\".")));
 }
 
+/*
+ * SET CONSTRAINTS ALL IMMEDIATE: what was deferred would run in the COMMIT that
+ * follows, and its time is part of the batch's.
+ */
+static void
+check_deferred(void)
+{
+	ConstraintsSetStmt *all = makeNode(ConstraintsSetStmt);
+
+	all->deferred = false;
+	AfterTriggerSetState(all);
+}
+
 /* ------------------------------------- what is done in such a transaction */
 
 /* Run the statement on the next keys, if there are any. */
@@ -378,6 +394,7 @@ run_batch(Loop *loop, DtJob *job, DtBatchCost *cost)
 		int64		rows = dt_statement_run(run->statement, work.key, &range,
 											&changes);
 
+		check_deferred();
 		job->progress.rows += rows;
 		job->progress.keys += cost->keys;
 		job->progress.batches++;
@@ -561,7 +578,7 @@ next_batch(Loop *loop)
 	}
 	bounds = get_bounds(run);
 	run->job.progress.size = dt_batch_next(run->job.progress.size, &cost,
-										   &bounds);
+										   &bounds, &loop->least);
 }
 
 static void

@@ -23,6 +23,7 @@
 #include "parser/scanner.h"
 #include "parser/scansup.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/plancache.h"
 #include "utils/snapmgr.h"
 
@@ -298,13 +299,14 @@ check_key_stays(const Query *query, const DtKey *key, Oid table)
 	}
 }
 
-void
+bool
 dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
 				   const DtRange *range)
 {
 	SPIPlanPtr	plan = prepare(statement, key, range);
 	List	   *sources = SPI_plan_get_plan_sources(plan);
 	CachedPlanSource *source = linitial(sources);
+	bool		names_table;
 
 	if (list_length(sources) > 1)
 		ereport(ERROR,
@@ -320,15 +322,35 @@ dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
 				 errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT.")));
 	foreach_ptr(Query, query, source->query_list)
 		check_key_stays(query, key, table);
+	names_table = list_member_oid(source->relationOids, table);
 	SPI_freeplan(plan);
+	return names_table;
+}
+
+/* It was checked with the table that it named then. */
+static void
+check_names(SPIPlanPtr plan, Oid table)
+{
+	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+
+	if (!list_member_oid(source->relationOids, table))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the statement does not name table \"%s\" any more",
+						get_rel_name(table)),
+				 errdetail("The table was renamed, or search_path has changed, since the CALL has begun."),
+				 errhint("To go on, give the table its name again. To begin anew, use SELECT forget_batches(...), and then CALL run_in_batches().")));
 }
 
 void
-dt_statement_lock(const DtStatement *statement, const DtKey *key)
+dt_statement_lock(const DtStatement *statement, const DtKey *key, Oid named)
 {
 	DtRange		sample = {.low.n = key->n,.high.n = key->n};
+	SPIPlanPtr	plan = prepare(statement, key, &sample);
 
-	SPI_freeplan(prepare(statement, key, &sample));
+	if (OidIsValid(named))
+		check_names(plan, named);
+	SPI_freeplan(plan);
 }
 
 uint64

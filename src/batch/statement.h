@@ -37,13 +37,17 @@ extern char *dt_statement_fill(const DtStatement *statement, const DtKey *key,
 /*
  * ERROR if it is not a single statement of a kind that can be run in batches,
  * or the table or a column of it does not exist.  Warns if it changes the key.
- * In an SPI connection.
+ * Returns whether it names that table.  In an SPI connection.
  */
-extern void dt_statement_check(const DtStatement *statement, const DtKey *key,
+extern bool dt_statement_check(const DtStatement *statement, const DtKey *key,
 							   Oid table, const DtRange *range);
 
-/* Lock all tables that it names; the rest is the same. */
-extern void dt_statement_lock(const DtStatement *statement, const DtKey *key);
+/*
+ * Lock all tables that it names; the rest is the same.  ERROR if "named" is valid, and
+ * is not one of them.
+ */
+extern void dt_statement_lock(const DtStatement *statement, const DtKey *key,
+							  Oid named);
 
 /*
  * Run it on a range with the active snapshot, in an SPI connection.  Returns how

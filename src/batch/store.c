@@ -30,6 +30,7 @@
 #include "access/xact.h"
 #include "batch/store.h"
 #include "catalog/indexing.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -42,6 +43,9 @@
 #define STORE		"dirty_throttle_stored_batches"
 #define STORE_KEY	"dirty_throttle_stored_batches_key"
 
+/* So much is kept of a message, bytes. */
+#define LONGEST_ERROR	4096
+
 /* The columns, as function dirty_throttle_stored_batches() has them. */
 enum
 {
@@ -49,6 +53,7 @@ enum
 	COLUMN_NAME,
 	COLUMN_TABLE,
 	COLUMN_STATEMENT,
+	COLUMN_NAMES_TABLE,
 	COLUMN_COLUMNS,
 	COLUMN_ORDERING,
 	COLUMN_DESCENDING,
@@ -153,6 +158,7 @@ form(Relation store, const DtJob *job)
 	set(&row, COLUMN_NAME, NameGetDatum(&name), false);
 	set(&row, COLUMN_TABLE, ObjectIdGetDatum(job->table), false);
 	set_text(&row, COLUMN_STATEMENT, job->statement);
+	set(&row, COLUMN_NAMES_TABLE, BoolGetDatum(job->names_table), false);
 	set_text(&row, COLUMN_COLUMNS, job->columns);
 	set_text(&row, COLUMN_ORDERING, job->ordering);
 	set(&row, COLUMN_DESCENDING, BoolGetDatum(job->descending), false);
@@ -173,7 +179,9 @@ form(Relation store, const DtJob *job)
 	set_time(&row, COLUMN_UPDATED, job->progress.updated);
 	set_time(&row, COLUMN_FINISHED, job->progress.finished);
 	set(&row, COLUMN_FAILED, BoolGetDatum(job->progress.failed), false);
-	set_text(&row, COLUMN_ERROR, job->error);
+	set_text(&row, COLUMN_ERROR, job->error == NULL ? NULL :
+			 pnstrdup(job->error, pg_mbcliplen(job->error, strlen(job->error),
+											   LONGEST_ERROR)));
 	return heap_form_tuple(RelationGetDescr(store), row.value, row.isnull);
 }
 
@@ -222,6 +230,7 @@ deform(Relation store, HeapTuple tuple)
 	job->name = pstrdup(NameStr(*DatumGetName(get(&row, COLUMN_NAME))));
 	job->table = DatumGetObjectId(get(&row, COLUMN_TABLE));
 	job->statement = get_text(&row, COLUMN_STATEMENT);
+	job->names_table = DatumGetBool(get(&row, COLUMN_NAMES_TABLE));
 	job->columns = get_text(&row, COLUMN_COLUMNS);
 	job->ordering = get_text(&row, COLUMN_ORDERING);
 	job->descending = DatumGetBool(get(&row, COLUMN_DESCENDING));
@@ -302,18 +311,39 @@ dt_store_lock(Relation store, Oid owner, const char *name, ItemPointer tid)
 	return dt_store_find(store, owner, name, tid);
 }
 
-List *
-dt_store_all(Relation store)
+static Oid
+owner_of(Relation store, HeapTuple tuple)
 {
+	bool		isnull;
+
+	return DatumGetObjectId(heap_getattr(tuple, COLUMN_OWNER,
+										 RelationGetDescr(store), &isnull));
+}
+
+void
+dt_store_each(Relation store, bool (*is_wanted) (Oid owner),
+			  void (*act) (const DtJob *job, void *arg), void *arg)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "stored job",
+												  ALLOCSET_DEFAULT_SIZES);
 	SysScanDesc scan = systable_beginscan(store, InvalidOid, false, NULL, 0,
 										  NULL);
-	List	   *jobs = NIL;
 	HeapTuple	tuple;
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		jobs = lappend(jobs, deform(store, tuple));
+	{
+		MemoryContext old;
+
+		if (!is_wanted(owner_of(store, tuple)))
+			continue;
+		old = MemoryContextSwitchTo(context);
+		act(deform(store, tuple), arg);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(context);
+	}
 	systable_endscan(scan);
-	return jobs;
+	MemoryContextDelete(context);
 }
 
 void

@@ -44,6 +44,7 @@ typedef struct DtJob
 	char	   *name;
 	Oid			table;
 	char	   *statement;
+	bool		names_table;	/* the statement has named the table, always */
 	char	   *columns;
 	char	   *ordering;
 	bool		descending;
@@ -70,8 +71,13 @@ extern DtJob *dt_store_find(Relation store, Oid owner, const char *name,
 extern DtJob *dt_store_lock(Relation store, Oid owner, const char *name,
 							ItemPointer tid);
 
-/* All rows; and the same as they are, into a tuplestore. */
-extern List *dt_store_all(Relation store);
+/*
+ * Do it with each row of the owners that are wanted, one after the other: what it
+ * allocates, and the job, is gone after it.  And all rows as they are, into a
+ * tuplestore.
+ */
+extern void dt_store_each(Relation store, bool (*is_wanted) (Oid owner),
+						  void (*act) (const DtJob *job, void *arg), void *arg);
 extern void dt_store_copy(Relation store, Tuplestorestate *to);
 
 extern void dt_store_insert(Relation store, const DtJob *job);

@@ -16,9 +16,17 @@
  *
  * It at most doubles from one batch to the next.
  *
+ * Part of a batch's time does not depend on its keys: to lock and plan a table of
+ * many partitions takes long for one row, too.  Where that part alone takes longer
+ * than a batch may, fewer keys would not help, and many batches of one key each would
+ * take for ever.  So from one key on the size doubles as long as a batch takes less
+ * than twice as long as with that one; then it stays.
+ *
  *-------------------------------------------------------------------------
  */
 #include "engine/batch.h"
+
+#include <stdbool.h>
 
 #include "engine/arith.h"
 
@@ -34,13 +42,42 @@ bound(int64_t size, int64_t keys, int64_t used, int64_t allowed)
 	return min64(size, muldiv64(keys, allowed, used));
 }
 
+/* So many that they take no longer than they may; but see above. */
+static int64_t
+bound_time(int64_t size, const DtBatchCost *cost, int64_t us, DtBatchLeast *least)
+{
+	int64_t		fitting = bound(size, cost->keys, cost->us, us);
+	bool		is_known = least->keys > 0;
+
+	/* one more, or one key would stay one key */
+	if (cost->us < us)
+		fitting = min64(size, max64(fitting, cost->keys + 1));
+	if (us <= 0 || cost->us <= us ||
+		(is_known ? cost->us / 3 > least->us : cost->keys > 1))
+	{
+		least->keys = 0;
+		return fitting;
+	}
+
+	/*
+	 * more keys cannot take less, so the one that was measured was an
+	 * exception
+	 */
+	least->us = is_known ? min64(least->us, cost->us) : cost->us;
+	if (is_known &&
+		(cost->keys / 2 < least->keys || cost->us / 2 >= least->us))
+		return min64(size, least->keys);
+	least->keys = cost->keys;
+	return size;
+}
+
 int64_t
 dt_batch_next(int64_t size, const DtBatchCost *cost,
-			  const DtBatchBounds *bounds)
+			  const DtBatchBounds *bounds, DtBatchLeast *least)
 {
 	int64_t		next = size > INT64_MAX / 2 ? INT64_MAX : 2 * size;
 
-	next = bound(next, cost->keys, cost->us, bounds->us);
+	next = bound_time(next, cost, bounds->us, least);
 	for (int r = 0; r < DT_RESOURCES; r++)
 		next = bound(next, cost->keys, cost->bytes[r],
 					 (bounds->bytes[r] + 1) / 2);

@@ -25,9 +25,20 @@ typedef struct DtBatchBounds
 /* What one has taken: so many keys, such a time, and so much. */
 typedef DtBatchBounds DtBatchCost;
 
+/*
+ * One key took such a time, which is longer than a batch may take; and with so many
+ * keys it was less than twice that.  keys = 0: it is not so, as far as known; as at the
+ * beginning.
+ */
+typedef struct DtBatchLeast
+{
+	int64_t		keys;
+	int64_t		us;
+} DtBatchLeast;
+
 /* The size after a batch of that size, which has succeeded. */
 extern int64_t dt_batch_next(int64_t size, const DtBatchCost *cost,
-							 const DtBatchBounds *bounds);
+							 const DtBatchBounds *bounds, DtBatchLeast *least);
 
 /* The size after one that was undone. */
 extern int64_t dt_batch_smaller(int64_t size);

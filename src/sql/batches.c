@@ -190,27 +190,48 @@ run_in_batches(PG_FUNCTION_ARGS)
 													  values, nulls)));
 }
 
+/* Who has a job with that name? */
+typedef struct Owners
+{
+	const char *name;
+	Oid			owner;			/* one of them */
+	int			n;
+} Owners;
+
+static bool
+is_mine(Oid owner)
+{
+	return has_privs_of_role(GetUserId(), owner);
+}
+
+static void
+note_owner(const DtJob *job, void *arg)
+{
+	Owners	   *owners = arg;
+
+	if (strcmp(job->name, owners->name) != 0)
+		return;
+	owners->owner = job->owner;
+	owners->n++;
+}
+
 /*
  * The job with that name: the caller's own, or else that of the one role whose
  * privileges he has.
  */
-static DtJob *
+static DtJobName
 find_job(Relation store, const char *name)
 {
-	DtJob	   *found = dt_store_find(store, GetUserId(), name, NULL);
-	bool		ambiguous = false;
+	Owners		owners = {.name = name,.owner = GetUserId(),.n = 1};
+	DtJob	   *found = dt_store_find(store, owners.owner, name, NULL);
 
-	if (found != NULL)
-		return found;
-	foreach_ptr(DtJob, job, dt_store_all(store))
+	if (found == NULL)
 	{
-		if (strcmp(job->name, name) != 0 ||
-			!has_privs_of_role(GetUserId(), job->owner))
-			continue;
-		ambiguous = (found != NULL);
-		found = job;
+		owners.n = 0;
+		dt_store_each(store, is_mine, note_owner, &owners);
+		found = dt_store_find(store, owners.owner, name, NULL);
 	}
-	if (ambiguous)
+	if (owners.n > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("several roles have batches \"%s\"", name),
@@ -220,7 +241,7 @@ find_job(Relation store, const char *name)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("batches \"%s\" do not exist", name),
 				 errhint("The view dirty_throttle_batches lists those that there are.")));
-	return found;
+	return dt_job_name(found);
 }
 
 PG_FUNCTION_INFO_V1(stop_batches);
@@ -234,7 +255,7 @@ stop_batches(PG_FUNCTION_ARGS)
 	dt_sql_need_library();
 	name = get_job_name(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-	job = dt_job_name(find_job(store, name));
+	job = find_job(store, name);
 	table_close(store, AccessShareLock);
 	if (dt_claim_stop(&job) == 0)
 		ereport(NOTICE,
@@ -262,8 +283,7 @@ forget_batches(PG_FUNCTION_ARGS)
 {
 	char	   *name;
 	Relation	store;
-	DtJob	   *job;
-	DtJobName	claim;
+	DtJobName	job;
 	ItemPointerData tid;
 
 	dt_sql_need_library();
@@ -271,12 +291,11 @@ forget_batches(PG_FUNCTION_ARGS)
 	name = get_job_name(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, RowExclusiveLock);
 	job = find_job(store, name);
-	claim = dt_job_name(job);
 
 	/* who runs it has claimed it first, and then locked the row */
-	if (dt_store_lock(store, job->owner, job->name, &tid) != NULL)
+	if (dt_store_lock(store, job.owner, job.name, &tid) != NULL)
 	{
-		check_not_running(&claim);
+		check_not_running(&job);
 		dt_store_delete(store, &tid);
 	}
 	table_close(store, NoLock);

@@ -608,10 +608,12 @@ job_state(const DtProgress *progress, int pid)
 		progress->failed ? "failed" : "paused";
 }
 
-/* A job, which runs in the process with that ID, or with 0 in none. */
 static void
-put_job(FunctionCallInfo fcinfo, const DtJob *job, int pid)
+put_job(const DtJob *job, void *fcinfo)
 {
+	DtJobName	job_name = dt_job_name(job);
+	int			pid = dt_claim_holder(&job_name);
+	bool		is_owner = has_privs_of_role(GetUserId(), job->owner);
 	const DtProgress *progress = &job->progress;
 	TimestampTz now = GetCurrentTimestamp();
 	double		left = pid != 0 ? dt_tell_seconds_left(job) : -1;
@@ -640,8 +642,9 @@ put_job(FunctionCallInfo fcinfo, const DtJob *job, int pid)
 	add_time(&row, progress->started);
 	add_time(&row, progress->updated);
 	add_time(&row, progress->finished);
-	add_array(&row, job->position);
-	add_text(&row, job->error);
+	/* both may have values of rows in them */
+	add_array(&row, is_owner ? job->position : NULL);
+	add_text(&row, is_owner ? job->error : NULL);
 	put(fcinfo, &row);
 }
 
@@ -652,14 +655,7 @@ dirty_throttle_batches(PG_FUNCTION_ARGS)
 
 	begin(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-	foreach_ptr(DtJob, job, dt_store_all(store))
-	{
-		DtJobName	name = dt_job_name(job);
-
-		if (!may_see(job->owner))
-			continue;
-		put_job(fcinfo, job, dt_claim_holder(&name));
-	}
+	dt_store_each(store, may_see, put_job, fcinfo);
 	table_close(store, AccessShareLock);
 	return (Datum) 0;
 }

@@ -355,6 +355,9 @@ $r = $dt->batches($as{bob}, 'hers', 'a');
 is($r->{sqlstate}, '42501', 'bob cannot change the table');
 is($dt->counts('a'), '0:40, 1:60', 'nothing was changed');
 is($as{bob}->query('SELECT name, owner, state, rows FROM dirty_throttle_batches'), 'hers|bob|failed|0', 'a job of his own');
+my $values = q{SELECT string_agg(concat_ws(' ', owner, state, position::text, error), ', ' ORDER BY owner::text) FROM dirty_throttle_batches WHERE name = 'hers'};
+is($as{watcher}->query($values), 'alice paused, bob failed', 'who watches sees no keys, and no errors');
+is($as{chief}->query($values), 'alice paused {60}, bob failed permission denied for table a', 'who has their privileges does');
 $r = $as{chief}->run(q{SELECT forget_batches('hers')});
 is($r->{sqlstate}, '22023', 'two of that name: the error');
 like($r->{err}, qr/several roles have batches "hers"\n.*HINT: .*SET ROLE/s, 'what it says');
@@ -436,6 +439,66 @@ is($s->query(q{SELECT public.stop_batches('hostile'); SELECT public.forget_batch
 	=~ s/\n//gr, '0', 'stopped, forgotten, looked at');
 $s->query('RESET search_path');
 $dt->sql('DROP SCHEMA evil CASCADE');
+
+# The operators of a domain's base type, and not others for the domain, which anybody
+# can create who may create something in the schema of those.
+if ($dt->sql(q{SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'}))
+{
+	$dt->sql(q{CREATE EXTENSION citext SCHEMA public;
+		CREATE DOMAIN word AS public.citext;
+		CREATE TABLE domains (w word PRIMARY KEY, n int DEFAULT 0);
+		INSERT INTO domains SELECT chr(64 + i % 26) || i FROM generate_series(1, 300) i;
+		CREATE FUNCTION trap(word, public.citext) RETURNS boolean LANGUAGE plpgsql AS
+			'BEGIN RAISE WARNING ''"hostile"''; RETURN true; END';
+		CREATE OPERATOR public.<= (LEFTARG = word, RIGHTARG = public.citext, FUNCTION = trap);
+		CREATE OPERATOR public.> (LEFTARG = word, RIGHTARG = public.citext, FUNCTION = trap);
+		CREATE OPERATOR public.>= (LEFTARG = word, RIGHTARG = public.citext, FUNCTION = trap)});
+	foreach my $dry_run ('true', 'false')
+	{
+		$r = $dt->batches($s, 'hostile domain', 'domains', max_rows => 7, dry_run => $dry_run);
+		is($r->{sqlstate}, undef, "a domain, dry_run $dry_run: to the end");
+		unlike($r->{err}, qr/WARNING: .*"hostile"$/m, "a domain, dry_run $dry_run: nothing hostile was called");
+	}
+	is($dt->counts('domains'), '1:300', 'each row once');
+	$dt->sql('DROP TABLE domains; DROP OPERATOR public.<= (word, public.citext); DROP OPERATOR public.> (word, public.citext);
+		DROP OPERATOR public.>= (word, public.citext); DROP FUNCTION trap; DROP DOMAIN word');
+}
+
+# ------------------------------------------------ another table under that name
+
+staying(swapped => 100);
+$dt->counted(another => 100);
+run_to($s, 'swapped', 'swapped', 55);
+$other->send('BEGIN; ALTER TABLE swapped RENAME TO old; ALTER TABLE another RENAME TO swapped; COMMIT');
+let_go();
+$r = $s->wait;
+is($r->{sqlstate}, '55000', 'another table has the name now: the error');
+like($r->{err}, qr/the statement does not name table "old" any more\n.*HINT: .*give the table its name again.*forget_batches/s, 'what it says');
+is($other->wait->{sqlstate}, undef, 'the table was renamed');
+is($dt->counts('swapped'), '0:100', 'nothing was changed in the other one');
+is($dt->batches($s, 'swapped', 'old', statement => 'UPDATE swapped SET n = n + 1 WHERE {batch}', max_rows => 10)->{sqlstate},
+	'42710', 'nor by a CALL with the new name of its table');
+$dt->sql('ALTER TABLE swapped RENAME TO another; ALTER TABLE old RENAME TO swapped');
+is($dt->batches($s, 'swapped', 'swapped', max_rows => 10)->{sqlstate}, undef, 'under its name it goes on');
+is($dt->counts('swapped'), '1:100', 'each row once');
+
+# --------------------------------------------------------------- deferred checks
+
+# They take their time within the batch, which has fewer keys then.
+$dt->counted(deferred => 300);
+$dt->sql(q{CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NULL; END $$;
+	CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON deferred DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()});
+is($dt->batches($s, 'deferred', 'deferred', batch_time => '100 ms')->{out}, '300|t', 'checks that are deferred: to the end');
+cmp_ok($dt->job('deferred')->{batches}, '>=', 20, 'in batches that are as short as the checks allow');
+
+# ---------------------------------------------------------------- long arguments
+
+$r = $s->run(q{CALL run_in_batches('long', 'deferred', 'UPDATE deferred SET n = 1 WHERE {batch} --' || repeat('x', 2000000))});
+is($r->{sqlstate}, '54000', 'a statement of 2 MB: the error');
+like($r->{err}, qr/argument "statement" is too long\n.*DETAIL: .*It has \d+ bytes; 1048576 are allowed\./s, 'what it says');
+$r = $s->run(q{CALL run_in_batches('long error', 'deferred', $$UPDATE deferred SET n = repeat('€', 10000)::int WHERE {batch}$$)});
+is($r->{sqlstate}, '22P02', 'one with a long message');
+is($dt->sql(q{SELECT octet_length(error) BETWEEN 4000 AND 4096 FROM dirty_throttle_batches WHERE name = 'long error'}), 't', 'of which the beginning is kept');
 
 # ---------------------------------------------------- publications, dumps
 

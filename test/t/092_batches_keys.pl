@@ -35,7 +35,14 @@ my @sessions = map { my $s = $dt->session; $s->query($_); $s } @SETTINGS;
 my $icu = $dt->sql(q{SELECT count(*) FROM pg_collation WHERE collname = 'und-x-icu'}) > 0;
 $dt->sql(q{CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad', 'elated');
 	CREATE DOMAIN positive AS bigint CHECK (VALUE >= 0);
-	CREATE TYPE pair AS (a int, b text)});
+	CREATE TYPE pair AS (a int, b text);
+	CREATE DOMAIN short AS varchar(40);
+	CREATE DOMAIN padded AS char(40);
+	CREATE DOMAIN bits AS bit(9);
+	CREATE DOMAIN paddeds AS char(40)[];
+	CREATE DOMAIN words AS text[];
+	CREATE DOMAIN couple AS pair;
+	CREATE DOMAIN feeling AS mood});
 $dt->sql("CREATE TABLE named$_ ()") foreach 1 .. 9;    # a name needs its schema, or not
 $dt->sql(q{CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)})
   if $icu;
@@ -78,6 +85,14 @@ my @kinds = (
 	[ 'money', 'a money', '(i * 1000.01 - 20000)::numeric::money' ],
 	[ 'an enum', 'a mood', q{(enum_range(NULL::mood))[1 + i % 4]}, '(a)' ],
 	[ 'a domain', 'a positive', 'i' ],
+	[ 'a domain of text', 'a short', $word, '(a)' ],
+	[ 'a domain of text in another collation', 'a short', $word, '(a COLLATE "POSIX")' ],
+	[ 'a domain of char(n)', 'a padded', $word, '(a)' ],
+	[ 'a domain of bit(n)', 'a bits', 'i::bit(9)' ],
+	[ 'a domain of arrays of char(n)', 'a paddeds', qq{ARRAY[$word]}, '(a)' ],
+	[ 'a domain of arrays', 'a words', qq{ARRAY[$word]}, '(a)' ],
+	[ 'a domain of a composite type', 'a couple', qq{ROW(i % 9, $word)::pair}, '(a)' ],
+	[ 'two columns of domains', 'a positive, b short', qq{i % 7, $word}, '(a, b)' ],
 	[ 'an array', 'a int[]', q{CASE WHEN i % 9 = 0 THEN ARRAY[i % 7, NULL] ELSE ARRAY[i % 7, i] END}, '(a)' ],
 	[ 'an array of text', 'a text[]', qq{CASE WHEN i % 9 = 0 THEN ARRAY['NULL', NULL] ELSE ARRAY[$word, ',"{}'] END}, '(a)' ],
 	[ 'a range', 'a tstzrange', q{tstzrange(timestamptz '2024-03-31' + i % 50 * interval '1 day', CASE WHEN i % 5 > 0 THEN timestamptz '2024-07-31' + random() * interval '1 day' END)}, '(a)' ],
@@ -194,6 +209,22 @@ foreach my $kind (@kinds)
 	cmp_ok($dt->sql('SELECT count(*) FROM public.k WHERE n = 1'), '>=', 1, "$name, a part: there are some");
 }
 cmp_ok($resumed, '>', @kinds, "$resumed times another session went on");
+
+# For a domain of an enum the server has no operators.
+create('a feeling', q{(enum_range(NULL::mood))[1 + i % 4]::feeling}, '(a)');
+foreach my $descending ('false', 'true')
+{
+	my ($r) = run_job("a domain of an enum $descending", key => 'a', descending => $descending);
+
+	is($r->{sqlstate}, undef, "a domain of an enum, descending $descending: it ends") or diag $r->{err};
+	is($dt->counts('public.k'), "1:$ROWS", "a domain of an enum, descending $descending: each row once");
+	$dt->sql('UPDATE public.k SET n = 0');
+}
+
+# The same CALL from a session that writes bytea in another way.
+create('a bytea', q{decode(md5(i::text), 'hex')});
+is($dt->batches($_, 'from bytes', 'public.k', start => \q{'\x01'::bytea}, run_time => '1 s')->{sqlstate}, undef,
+	'bytea as "start": the same job in each session') foreach @sessions;
 
 # From and to values of several columns, all of the key or its first ones: those rows
 # that lie between in the order of the index, which the window functions know.

@@ -25,12 +25,43 @@ after(const DtBatchBounds *bounds, int64_t size, int64_t keys, double us,
 		.keys = keys,.us = keys * us,.bytes = {keys * dirty, keys * wal}
 	};
 
-	return dt_batch_next(size, &cost, bounds);
+	DtBatchLeast least = {0};
+
+	return dt_batch_next(size, &cost, bounds, &least);
+}
+
+/*
+ * The largest and the last size of many batches, from one of 100 keys on: each takes
+ * fixed_us, and us for each key; but one of a single key takes slow_us, once.
+ */
+static int64_t
+settles_at(double fixed_us, double us, double slow_us, int64_t *largest)
+{
+	DtBatchLeast least = {0};
+	int64_t		size = 100;
+
+	*largest = 0;
+	for (int i = 0; i < 200; i++)
+	{
+		DtBatchCost cost = {.keys = size,.us = fixed_us + size * us};
+
+		if (size == 1 && slow_us > 0)
+		{
+			cost.us = slow_us;
+			slow_us = 0;
+		}
+
+		size = dt_batch_next(size, &cost, &unlimited, &least);
+		*largest = size > *largest ? size : *largest;
+	}
+	return size;
 }
 
 int
 main(void)
 {
+	DtBatchLeast least = {0};
+	int64_t		largest;
 	int64_t		size;
 	int			n = 0;
 
@@ -53,8 +84,21 @@ main(void)
 	   "what they cost is that of each of them");
 	ok(after(&limited, 1, 1, 1, 0, 1000000) == 1,
 	   "one key costs more than may be used");
-	ok(dt_batch_next(INT64_MAX, &unlimited, &unlimited) == 20000,
+	ok(dt_batch_next(INT64_MAX, &unlimited, &unlimited, &least) == 20000,
 	   "nothing overflows");
+
+	size = settles_at(0, 1000, 0, &largest);
+	ok(size == 100 && largest <= 101, "1 ms a key: 100 keys");
+	size = settles_at(50 * MS, 100, 0, &largest);
+	ok(size >= 500 && size <= 501, "half of the time for what does not depend on keys: the rest is for them");
+	size = settles_at(150 * MS, 100, 0, &largest);
+	ok(size >= 750 && size <= 1500,
+	   "more than may be taken for one key as well: as many as cost the same again, or half of that: %d",
+	   (int) size);
+	size = settles_at(0, 5000000, 0, &largest);
+	ok(size == 1 && largest <= 2, "keys that are dear themselves come one by one");
+	size = settles_at(0, 1000 * MS, 60000 * MS, &largest);
+	ok(size <= 2 && largest <= 4, "also if one of them was much dearer");
 
 	ok(dt_batch_smaller(1000) == 500 && dt_batch_smaller(3) == 1 &&
 	   dt_batch_smaller(1) == 1, "half as large when it was undone");
