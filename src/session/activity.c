@@ -130,9 +130,16 @@ dt_activity_is_working(void)
 bool
 dt_activity_is_urgent(void)
 {
-	uint8		flags = MyProc->statusFlags;
+	uint8		flags = dt_flags_with_leader(MyProc);
 
 	return ((flags & PROC_VACUUM_FOR_WRAPAROUND) && dt_waiters_must_freeze(100)) ||
 		(((flags & PROC_IN_VACUUM) || dt_process() == DT_AUTOVACUUM) &&
 		 dt_waiters_must_freeze(105));
+}
+
+bool
+dt_activity_forbids_pauses(void)
+{
+	return proc_exit_inprogress || dt_activity_is_urgent() ||
+		dt_activity_is_login();
 }

@@ -6,11 +6,11 @@
  * A session that sleeps after its transaction keeps nobody waiting, if it
  * sleeps late enough.  When its locks have been released (the resource owner's
  * AFTER_LOCKS phase), files are still to be deleted, listeners to be notified
- * and a prepared transaction to be finished.  So that phase only decides that
- * a pause is due, and registers a callback for the reset of
+ * and a prepared transaction to be finished.  So that phase only finds that
+ * something is left to be done, and registers a callback for the reset of
  * TopTransactionContext, which is the last thing that the core does for a
  * transaction.  There the transaction is over but interrupts are held, and an
- * ERROR would be a PANIC; see sleep.c.
+ * ERROR would be a PANIC; see sleep.c.  Then the rest is charged, and paid.
  *
  * Commands that commit in between and keep session locks (VACUUM, CREATE INDEX
  * CONCURRENTLY, ...) do not pause at those commits.  They pay at the commit
@@ -23,16 +23,32 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
+#include "postmaster/interrupt.h"
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/apply.h"
 #include "session/commit.h"
+#include "session/gathers.h"
+#include "session/let_go.h"
+#include "session/parallel_apply.h"
+#include "session/pause_log.h"
 #include "session/pay.h"
 #include "session/session.h"
+#include "session/sigterm.h"
+#include "session/sleep.h"
 #include "session/tick.h"
 #include "session/workers.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "waiters/waiters.h"
+
+/*
+ * The longest pause after a transaction of an autovacuum worker, which keeps
+ * its table locked, and of an apply worker that cannot tell its publisher that
+ * it is alive.
+ */
+#define SERVERS_OWN_PAUSE_US		INT64CONST(1000000)
 
 static void after_transaction(void *arg);
 
@@ -40,6 +56,175 @@ static MemoryContextCallback callback = {.func = after_transaction};
 
 /* Is resources_released() registered? */
 bool		dt_commit_needed = true;
+
+/* Is the transaction being prepared? */
+static bool is_prepared = false;
+
+static struct
+{
+	/* carried from one transaction to the next */
+	int64		pause_end;		/* of the last pause after a transaction, us */
+	DtXactTimes times;			/* of this command, so far */
+
+	/*
+	 * Of a transaction that has ended and is not over yet: max_commit_pause,
+	 * but 0 after an abort, and log_min_pause.
+	 */
+	int			commit_pause_ms;
+	int			log_min_pause;
+}			after;
+
+void
+dt_commit_note_prepare(void)
+{
+	is_prepared = true;
+}
+
+static void
+forget_transaction(void)
+{
+	dt_pay_forget_transaction();
+	is_prepared = false;
+}
+
+/*
+ * The transaction has ended and has released its locks.  True when something
+ * is left to be done: there is something to charge or to pay, or a message to
+ * log.  Then the session's group stays the same until after_transaction().
+ */
+static bool
+end_transaction(bool committed)
+{
+	if (dt_account_workers_have_charged() || dt_gathers_have_failed())
+		dt_workers_forget();
+	if (unlikely(dt_account.slot->released_until != 0))
+		dt_let_go_end();
+	dt_waiters_end_transaction();
+	if (is_prepared && committed)
+		dt_waiters_note_prepared(GetTopTransactionIdIfAny(),
+								 dt_account.group ? dt_account.group->id : 0);
+
+	if (!dt_pause_log_is_empty() ||
+		(!dt_account_is_quiet() && dt_account_is_member()))
+	{
+		/*
+		 * The end of the transaction is about to undo a SET LOCAL of it.
+		 * After an abort the client gets its answer at once.
+		 */
+		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
+		after.log_min_pause = dt_parameters.log_min_pause;
+		after.times.us += dt_clock_since(GetCurrentTransactionStartTimestamp());
+		after.times.paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
+		dt_session_hold_changes();
+		return true;
+	}
+	dt_account_renew_allowance();
+	forget_transaction();
+	return false;
+}
+
+/*
+ * How long may the pause be that begins now, in us?  Sets *feedback if it can
+ * send feedback to the publisher.
+ *
+ * If an apply worker cannot do that, only its main loop sends feedback, and
+ * reads a changed configuration, when nothing is left to apply.  So the worker
+ * must be able to catch up: a pause is no longer than the time since the last
+ * one, so that the worker pauses for half of the time at most.
+ */
+static int64
+longest_pause(bool client_waits, bool *feedback)
+{
+	int64		longest = client_waits && dt_process() != DT_JOB ?
+		after.commit_pause_ms * INT64CONST(1000) : PG_INT64_MAX / 2;
+
+	*feedback = dt_process() == DT_APPLY && !ConfigReloadPending &&
+		dt_apply_feedback_possible();
+	if (*feedback)
+		return Min(longest, dt_apply_feedback_longest_silence());
+	if (dt_process_is_servers_own())
+		longest = Min(longest, SERVERS_OWN_PAUSE_US);
+	if (dt_process() == DT_APPLY)
+		longest = Min(longest, dt_now_us() - after.pause_end);
+	return longest;
+}
+
+static void
+pay_after(bool client_waits, DtDue due)
+{
+	bool		feedback;
+	int64		longest_us = longest_pause(client_waits, &feedback);
+
+	if (due.observed)
+	{
+		dt_account_forgive();
+		return;
+	}
+	/* a tick is to deliver a SIGTERM that comes meanwhile */
+	if (dt_process() == DT_JOB && !(dt_tick_comes() && dt_sigterm_hold_back()))
+		return;
+	dt_tick_before_pause();
+	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
+					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
+	if (dt_account.slot->released_until != 0)
+		dt_let_go_end();		/* it may be idle now */
+	after.pause_end = dt_now_us();
+	dt_tick_after_pause();
+	if (dt_sigterm_let_go())
+		dt_tick_soon();
+}
+
+/*
+ * May a background worker pause after this transaction?  Not while it holds
+ * session locks, as a command does that it runs itself.
+ */
+static bool
+job_may_pause_after(void)
+{
+	return !dt_sigterm_came() && !dt_waiters_has_locks();
+}
+
+/*
+ * Charge the rest, pause, and log what the transaction has paused.  When the
+ * client waits, the pause takes max_commit_pause at most, also in a suspended
+ * group: the transaction is committed, and its client has to hear of that.
+ * Cannot fail.
+ */
+static void
+pay_after_transaction(void)
+{
+	bool		client_waits = dt_activity_client_waits();
+	bool		command_goes_on = dt_activity_command_goes_on();
+	bool		written = dt_pay_has_written();
+	bool		may_pause;
+	DtDue		due;
+
+	/*
+	 * A command that goes on with its next transaction may hold locks
+	 * meanwhile.  A coordinator that has prepared a transaction must hear of
+	 * it at once, as it holds locks.  Nor does an apply worker pause after an
+	 * abort, when feedback is not possible.
+	 */
+	may_pause = written && !command_goes_on && !is_prepared &&
+		!dt_activity_forbids_pauses() &&
+		!(client_waits && after.commit_pause_ms == 0) &&
+		(dt_process() != DT_JOB || job_may_pause_after());
+
+	/* nothing may tell when the next transaction of a worker begins to write */
+	due = dt_pay_charge(written || dt_process() == DT_JOB ?
+						DT_HEED_ANY : DT_HEED_HARD);
+	dt_account_renew_allowance();
+	if (due.pause_us == 0)
+		;						/* nothing is left */
+	else if (dt_parallel_apply_pass_debt(may_pause))
+		;						/* its leader pays */
+	else if (may_pause)
+		pay_after(client_waits, due);
+	forget_transaction();
+	dt_session_allow_changes();
+	if (!command_goes_on)
+		dt_pause_log_end(after.log_min_pause, &after.times);
+}
 
 /*
  * Processes that run no statements begin a command with each transaction.  An
@@ -56,7 +241,7 @@ begin_background_command(void)
 static void
 after_transaction(void *arg)
 {
-	dt_pay_after_transaction();
+	pay_after_transaction();
 	if (unlikely(dt_process_is_servers_own()))
 		begin_background_command();
 }
@@ -84,7 +269,7 @@ begin_worker(void)
 /*
  * The first transaction of a process ends, or one of a process that is no
  * session, or one for the second time: there was an error in what follows the
- * first.  False: dt_pay_end_transaction() is not to be called.  For a parallel
+ * first.  False: end_transaction() is not to be called.  For a parallel
  * worker its leader pays.
  */
 static pg_noinline bool
@@ -110,7 +295,7 @@ locks_released(bool isCommit)
 	if (unlikely((dt_session_state & ~DT_WANTS_GROUP) != 0 ||
 				 dt_process() != DT_SESSION) && !unusual_end())
 		return;
-	if (dt_pay_end_transaction(isCommit))
+	if (end_transaction(isCommit))
 		MemoryContextRegisterResetCallback(TopTransactionContext, &callback);
 }
 
@@ -127,6 +312,19 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 		(dt_session_active() || dt_pay_state != DT_PAY_NOTHING ||
 		 dt_process() != DT_SESSION))
 		locks_released(isCommit);
+}
+
+/*
+ * An apply worker pays for what its parallel workers have passed to it.  It is in
+ * no transaction, and holds no lock.  Cannot fail.
+ */
+void
+dt_commit_for_workers(void)
+{
+	after.commit_pause_ms = dt_parameters.max_commit_pause;
+	after.log_min_pause = dt_parameters.log_min_pause;
+	dt_session_hold_changes();
+	pay_after_transaction();
 }
 
 void

@@ -23,4 +23,10 @@ dt_commit_need(bool needed)
 		dt_commit_toggle();
 }
 
+/* The transaction is being prepared: no pause follows its end. */
+extern void dt_commit_note_prepare(void);
+
+/* After a transaction that parallel workers of this apply worker have applied. */
+extern void dt_commit_for_workers(void);
+
 #endif							/* DT_COMMIT_H */

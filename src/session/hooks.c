@@ -488,10 +488,13 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						queryEnv, dest, qc);
 	if (is_active)
 	{
-		/* outside of a block, and where that has failed, it prepares nothing */
+		/*
+		 * Outside of a block, and where that has failed, it prepares nothing.
+		 * Who is no member has nothing to do at the end.
+		 */
 		if (is_prepare(pstmt->utilityStmt) && qc != NULL &&
-			qc->commandTag != CMDTAG_ROLLBACK)
-			dt_pay_note_prepare();
+			qc->commandTag != CMDTAG_ROLLBACK && dt_pay_state != DT_PAY_NOTHING)
+			dt_commit_note_prepare();
 		dt_check_end_cut(&cut);
 	}
 }
@@ -506,7 +509,7 @@ static void
 at_check(void)
 {
 	if (dt_process() == DT_APPLY)
-		dt_parallel_apply_note_check(dt_pay_for_workers);
+		dt_parallel_apply_note_check(dt_commit_for_workers);
 	if (!dt_session_active() || !dt_activity_is_working())
 		return;
 	dt_commit_need(true);

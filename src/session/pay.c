@@ -3,44 +3,57 @@
  * pay.c
  *		Where the current transaction may and must pay what it owes.
  *
- * A small transaction pays after its end, when it holds no locks.  One that
- * comes to owe more than dirty_throttle.transaction_grace pays while it runs.
+ * A small transaction pays after its end, when it holds no locks (commit.c).  One
+ * that comes to owe more than dirty_throttle.transaction_grace pays while it runs.
  * What cannot be paid after a transaction (it was rolled back, and the client
  * gets its error at once; the client has waited for max_commit_pause, or has
  * canceled the pause) is paid before the first statement of the next one.
  *
  * How a block that an INSERT dirties makes its session pause, and comes into
- * the views:
+ * the counters, as nine files that are read once each, in this order:
  *
- * 1. The statement begins (hooks.c).  The session follows what dirty_throttle.group
- *    says, or whoever has moved it, and pays what is to be paid first, also what it
- *    has taken over from its role: dt_pay_before().  dt_ExecutorRun() has rows.c
- *    wrap the top of the plan, and what feeds an INSERT.
- * 2. The core counts the block, and calls nobody.  Between two rows, or at a check
- *    for interrupts that a timer has requested (tick.c, check.c), the counter is
- *    found to have grown by what is worth a charge, which leads to
- *    charge_and_pause_at().
- * 3. dt_account_charge() in account.c adds to the counters of the group and of the
- *    member, which the views show, tells the group's rate engine (rate.c), and
- *    returns what is due and owed.  Here it is decided whether that leads to a
- *    pause.  It does not while the transaction only reads and has not used much;
- *    where the process may not sleep; while it owes less than the grace, unless
- *    this transaction has owed that before or its group is suspended with "hard";
- *    nor while others wait for it: then let_go.c lets it go on for 20 ms at a time.
- *    The first charge after these asks again.  Who is let go in the middle of a
- *    pause goes on with that pause when they are over and the next tick has
- *    requested a check (DT_DUE_GOES_ON).  At its commit that is over.
- * 4. The session sleeps (sleep.c).  One of all who sleep looks for the others who
- *    waits for whom, every 25 to 50 ms, and marks and wakes the members that are in
- *    the way (role.c and look.c in src/waiters); any sleeper that finds the last
- *    look too old looks itself.  Before each slice the session asks let_go.c again,
- *    which finds that mark; after each it counts that slice and looks at its
- *    account: dt_account_look().
- * 5. The transaction ends (commit.c).  dt_pay_end_transaction() finds out whether
- *    something is left; then dt_pay_after_transaction() charges it, and the
- *    session sleeps for what is owed then.
+ * hooks.c		The statement begins: begin_statement().  Its executor runs:
+ *				dt_ExecutorRun().
+ * session.c	With the statement the session follows what dirty_throttle.group
+ *				says, or whoever has moved it.
+ * rows.c		When the executor runs, the top of the plan is wrapped, and what
+ *				feeds an INSERT.  Then the core counts the block, and calls nobody.
+ *				Between two rows dt_pay_if_due(), in pay.h, finds that the core's
+ *				counter has grown by what is worth a charge.  (So does a check for
+ *				interrupts that a timer has requested, where no row comes: tick.c,
+ *				check.c.)
+ * pay.c		Twice: first, with the statement, dt_pay_before() pays what was not
+ *				paid after earlier transactions, and what the session has taken
+ *				over from its role; most often that is nothing.  Then
+ *				charge_and_pause_at() has what was used charged, and decides
+ *				whether that leads to a pause.  It does not while the transaction
+ *				only reads and has not used much; where the process may not sleep;
+ *				while it owes less than the grace, unless this transaction has owed
+ *				that before or its group is suspended with "hard"; nor while others
+ *				wait for it.
+ * account.c	dt_account_charge() adds to the counters of the group and of the
+ *				member, which the views show, tells the group's rate engine, and
+ *				returns what is due and owed.
+ * rate.c		The rate engine: until when does the group need to earn that?
+ * let_go.c		While others wait the session goes on for 20 ms at a time.  The
+ *				first charge after these asks again.  Who is let go in the middle
+ *				of a pause goes on with that pause when they are over and the next
+ *				tick has requested a check (DT_DUE_GOES_ON), but not beyond its
+ *				commit.
+ * sleep.c		The session sleeps.  One of all who sleep looks for the others who
+ *				waits for whom, every 25 to 50 ms, and marks and wakes the members
+ *				that are in the way (src/waiters); any sleeper that finds the last
+ *				look too old looks itself.  Before each slice the session asks
+ *				let_go.c again, which finds that mark; after each it counts that
+ *				slice and looks at its account.
+ * commit.c		The transaction ends.  Whether something is left to be charged or
+ *				to be paid is found out when its locks are released.  When all else
+ *				of the transaction is done, the session charges that, and sleeps.
  *
- * The state of the transaction is written in this file only.
+ * What was used is counted in meter.c, pauses are counted in member.c, and both are
+ * shown by src/sql/views.c.
+ *
+ * What a transaction has begun, and what it has owed, is written in this file only.
  *
  *-------------------------------------------------------------------------
  */
@@ -48,33 +61,18 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "postmaster/interrupt.h"
 #include "session/account.h"
 #include "session/activity.h"
-#include "session/apply.h"
 #include "session/check.h"
 #include "session/let_go.h"
-#include "session/parallel_apply.h"
-#include "session/pause_log.h"
 #include "session/pay.h"
-#include "session/session.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
 #include "session/tick.h"
-#include "session/workers.h"
-#include "storage/ipc.h"
 #include "tcop/pquery.h"
 #include "utils/snapmgr.h"
-#include "waiters/waiters.h"
 
 #include "compat.h"
-
-/*
- * The longest pause after a transaction of an autovacuum worker, which keeps
- * its table locked, and of an apply worker that cannot tell its publisher that
- * it is alive.
- */
-#define SERVERS_OWN_PAUSE_US		INT64CONST(1000000)
 
 /* false: none between rows.  Only test/core-suites wants that. */
 #ifndef DT_ROW_PAUSES
@@ -120,23 +118,8 @@ static struct
 								 * is owed, for the checks to be worth it */
 	int64		cost_noted_us;	/* when that was set */
 	bool		paused_there;	/* at the check that is not over yet */
-	bool		prepared;		/* by PREPARE TRANSACTION */
 	bool		has_used;		/* something, as far as it only reads */
 }			xact;
-
-/* What is carried from one transaction to the next. */
-static struct
-{
-	int64		pause_end;		/* of the last pause after a transaction, us */
-
-	/*
-	 * Of a transaction that has ended and is not over yet: max_commit_pause,
-	 * but 0 after an abort, and log_min_pause.
-	 */
-	int			commit_pause_ms;
-	int			log_min_pause;
-	DtXactTimes times;			/* of this command, so far */
-}			after;
 
 /* What reading has used since nothing was owed, but within a minute at most. */
 static struct
@@ -197,26 +180,13 @@ pause_at(DtPlace place, DtHeed heed, DtDue due, bool is_new)
 	}
 }
 
-/*
- * Does the process pause nowhere, whatever it owes?  User code that runs within an
- * urgent VACUUM, to compute the expression of an index, has statements.  So may a
- * trigger have at a login: who cannot connect cannot even read, and takes the server
- * for dead.
- */
-static bool
-pauses_nowhere(void)
-{
-	return proc_exit_inprogress || dt_activity_is_urgent() ||
-		dt_activity_is_login();
-}
-
 /* Is this a place where a process may sleep, and a time? */
 static bool
 may_pause_here(void)
 {
 	return CritSectionCount == 0 && InterruptHoldoffCount == 0 &&
 		QueryCancelHoldoffCount == 0 && !dt_sigterm_came() &&
-		!pauses_nowhere();
+		!dt_activity_forbids_pauses();
 }
 
 /*
@@ -306,12 +276,24 @@ exceeds_reading(void)
 }
 
 /*
- * To be called before each charge: may the transaction be made to pause by it?
+ * To be called once before a charge in flight or at the end: may the transaction be
+ * made to pause by it?
  */
 static bool
 may_be_paused(void)
 {
 	return !only_reads() || exceeds_reading();
+}
+
+DtDue
+dt_pay_charge(DtHeed heed)
+{
+	DtDue		due = dt_account_charge(heed);
+
+	dt_let_go_note_debt(due.owed_us);
+	if (due.pause_us == 0)
+		reading.bytes = 0;
+	return due;
 }
 
 /*
@@ -323,23 +305,14 @@ may_be_paused(void)
 static bool
 charge_and_pause_at(DtPlace place, DtHeed heed)
 {
-	/*
-	 * both ask for what the charge changes: whether something was due, and is
-	 * charged
-	 */
+	/* these two before the charge, which changes what they look at */
 	bool		is_new = xact.longest_us == 0 || !dt_account_is_due_before();
 	bool		may_pause = may_be_paused() && may_pause_here();
 	int64		grace_us = dt_parameters.transaction_grace * INT64CONST(1000);
 	int64		from_us = xact.paces || heed != DT_HEED_HARD ? 0 : grace_us;
-	DtDue		due = dt_account_charge(heed);
+	DtDue		due = dt_pay_charge(heed);
 
-	dt_let_go_note_debt(due.owed_us);
-	if (due.pause_us == 0)
-	{
-		reading.bytes = 0;
-		return false;
-	}
-	if (!may_pause ||
+	if (due.pause_us == 0 || !may_pause ||
 		(due.owed_us < from_us && due.cause != DT_BY_SUSPEND) ||
 		dt_let_go(heed, due.owed_us))
 		return false;
@@ -519,27 +492,24 @@ dt_pay_ask_leader(void)
 	dt_pay_state = dt_account.slot->only_reads ? DT_PAY_READS : DT_PAY_BEGUN;
 }
 
-void
-dt_pay_note_prepare(void)
-{
-	xact.prepared = true;
-}
-
 /*
- * Has this transaction done more than to read, or to set parameters?  A login,
- * or a command that does that, is not suspended.  While a command runs, all of its
- * transactions have begun: one in a procedure may evaluate expressions only, of
- * which no hook tells.
+ * Has the transaction that ends done more than to read, or to set parameters?  A
+ * login, or a command that does that, is not suspended.  While a command runs, all
+ * of its transactions have begun: one in a procedure may evaluate expressions only,
+ * of which no hook tells.  Who has used more than reading may has as good as written:
+ * many small transactions would never come to a place where they pause in flight.
  */
-static inline bool
-has_begun(void)
+bool
+dt_pay_has_written(void)
 {
+	if (dt_pay_state != DT_PAY_BEGUN && exceeds_reading())
+		dt_pay_state = DT_PAY_BEGUN;
 	return dt_pay_state == DT_PAY_BEGUN || !dt_activity_client_waits() ||
 		dt_process_is_servers_own();
 }
 
-static pg_attribute_always_inline void
-forget_transaction(void)
+void
+dt_pay_forget_transaction(void)
 {
 	if (dt_activity_client_waits())
 	{
@@ -552,174 +522,4 @@ forget_transaction(void)
 		dt_pay_state = DT_PAY_NOTHING;
 	dt_account.joined_midway = false;
 	memset(&xact, 0, sizeof(xact));
-}
-
-/*
- * The transaction has ended and has released its locks.  True when something
- * is left to be done: there is something to charge or to pay, or a message to
- * log.  Then the caller has to call dt_pay_after_transaction() when the
- * transaction is over, and the session's group stays the same until then.
- */
-bool
-dt_pay_end_transaction(bool committed)
-{
-	if (dt_account_workers_have_charged() || dt_gathers_have_failed())
-		dt_workers_forget();
-	if (unlikely(dt_account.slot->released_until != 0))
-		dt_let_go_end();
-	dt_waiters_end_transaction();
-	if (xact.prepared && committed)
-		dt_waiters_note_prepared(GetTopTransactionIdIfAny(),
-								 dt_account.group ? dt_account.group->id : 0);
-
-	if (!dt_pause_log_is_empty() ||
-		(!dt_account_is_quiet() && dt_account_is_member()))
-	{
-		/*
-		 * The end of the transaction is about to undo a SET LOCAL of it.
-		 * After an abort the client gets its answer at once.
-		 */
-		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
-		after.log_min_pause = dt_parameters.log_min_pause;
-		after.times.us += dt_clock_since(GetCurrentTransactionStartTimestamp());
-		after.times.paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
-		dt_session_hold_changes();
-		return true;
-	}
-	dt_account_renew_allowance();
-	forget_transaction();
-	return false;
-}
-
-/*
- * How long may the pause be that begins now, in us?  Sets *feedback if it can
- * send feedback to the publisher.
- *
- * If an apply worker cannot do that, only its main loop sends feedback, and
- * reads a changed configuration, when nothing is left to apply.  So the worker
- * must be able to catch up: a pause is no longer than the time since the last
- * one, so that the worker pauses for half of the time at most.
- */
-static int64
-longest_pause(bool client_waits, bool *feedback)
-{
-	int64		longest = client_waits && dt_process() != DT_JOB ?
-		after.commit_pause_ms * INT64CONST(1000) : PG_INT64_MAX / 2;
-
-	*feedback = dt_process() == DT_APPLY && !ConfigReloadPending &&
-		dt_apply_feedback_possible();
-	if (*feedback)
-		return Min(longest, dt_apply_feedback_longest_silence());
-	if (dt_process_is_servers_own())
-		longest = Min(longest, SERVERS_OWN_PAUSE_US);
-	if (dt_process() == DT_APPLY)
-		longest = Min(longest, dt_now_us() - after.pause_end);
-	return longest;
-}
-
-static void
-pay_after(bool client_waits, DtDue due)
-{
-	bool		feedback;
-	int64		longest_us = longest_pause(client_waits, &feedback);
-
-	if (due.observed)
-	{
-		dt_account_forgive();
-		return;
-	}
-	/* a tick is to deliver a SIGTERM that comes meanwhile */
-	if (dt_process() == DT_JOB && !(dt_tick_comes() && dt_sigterm_hold_back()))
-		return;
-	dt_tick_before_pause();
-	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
-					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
-	if (dt_account.slot->released_until != 0)
-		dt_let_go_end();		/* it may be idle now */
-	after.pause_end = dt_now_us();
-	dt_tick_after_pause();
-	if (dt_sigterm_let_go())
-		dt_tick_soon();
-}
-
-/*
- * May a background worker pause after this transaction?  Not while it holds
- * session locks, as a command does that it runs itself.
- */
-static bool
-job_may_pause_after(void)
-{
-	return !dt_sigterm_came() && !dt_waiters_has_locks();
-}
-
-/*
- * Has the transaction that ends done more than to read?  Of a background worker
- * that writes without a statement, perhaps after one that reads, nothing else may
- * tell than what it has used.
- */
-static bool
-has_written(void)
-{
-	if (dt_process() == DT_JOB && dt_pay_state != DT_PAY_BEGUN &&
-		exceeds_reading())
-		dt_pay_state = DT_PAY_BEGUN;
-	else
-		(void) may_be_paused();
-	return has_begun();
-}
-
-/*
- * Charge the rest, pause, and log what the transaction has paused.  When the
- * client waits, the pause takes max_commit_pause at most, also in a suspended
- * group: the transaction is committed, and its client has to hear of that.
- * Cannot fail.
- */
-void
-dt_pay_after_transaction(void)
-{
-	bool		client_waits = dt_activity_client_waits();
-	bool		command_goes_on = dt_activity_command_goes_on();
-	bool		written = has_written();
-	bool		may_pause;
-	DtDue		due;
-
-	/*
-	 * A command that goes on with its next transaction may hold locks
-	 * meanwhile.  A coordinator that has prepared a transaction must hear of
-	 * it at once, as it holds locks.  Nor does an apply worker pause after an
-	 * abort, when feedback is not possible.
-	 */
-	may_pause = written && !command_goes_on && !xact.prepared &&
-		!pauses_nowhere() &&
-		!(client_waits && after.commit_pause_ms == 0) &&
-		(dt_process() != DT_JOB || job_may_pause_after());
-
-	/* nothing may tell when the next transaction of a worker begins to write */
-	due = dt_account_charge(written || dt_process() == DT_JOB ?
-							DT_HEED_ANY : DT_HEED_HARD);
-	dt_account_renew_allowance();
-	dt_let_go_note_debt(due.owed_us);
-	if (due.pause_us == 0)
-		reading.bytes = 0;
-	else if (dt_parallel_apply_pass_debt(may_pause))
-		;						/* its leader pays */
-	else if (may_pause)
-		pay_after(client_waits, due);
-	forget_transaction();
-	dt_session_allow_changes();
-	if (!command_goes_on)
-		dt_pause_log_end(after.log_min_pause, &after.times);
-}
-
-/*
- * An apply worker pays for what its parallel workers have passed to it.  It is in
- * no transaction, and holds no lock.  Cannot fail.
- */
-void
-dt_pay_for_workers(void)
-{
-	after.commit_pause_ms = dt_parameters.max_commit_pause;
-	after.log_min_pause = dt_parameters.log_min_pause;
-	dt_session_hold_changes();
-	dt_pay_after_transaction();
 }

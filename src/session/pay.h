@@ -116,14 +116,13 @@ extern void dt_pay_later(void);
  */
 extern void dt_pay_before_leaving(void);
 
-/* The transaction is being prepared: no pause follows its end. */
-extern void dt_pay_note_prepare(void);
-
-/* At the end of a transaction, and when it is over. */
-extern bool dt_pay_end_transaction(bool committed);
-extern void dt_pay_after_transaction(void);
-
-/* After a transaction that parallel workers of this apply worker have applied. */
-extern void dt_pay_for_workers(void);
+/*
+ * What commit.c calls when a transaction ends, each once and in this order; none of
+ * them can fail.  Has it done more than to read?  (This counts what it has used.)
+ * Charge that, as in flight; and then the transaction is over.
+ */
+extern bool dt_pay_has_written(void);
+extern DtDue dt_pay_charge(DtHeed heed);
+extern void dt_pay_forget_transaction(void);
 
 #endif							/* DT_PAY_H */

@@ -105,6 +105,7 @@ static const Oid reads_though_volatile[] = {
 	F_PG_STAT_GET_XACT_TUPLES_INSERTED,
 	F_PG_STAT_GET_XACT_TUPLES_RETURNED,
 	F_PG_STAT_GET_XACT_TUPLES_UPDATED,
+	F_PG_STAT_HAVE_STATS,
 	F_SET_CONFIG,
 
 	/* recovery, replication, WAL positions */

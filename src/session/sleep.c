@@ -3,10 +3,10 @@
  * sleep.c
  *		Sleeping before, in and after a transaction.
  *
- * A member pauses nowhere else.  The account says how long, pay.c decides
- * whether and where.  It sleeps on its latch, in slices of at most a second.  A
- * process that changes a limit sets the latches of the members, so that sleepers
- * look at their account again.
+ * A member pauses nowhere else.  The account says how long; pay.c, and commit.c
+ * after a transaction, decide whether and where.  It sleeps on its latch, in slices
+ * of at most a second.  A process that changes a limit sets the latches of the
+ * members, so that sleepers look at their account again.
  *
  * No lock is held while a process sleeps.
  *

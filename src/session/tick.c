@@ -20,7 +20,7 @@
  * For a command that uses much under a low limit that is too late.  So there
  * is a timer of wall-clock time, too.  It is set when a command begins, or a
  * function that no statement has called, and after a check where a pause was
- * made or that came soon after the last one. It expires when the command could
+ * made or that came soon after the last one.  It expires when the command could
  * have used what is worth a check.  As long as the command is so fast that the
  * CPU timer would come too late, it is set for the same time again.
  * Otherwise, as on a busy machine the CPU timer may be late, it is set for

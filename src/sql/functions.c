@@ -6,7 +6,7 @@
  * None of the functions is STRICT, so that a NULL is an error instead of being
  * ignored.  Who may call a function is decided by GRANT; see the extension
  * script.  What is defined of a group is changed in the entry that
- * dt_definitions_edit() returns, which dt_definitions_write() then writes.
+ * dt_definitions_edit() returns, which dt_sql_write() then writes.
  *
  *-------------------------------------------------------------------------
  */
@@ -61,7 +61,7 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 	bool		is_mode = (property->kind == DT_MODE);
 	int64		lowest = (property->min + 999) / 1000;
 	const char *shown = "";
-	float8		value = 0;		/* in thousandths */
+	float8		value = 0;		/* in thousandths of the unit, KB/s for one */
 	float8		stored;
 	List	   *entries;
 	DtEntry    *entry;
