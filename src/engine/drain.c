@@ -9,7 +9,7 @@
  * is a backlog.  An hour in which nobody writes, or somebody writes a little,
  * does not change it.  But what drained fast then, or long ago, says little of how
  * fast a new backlog does, which may come at many times that speed: so when one has
- * lasted for half of a window, the mean falls at once to what has drained meanwhile.
+ * lasted for a second, the mean falls at once to what has drained meanwhile.
  *
  * Positions move in steps: an archiver's by segments, a consumer's when it
  * reports.  Such a step has drained in all of the time in which the position
@@ -34,6 +34,9 @@
  * too long until a halved speed is known.
  */
 #define WINDOW_US			(2 * SECOND_US)
+
+/* A backlog is new for so long: as long as a step of replay may take. */
+#define NEW_US				SECOND_US
 
 /* A level is a difference of two noisy numbers, and changes slowly. */
 #define LEVEL_WINDOW_US		(8 * SECOND_US)
@@ -68,6 +71,18 @@ speed_of(int64_t bytes, int64_t us)
 	return clamp64(muldiv64(bytes, SECOND_US, us), -DT_RATE_MAX, DT_RATE_MAX);
 }
 
+/* See above; not of a level, which may stand for long before it falls. */
+static void
+notice_new_backlog(DtDrain *d, int64_t bytes, int64_t time)
+{
+	bool		was_new = d->begun_us < NEW_US;
+
+	d->begun_bytes = add64(d->begun_bytes, bytes);
+	d->begun_us = add64(d->begun_us, time);
+	if (was_new && d->begun_us >= NEW_US)
+		d->speed = min64(d->speed, speed_of(d->begun_bytes, d->begun_us));
+}
+
 /*
  * In "time", which is over, so many bytes have drained.
  */
@@ -80,10 +95,8 @@ add_speed(DtDrain *d, int64_t bytes, int64_t time, int64_t window)
 	{
 		d->queued_us = min64(d->queued_us + time, window);
 		d->speed = mean64(d->speed, speed, time, d->queued_us);
-		d->begun_bytes = add64(d->begun_bytes, bytes);
-		d->begun_us = add64(d->begun_us, time);
-		if (d->begun_us >= window / 2 && d->begun_us - time < window / 2)
-			d->speed = min64(d->speed, speed_of(d->begun_bytes, d->begun_us));
+		if (window == WINDOW_US)
+			notice_new_backlog(d, bytes, time);
 	}
 	else if (speed > d->speed)
 		d->speed = mean64(d->speed, speed, time, window);
