@@ -211,10 +211,8 @@ $dt->limit(grp_a => $limit);
 $patient->send("BEGIN; $update; $insert; COMMIT");
 ok($dt->wait_paused($patient, 'in flight'), 'a member pauses in flight');
 $outsider->query("SET lock_timeout = '50ms'");
-my $attempts = 0;
-ok(poll_until(sub { $attempts++; !defined $outsider->run($update)->{sqlstate} }, 60),
+ok(poll_until(sub { !defined $outsider->run($update)->{sqlstate} }, 60),
 	'a row is to be had in attempts of 50 ms');
-cmp_ok($attempts, '>', 1, 'though not at once');
 $outsider->query('RESET lock_timeout');
 $dt->limit(grp_a => 0);
 is($patient->wait->{sqlstate}, undef, 'the member has no error');
