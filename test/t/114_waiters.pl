@@ -222,6 +222,38 @@ in_turn('INSERT INTO elsewhere VALUES (3)',
 	q{SELECT pg_create_logical_replication_slot('slot', 'pgoutput')},
 	'a slot beside eight');
 
+# The look that finds the first one lets all of them go.
+foreach my $case (
+	[ 'SELECT count(*) FROM hot', 'CREATE INDEX CONCURRENTLY elsewhere_i ON elsewhere (id)' ],
+	[ 'INSERT INTO elsewhere VALUES (3)', q{SELECT pg_create_logical_replication_slot('slot', 'pgoutput')} ])
+{
+	my ($holds, $wants) = @$case;
+
+	subtest "all at once: $wants" => sub {
+		$dt->sql('DROP INDEX IF EXISTS elsewhere_i;
+			SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots');
+		$dt->fresh(g => dirty => $kb);
+		foreach my $member (@more)
+		{
+			$member->query("BEGIN; $holds");
+			$member->send(insert(100) . '; COMMIT');
+			$dt->settle;
+		}
+		$outsider->send($wants);
+		ok_waits($outsider, 'for the first one');
+		my $us = 0;
+		while ($us < $at_most && $dt->group_row('g')->{releases} == 0)
+		{
+			$dt->advance(1000);
+			$us += 1000;
+		}
+		$dt->settle;
+		is($dt->group_row('g')->{releases}, scalar @more, 'all of them go on');
+		$dt->run;
+		end();
+	};
+}
+
 # While he waits for one that does not pause, no member goes on for that.
 subtest 'an index, created concurrently beside others, first' => sub {
 	my $other = $dt->session;
@@ -524,10 +556,26 @@ subtest 'a lock of the session over many transactions' => sub {
 	$dt->settle;
 	is($dt->sql(q{SELECT dt_test_role('looker')}), $more[0]->pid, 'another member looks');
 	$s->query($session_lock);
-	$s->send('DO $$ BEGIN FOR i IN 1..20 LOOP ' . insert(3) . "; COMMIT; END LOOP; END \$\$; $unlock");
-	$dt->settle;
-	is($dt->state($s), 'sleeps', 'it pauses after the first one');
-	check_gets('the lock', $outsider, $session_lock);
+	$outsider->send($session_lock);
+	ok_waits($outsider, 'for the lock');
+	$dt->advance($at_most);
+	my $us = 0;
+	foreach (1 .. 5)
+	{
+		$s->query('BEGIN; ' . insert(10));
+		$dt->advance(40_000);    # the others look more and more seldom
+		$s->send('COMMIT');
+		$dt->settle;
+		while ($us < $second && $dt->state($s) eq 'sleeps')
+		{
+			$dt->advance(1000);
+			$us += 1000;
+		}
+		is($s->wait->{sqlstate}, undef, 'a transaction');
+	}
+	cmp_ok($us, '<=', 10_000, 'after the first one it pauses for a moment only');
+	$s->query($unlock);
+	ok($outsider->finished($timeout), 'he gets it');
 	end();
 	is($outsider->query($unlock), '', 'nothing is left');
 };
