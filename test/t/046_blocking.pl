@@ -210,10 +210,11 @@ $dt->limit(grp_a => 0);
 $dt->limit(grp_a => $limit);
 $patient->send("BEGIN; $update; $insert; COMMIT");
 ok($dt->wait_paused($patient, 'in flight'), 'a member pauses in flight');
-$outsider->query("SET lock_timeout = '50ms'");
-ok(poll_until(sub { !defined $outsider->run($update)->{sqlstate} }, 60),
+my $impatient = $dt->session;    # who has not waited before
+$impatient->query("SET lock_timeout = '50ms'");
+ok(poll_until(sub { !defined $impatient->run($update)->{sqlstate} }, 60),
 	'a row is to be had in attempts of 50 ms');
-$outsider->query('RESET lock_timeout');
+$impatient->quit;
 $dt->limit(grp_a => 0);
 is($patient->wait->{sqlstate}, undef, 'the member has no error');
 $patient->quit;
