@@ -285,7 +285,8 @@ dt_is_decoding(pid_t pid)
 /* 16 to 18: volatile functions that only read; see session/reads.c */
 #if PG_VERSION_NUM >= 160000
 #define DT_READERS_16 \
-	F_ARRAY_SAMPLE, F_ARRAY_SHUFFLE, F_PG_STAT_GET_IO, F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED, F_RANDOM_NORMAL,
+	F_ARRAY_SAMPLE, F_ARRAY_SHUFFLE, F_PG_STAT_GET_IO, \
+	F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED, F_RANDOM_NORMAL,
 #else
 #define DT_READERS_16
 #endif

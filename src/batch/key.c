@@ -181,8 +181,7 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 	column->orders_domain = get_typtype(class_type) == TYPTYPE_PSEUDO;
 	column->orders_enum = column->own_type != column_type &&
 		class_type == ANYENUMOID;
-	column->type = get_typtype(class_type) == TYPTYPE_PSEUDO ?
-		column->own_type : class_type;
+	column->type = column->orders_domain ? column->own_type : class_type;
 	getTypeOutputInfo(column->type, &output, &is_varlena);
 	fmgr_info(output, &column->output);
 	getTypeInputInfo(column->type, &input, &column->input_param);
@@ -413,14 +412,11 @@ dt_key_order(StringInfo buf, const DtKey *key, const char *alias, bool back)
 		appendStringInfoString(buf, i > 0 ? ", " : " ORDER BY ");
 		append_column(buf, key, i, alias, !column->orders_domain);
 		if (column->orders_enum)
-		{
-			appendStringInfo(buf, " %s NULLS %s",
-							 column->falls != back ? "DESC" : "ASC",
-							 column->nulls_first != back ? "FIRST" : "LAST");
-			continue;
-		}
-		appendStringInfo(buf, " USING %s NULLS %s",
-						 column->operators[back ? DT_AFTER : DT_BEFORE],
+			appendStringInfoString(buf, column->falls != back ? " DESC" : " ASC");
+		else
+			appendStringInfo(buf, " USING %s",
+							 column->operators[back ? DT_AFTER : DT_BEFORE]);
+		appendStringInfo(buf, " NULLS %s",
 						 column->nulls_first != back ? "FIRST" : "LAST");
 	}
 }

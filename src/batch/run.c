@@ -86,7 +86,7 @@ typedef struct Loop
 								 * more than it has keys */
 	bool		warned;			/* of that */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
-	DtBatchLeast least;
+	DtBatchLeast least;			/* of batches that take long however small */
 	Mark		old;			/* begin of the last window, */
 	Mark		new;			/* and of the present one */
 	int64		told_us;		/* of the last notice */

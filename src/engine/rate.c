@@ -67,8 +67,8 @@
  * more; exactly that after more than a second without use), and is overdrawn
  * by at most 200 ms x R (of the limit, if that is more).  Debtors that do not call
  * any more may have been paid too much, until they are evicted: about as much as the
- * pool would keep.  In any time T the group hence uses at most R x T + 300 ms x R (more with a
- * longer burst), plus what each member owes when it runs on: less than its
+ * pool would keep.  In any time T the group hence uses at most R x T + 300 ms x R
+ * (more with a longer burst), plus what each member owes when it runs on: less than its
  * share of min_pause(), its last charge, and the debt that it still had when
  * jitter let it wake early.  Where members come and leave in debt all the
  * time, add what their heirs still owe.  A member's debt is cut at DEBT_MAX

@@ -110,10 +110,10 @@ extern bool dt_activity_is_working(void);
 extern bool dt_activity_is_urgent(void);
 
 /*
- * Does the process pause nowhere, whatever it owes?  Not at its exit.  User code that runs within an
- * urgent VACUUM, to compute the expression of an index, has statements.  So may a
- * trigger have at a login: who cannot connect cannot even read, and takes the server
- * for dead.
+ * Does the process pause nowhere, whatever it owes?  So it is at its exit.  User code
+ * that runs within an urgent VACUUM, to compute the expression of an index, has
+ * statements.  So may a trigger have at a login: who cannot connect cannot even read,
+ * and takes the server for dead.
  */
 extern bool dt_activity_forbids_pauses(void);
 

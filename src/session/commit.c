@@ -214,11 +214,8 @@ pay_after_transaction(void)
 	due = dt_pay_charge(written || dt_process() == DT_JOB ?
 						DT_HEED_ANY : DT_HEED_HARD);
 	dt_account_renew_allowance();
-	if (due.pause_us == 0)
-		;						/* nothing is left */
-	else if (dt_parallel_apply_pass_debt(may_pause))
-		;						/* its leader pays */
-	else if (may_pause)
+	/* of a parallel apply worker its leader pays */
+	if (due.pause_us > 0 && !dt_parallel_apply_pass_debt(may_pause) && may_pause)
 		pay_after(client_waits, due);
 	forget_transaction();
 	dt_session_allow_changes();

@@ -276,8 +276,8 @@ exceeds_reading(void)
 }
 
 /*
- * To be called once before a charge in flight or at the end: may the transaction be
- * made to pause by it?
+ * To be called once before a charge in flight: may the transaction be made to pause
+ * by it?
  */
 static bool
 may_be_paused(void)

@@ -221,8 +221,8 @@ dt_definitions_find(List *entries, const char *name)
 
 /*
  * Has this transaction locked the row, by a lock on the catalog that stands for it?
- * ROLLBACK TO may have released that lock
- * since, and then it has also undone what was changed.
+ * ROLLBACK TO may have released that lock since, and then it has also undone what was
+ * changed.
  */
 bool		dt_definitions_locked = false;
 

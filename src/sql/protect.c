@@ -258,8 +258,7 @@ tell_choice(const Choice *c, const DtDefinition *d)
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" follows signal \"%s\"",
 						d->name, signal),
-				 errdetail_internal("%s", c->detail),
-				 c->hint != NULL ? errhint("%s", c->hint) : 0));
+				 errdetail_internal("%s", c->detail)));
 	else
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" does not follow signal \"%s\"",

@@ -640,6 +640,12 @@ next_interval(int64 late, int64 until_late, bool any_new)
 								   2 * Max(dt_waits->interval_us, SOON_US));
 }
 
+int64
+dt_look_age(void)
+{
+	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at);
+}
+
 /*
  * Look.  False: it was left to somebody else, who looks just now, or who was
  * stopped in the middle of that.
@@ -757,8 +763,7 @@ dt_waiters_list(void)
 	{
 		CHECK_FOR_INTERRUPTS();
 		/* whoever is to look may fail to get the lock from us again and again */
-		if (dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at) >=
-			dt_waits->interval_us)
+		if (dt_look_age() >= dt_waits->interval_us)
 			(void) dt_look();
 		wait_for_look_lock();
 		begin_look();

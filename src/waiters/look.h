@@ -10,4 +10,7 @@
 
 extern bool dt_look(void);
 
+/* How long ago was the last look, us? */
+extern int64 dt_look_age(void);
+
 #endif							/* DT_LOOK_H */

@@ -146,13 +146,6 @@ hand_roles_on(void)
 
 /* ------------------------------------------------------------------- looks */
 
-/* How long ago was the last look, us? */
-static int64
-age_of_look(void)
-{
-	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->looked_at);
-}
-
 /* Does a look go on for so long that whoever makes it was stopped? */
 static bool
 look_hangs(void)
@@ -195,7 +188,7 @@ static void
 take_roles(void)
 {
 	take_role(DT_LOOKER, 0);
-	if (age_of_look() >= LOOKER_HANGS_US && !has_role(DT_LOOKER) && look())
+	if (dt_look_age() >= LOOKER_HANGS_US && !has_role(DT_LOOKER) && look())
 		take_role(DT_LOOKER, pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]));
 	if (!has_role(DT_LOOKER))
 		take_role(DT_DEPUTY, 0);
@@ -220,11 +213,11 @@ dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
 		return SHORTEST_US;		/* then it looks itself */
 	if (has_role(DT_LOOKER))
 	{
-		if (age_of_look() >= dt_waits->interval_us && !look())
+		if (dt_look_age() >= dt_waits->interval_us && !look())
 			return BUSY_US;
-		return Max(dt_waits->interval_us - age_of_look(), SHORTEST_US);
+		return Max(dt_waits->interval_us - dt_look_age(), SHORTEST_US);
 	}
-	return has_role(DT_DEPUTY) ? Max(LOOKER_HANGS_US - age_of_look(), BUSY_US) :
+	return has_role(DT_DEPUTY) ? Max(LOOKER_HANGS_US - dt_look_age(), BUSY_US) :
 		PG_INT64_MAX;
 }
 
@@ -270,7 +263,7 @@ dt_waiters_mark(int *waiting_pid)
 		had_mark = false;		/* it has a new one */
 	counts_us = me->mark != DT_NOT_IN_THE_WAY ? MARK_COUNTS_US :
 		had_mark ? SHORTEST_US : NO_MARK_COUNTS_US;
-	is_old = age_of_look() >= counts_us;
+	is_old = dt_look_age() >= counts_us;
 	had_mark &= !is_old;
 	if (is_old && !look() && look_hangs())
 	{

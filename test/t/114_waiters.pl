@@ -191,22 +191,31 @@ subtest 'a safe snapshot, after a serializable transaction' => sub {
 	end();
 };
 
+# Eight members pause in flight that hold this.
+sub eight_hold
+{
+	my ($holds) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$dt->sql('DROP INDEX IF EXISTS elsewhere_i;
+		SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots');
+	$dt->fresh(g => dirty => $kb);
+	foreach my $member (@more)
+	{
+		$member->query("BEGIN; $holds");
+		$member->send(insert(100) . '; COMMIT');
+		$dt->settle;
+		is($dt->state($member), 'sleeps', 'a member pauses');
+	}
+}
+
 # Who waits for several in turn waits too long for the first one only.
 sub in_turn
 {
 	my ($holds, $wants, $name) = @_;
 
 	subtest $name => sub {
-		$dt->sql('DROP INDEX IF EXISTS elsewhere_i;
-			SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots');
-		$dt->fresh(g => dirty => $kb);
-		foreach my $member (@more)
-		{
-			$member->query("BEGIN; $holds");
-			$member->send(insert(100) . '; COMMIT');
-			$dt->settle;
-			is($dt->state($member), 'sleeps', 'a member pauses');
-		}
+		eight_hold($holds);
 		check_gets($name, $outsider, $wants);
 		$dt->run;
 		end();
@@ -230,15 +239,7 @@ foreach my $case (
 	my ($holds, $wants) = @$case;
 
 	subtest "all at once: $wants" => sub {
-		$dt->sql('DROP INDEX IF EXISTS elsewhere_i;
-			SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots');
-		$dt->fresh(g => dirty => $kb);
-		foreach my $member (@more)
-		{
-			$member->query("BEGIN; $holds");
-			$member->send(insert(100) . '; COMMIT');
-			$dt->settle;
-		}
+		eight_hold($holds);
 		$outsider->send($wants);
 		ok_waits($outsider, 'for the first one');
 		my $us = 0;
