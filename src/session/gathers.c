@@ -98,6 +98,7 @@ dt_gathers_look(void)
 typedef struct Walk
 {
 	DtGathers  *run;
+	PlanState  *top;
 	void		(*found) (PlanState *node);
 } Walk;
 
@@ -112,7 +113,8 @@ find_gathers(PlanState *node, void *context)
 
 		gather->node = node;
 		walk->run->nodes = lappend(walk->run->nodes, gather);
-		walk->found(node);
+		if (node != walk->top)	/* which launches workers only once */
+			walk->found(node);
 	}
 	return planstate_tree_walker(node, find_gathers, context);
 }
@@ -120,7 +122,7 @@ find_gathers(PlanState *node, void *context)
 void
 dt_gathers_begin(DtGathers *run, PlanState *top, void (*found) (PlanState *node))
 {
-	Walk		walk = {run, found};
+	Walk		walk = {run, top, found};
 
 	run->nodes = NIL;
 	(void) find_gathers(top, &walk);

@@ -28,7 +28,8 @@ extern int64 dt_gathers_added[DT_RESOURCES];
 extern void dt_gathers_look(void);
 
 /*
- * Before a plan runs; before a node launches workers; when the plan has ended; or
+ * Before a plan runs, with what to do with each node but the top one, which launches
+ * workers only once; before a node launches workers; when the plan has ended; or
  * when it has failed: then nothing more is added until dt_gathers_forget_failure().
  */
 extern void dt_gathers_begin(DtGathers *run, PlanState *top,

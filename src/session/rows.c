@@ -10,7 +10,7 @@
  * then do what the core's would do: at the root of the plan, and where rows
  * enter a ModifyTable.  The request for a row that does not come is a safe point,
  * too, so an INSERT of one row has one after it.  Where no row is requested there,
- * checks for interrupts are the safe points.
+ * or another extension has a wrapper, checks for interrupts are the safe points.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,7 +39,7 @@ pace_measured_node(PlanState *node)
 static void
 wrap_node(PlanState *node)
 {
-	node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
+	dt_node_wrap(node, pace_node, pace_measured_node);
 }
 
 /*

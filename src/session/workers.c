@@ -160,10 +160,9 @@ static void
 wrap_gather(PlanState *node)
 {
 	check_stack_depth();		/* as the core's wrapper, which goes, would */
-	node->ExecProcNode = node->instrument ? gather_measured : gather;
+	dt_node_wrap(node, gather, gather_measured);
 }
 
-/* The root may get another wrapper, as it launches workers only once. */
 void
 dt_workers_begin(DtGathers *run, PlanState *top)
 {

@@ -5,8 +5,10 @@
  *
  * With other_extension.runs_commands = on it runs some commands itself, without
  * the hooks of the libraries that were loaded before it, as TimescaleDB does,
- * whose background workers do the same to a C function as launch_work().  And
- * it tells what the core has counted in this process.
+ * whose background workers do the same to a C function as launch_work().  With
+ * other_extension.wraps_node = on it has its own wrapper around the top node of
+ * each plan, as extensions that measure nodes do.  And it tells what the core has
+ * counted in this process.
  *
  *	blocks_dirtied()	what the core has counted, so far
  *	work()				as if 2500 shared buffers had been dirtied
@@ -42,7 +44,41 @@ extern PGDLLEXPORT void other_worker_main(Datum function);
 void		_PG_init(void);
 
 static ProcessUtility_hook_type next = NULL;
+static ExecutorRun_hook_type next_run = NULL;
 static bool runs_commands = false;
+static bool wraps_node = false;
+static bool was_called = false;
+
+#if PG_VERSION_NUM >= 180000
+#define RUN_PARAMS QueryDesc *query, ScanDirection direction, uint64 count
+#define RUN_ARGS query, direction, count
+#else
+#define RUN_PARAMS QueryDesc *query, ScanDirection direction, uint64 count, bool once
+#define RUN_ARGS query, direction, count, once
+#endif
+
+static TupleTableSlot *
+wrapper(PlanState *node)
+{
+	was_called = true;
+	return node->ExecProcNodeReal(node);
+}
+
+static void
+run_plan(RUN_PARAMS)
+{
+	PlanState  *top = query->planstate;
+	bool		wrapped = wraps_node && top;
+
+	if (wrapped)
+	{
+		was_called = false;
+		top->ExecProcNode = wrapper;
+	}
+	(next_run ? next_run : standard_ExecutorRun) (RUN_ARGS);
+	if (wrapped && !was_called)
+		elog(ERROR, "somebody else has taken the place of the wrapper");
+}
 
 static void
 run_utility(PlannedStmt *pstmt, const char *query, bool read_only,
@@ -143,6 +179,12 @@ _PG_init(void)
 							 "Runs some commands itself.",
 							 NULL, &runs_commands, false, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("other_extension.wraps_node",
+							 "Has a wrapper around the top of each plan.",
+							 NULL, &wraps_node, false, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	next_run = ExecutorRun_hook;
+	ExecutorRun_hook = run_plan;
 	next = ProcessUtility_hook;
 	ProcessUtility_hook = run_utility;
 }

@@ -586,6 +586,13 @@ foreach my $who (sort keys %user)
 			like(delete $m{$_}, qr/^[\d.]+$/, "$who: $group: $_") foreach sort keys %signals;
 			%signals = ();
 		}
+		# a pause that goes on is counted each second
+		if ($v{paused})
+		{
+			cmp_ok($m{paused_seconds_total}, '<=', $v{paused_time} / 1000 + 1e-6,
+				"$who: $group: paused_seconds_total");
+			$m{paused_seconds_total} = $v{paused_time} / 1000;
+		}
 		is_deeply(
 			{ map { $_ => 0 + $m{$_} } grep { $_ ne 'group_name' } keys %m },
 			{

@@ -422,6 +422,21 @@ sub check_unseen
 	$s->query('SET other_extension.runs_commands = off');
 }
 
+# Plans whose nodes another extension has wrapped before: its wrapper stays.
+sub check_wrapped
+{
+	my ($dt, $s, $order) = @_;
+
+	$s->query('SET other_extension.wraps_node = on;
+		SET max_parallel_workers_per_gather = 2');
+	check_rate($dt, $s, "$order: INSERT, wrapped", 'TRUNCATE t',
+		"INSERT INTO t SELECT i, $x FROM generate_series(1, 800) i");
+	is($s->query('SELECT count(*) FROM (SELECT id FROM t OFFSET 0) x'), '800',
+		"$order: a parallel plan, wrapped");
+	$s->query('SET other_extension.wraps_node = off;
+		RESET max_parallel_workers_per_gather');
+}
+
 # A background worker that runs no statement, in a database that is in a group.
 sub check_worker
 {
@@ -501,6 +516,7 @@ foreach my $order (qw(none first last))
 		if ($library)
 		{
 			check_unseen($dt, $s, $order);
+			check_wrapped($dt, $s, $order);
 			check_worker($dt, $order);
 		}
 		check_job($dt, $order) if $is_there{timescaledb};
