@@ -17,11 +17,10 @@ fastest by the slowest of equal runs of the job. Windows in which the machine wa
 busy with something else (a process that sleeps for 10 ms was more than 20 ms late)
 count as all others; how many of `alone` they are is said.
 
-The configuration is the default one, but for what a setting says. In the full set,
-the UPDATE in batches is measured with other loads and configurations, too, and with
-more limits, so that the best of them is known. (Scenario `protection` is the other
-case: there the load is a closed loop that uses all processors, and what it keeps of
-its throughput depends on the share of the processors that the job leaves.)
+The configuration is the default one. (Scenario `headroom_settings` has other loads
+and configurations. `protection` is the other case: there the load is a closed loop
+that uses all processors, and what it keeps of its throughput depends on the share of
+the processors that the job leaves.)
 """
 
 import contextlib
@@ -32,18 +31,14 @@ from bench import canary, measure, oltp, plot, protection, replica, server
 
 JOBS = ['UPDATE', 'UPDATE in batches', 'COPY', 'CREATE INDEX', 'DELETE in batches']
 PLANS = {
-    'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000, 'jobs': JOBS,
-             'more': 3},
-    'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000, 'jobs': JOBS[:2],
-              'more': 0},
-    'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000, 'jobs': JOBS[:2],
-             'more': 0},
+    'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000, 'jobs': JOBS},
+    'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000, 'jobs': JOBS[:2]},
+    'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000, 'jobs': JOBS[:2]},
 }
 SCALE = 10
 CLIENTS = 8
 SHARE = 35                      # percent of the maximum
 LIMIT = 20000                   # KB/s
-MORE_LIMITS = [5000, 10000, 40000, 80000]
 SIGNAL = ('commit_latency', '20%')
 LEAD = 4                        # seconds before the job begins
 WINDOW = 2                      # seconds
@@ -57,11 +52,11 @@ class Setting:
     """A job beside a load, on a configuration."""
 
     def __init__(self, job, label=None, share=SHARE, script='tpcb-like',
-                 limits=(LIMIT,), synchronous=False, rounds=0, **conf):
+                 limits=(LIMIT,), synchronous=False, **conf):
         self.job = job
         self.label = label or job
         self.share, self.script, self.synchronous = share, script, synchronous
-        self.limits, self.rounds, self.conf = limits, rounds, conf
+        self.limits, self.conf = limits, conf
 
     def cases(self):
         """[(name, WAL limit or 0, signal and its threshold or None)]"""
@@ -70,25 +65,14 @@ class Setting:
                 + [('protected', 0, SIGNAL)])
 
 
-def settings(plan):
-    result = [Setting(job, rounds=plan['rounds']) for job in plan['jobs']]
-    if plan['more']:
-        job, more = 'UPDATE in batches', dict(rounds=plan['more'])
-        result += [
-            Setting(job, job + ', several limits',
-                    limits=sorted(MORE_LIMITS + [LIMIT]), **more),
-            Setting(job, job + ', load of 20 %', share=20, **more),
-            Setting(job, job + ', load of 60 %', share=60, **more),
-            Setting(job, job + ', simple-update', script='simple-update', **more),
-            Setting(job, job + ', max_wal_size 8 GB', max_wal_size='8GB', **more),
-            Setting(job, job + ', synchronous standby', synchronous=True, **more)]
-    return result
-
-
 def seconds(mode):
     plan = PLANS[mode]
-    return 40 + sum(s.rounds * len(s.cases()) * (plan['seconds'] + LEAD + 6)
-                    for s in settings(plan))
+    return estimate(plan, map(Setting, plan['jobs']))
+
+
+def estimate(plan, settings):
+    return 40 + sum(plan['rounds'] * len(s.cases()) * (plan['seconds'] + LEAD + 6)
+                    for s in settings)
 
 
 def statements(job, rows, path):
@@ -199,13 +183,13 @@ def run_rounds(ctx, srv, plan, setting, path):
     chance = random.Random(1)
     rate = maximum(srv, setting) * setting.share / 100
     rounds = []
-    for i in range(setting.rounds):
+    for i in range(plan['rounds']):
         order = setting.cases()
         chance.shuffle(order)
         runs = {}
         for case in order:
             ctx.progress('%s, round %d of %d: %s' % (
-                setting.label, i + 1, setting.rounds, case[0]))
+                setting.label, i + 1, plan['rounds'], case[0]))
             runs[case[0]] = run_case(ctx, srv, plan, setting, case, rate, path)
         rounds.append(runs)
     return rounds, rate
@@ -306,11 +290,17 @@ def draw(ctx, result, figures):
 
 def run(ctx, result):
     plan = PLANS[ctx.mode]
+    figures = run_settings(ctx, result, plan, list(map(Setting, plan['jobs'])))
+    draw(ctx, result, {job: figures[job] for job in JOBS[:2]})
+
+
+def run_settings(ctx, result, plan, settings):
+    """{label: {case: figures}}"""
     path = ctx.path('job.copy')
     server.need_disk(ctx, 12000)
     rows, figures = [], {}
     with canary.Canary(ctx) as watch:
-        for setting in settings(plan):
+        for setting in settings:
             with server.Server(ctx, autovacuum='on', **setting.conf) as srv:
                 prepare(srv, plan, path)
                 standby = replica.Standby(ctx, srv) if setting.synchronous else None
@@ -327,12 +317,10 @@ def run(ctx, result):
             quiet = sum(watch.was_quiet(r['alone']['begun'],
                                         r['alone']['begun'] + plan['seconds'], True)
                         for r in rounds)
-            f = report(ctx, result, setting, rounds, rate, quiet)
-            if setting.label in ('UPDATE', 'UPDATE in batches'):
-                figures[setting.label] = f
+            figures[setting.label] = report(ctx, result, setting, rounds, rate, quiet)
             rows += [(setting.label, i + 1, n, w, p50, p99, r['mb'])
                      for i, runs in enumerate(rounds) for n, r in runs.items()
                      for w, (p50, p99) in enumerate(zip(r['p50'], r['p99']))]
-    draw(ctx, result, figures)
-    result.csv('headroom', ['setting', 'round', 'case', 'window', 'p50_ms',
+    result.csv(ctx.name, ['setting', 'round', 'case', 'window', 'p50_ms',
                             'p99_ms', 'job_wal_mb_per_s'], rows)
+    return figures

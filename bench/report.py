@@ -9,7 +9,8 @@ import os
 
 from bench import machine
 
-ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom', 'tail', 'protection', 'budget', 'host_memory',
+ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
+         'headroom_settings', 'tail', 'protection', 'budget', 'host_memory',
          'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',

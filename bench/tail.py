@@ -146,7 +146,7 @@ def run(ctx, result):
     server.need_disk(ctx, 12000)
     rows = []
     for job in plan['jobs']:
-        setting = headroom.Setting(job, rounds=1)
+        setting = headroom.Setting(job)
         with server.Server(ctx, autovacuum='on') as srv:
             headroom.prepare(srv, plan, path)
             rate = headroom.maximum(srv, setting) * setting.share / 100
