@@ -7,8 +7,8 @@
  * session's group or, owing nothing, in it.  Here it is decided what follows from
  * that, and counted.
  *
- * Somebody outside who waits for what a running transaction holds lets it run to
- * its end, whatever it uses; it is paid for then.  In all other cases the one who
+ * Somebody outside who waits for a session in a transaction lets that run to its
+ * end, whatever it uses; it is paid for then.  In all other cases the one who
  * waits may do so for ever, for a lock that the session keeps between its
  * transactions, say; and a second session of one's own must not be the one who
  * makes the limit go away.  So there a session that owes too much pauses, whoever

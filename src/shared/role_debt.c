@@ -161,6 +161,7 @@ pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 
 		debt->largest[r] = 0;	/* he has joined again, as it were */
 	}
 	debt->left[r] -= part;
+	debt->largest[r] = Min(debt->largest[r], debt->left[r]);
 	dt_rate_pass_debt(engine, &debt->account[r], to, debt->n_left, least, now);
 }
 

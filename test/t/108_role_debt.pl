@@ -93,28 +93,61 @@ is(connection_uses('an expression', 'SELECT simply_in_h(1000000)'),
 # The first who comes takes over as much as one of them has left, and not a tenth of
 # all; the next ones share the rest.
 $dt->sql('CREATE ROLE crowd SUPERUSER LOGIN');
+
+# Members that have used so many bytes each and not paid for them.
+sub crowd
+{
+	my @bytes = @_;
+	my @crowd = map { $dt->session(user => 'crowd', group => 'h') } @bytes;
+
+	foreach my $i (0 .. $#bytes)
+	{
+		$crowd[$i]->query($_) foreach 'SET dirty_throttle.max_commit_pause = 0',
+		  q{SET dirty_throttle.transaction_grace = '1d'},
+		  "SELECT pg_logical_emit_message(false, 'x', repeat('x', $bytes[$i]))";
+	}
+	return @crowd;
+}
+
+sub leave
+{
+	my $left = $dt->group_row('h')->{members} - @_;
+
+	$_->quit foreach @_;
+	ok(poll_until(sub { $dt->group_row('h')->{members} == $left }, 180), @_ . ' have left');
+}
+
+# A new session, and what it takes over, KB.
+sub joins
+{
+	my $s = $dt->session(user => 'crowd', group => 'h');
+
+	$s->query('BEGIN; SELECT 1');
+	return ($s, $dt->session_row($s)->{wal_debt});
+}
+
 $dt->limit(h => 0);
 $dt->fresh(h => wal => 100);
-my @crowd = map { $dt->session(user => 'crowd', group => 'h') } 1 .. 10;
-foreach my $i (0 .. 9)
-{
-	$crowd[$i]->query('SET dirty_throttle.max_commit_pause = 0');
-	$crowd[$i]->query(q{SET dirty_throttle.transaction_grace = '1d'});
-	$crowd[$i]->query(sprintf q{SELECT pg_logical_emit_message(false, 'x', repeat('x', %d))},
-		$i == 0 ? 1_000_000 : 10_000);
-}
-$_->quit foreach @crowd;
-ok(poll_until(sub { $dt->group_row('h')->{members} == 0 }, 180), 'all of them have left');
+leave(crowd(1_000_000, (10_000) x 9));
 cmp_ok(owed('h', 'wal'), '>', 1_090_000, 'they owe more than ten seconds');
-my @next;
-foreach my $i (0 .. 1)
-{
-	$next[$i] = $dt->session(user => 'crowd', group => 'h');
-	$next[$i]->query('BEGIN; SELECT 1');
-}
-cmp_ok($dt->session_row($next[0])->{wal_debt}, '>=', 1000, 'the first who comes takes over what one has left, KB');
-cmp_ok($dt->session_row($next[1])->{wal_debt}, '<', 50, 'the next one a part of the rest');
-$_->quit foreach @next;
+my ($first, $kb) = joins();
+cmp_ok($kb, '>=', 1000, 'the first who comes takes over what one has left, KB');
+(my $second, $kb) = joins();
+cmp_ok($kb, '<', 50, 'the next one a part of the rest');
+$_->quit foreach $first, $second;
+
+# Of two that have left the first who comes takes over half.  Nobody has left more than
+# the other half then.
+$dt->limit(h => 0);
+$dt->fresh(h => wal => 100);
+my @crowd = crowd(1_000_000, (10_000) x 20);
+leave(@crowd[ 0, 1 ]);
+($first, $kb) = joins();
+between($kb, 500, 550, 'one of two');
+leave(@crowd[ 2 .. 20 ]);
+($second, $kb) = joins();
+between($kb, 500, 550, 'and the one who has left most among twenty');
+$_->quit foreach $first, $second;
 $dt->limit(h => 0);
 
 # ------------------------------------------------------ what a DBA does meanwhile
