@@ -109,6 +109,24 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 	}
 }
 
+/*
+ * Another threshold is another controller.  What has to be learned by trying goes on
+ * from what the former one has found, or the group would run free until a limit
+ * is found anew.
+ */
+void
+dt_controller_take_over(DtController *c, const DtController *before)
+{
+	DtLawKind	law = dt_signals[c->signal].law;
+
+	if (law != DT_LAW_BRAKE && law != DT_LAW_EVIDENCE)
+		return;
+	c->state = before->state;
+	c->rate = before->rate;
+	c->brake = before->brake;
+	c->evidence = before->evidence;
+}
+
 /* -------------------------------------------------------------------- use */
 
 /* How fast g uses everything. */

@@ -131,6 +131,7 @@ typedef struct DtPressureGroup
 
 extern void dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 								   const int64_t *used);
+extern void dt_controller_take_over(DtController *c, const DtController *before);
 extern void dt_pressure_step(DtPressure *p, DtController *const *controllers,
 							 int n_controllers, DtPressureGroup *const *groups,
 							 int n, int64_t wal, int64_t now);

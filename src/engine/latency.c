@@ -78,6 +78,32 @@ mean_ns(DtCommits c)
 	return clamp64(muldiv64(c.us, 1000, max64(c.n, 1)), 1, MEAN_MAX_NS);
 }
 
+static double
+weight_of(DtCommits c, double most)
+{
+	return c.n < most ? (double) c.n : most;
+}
+
+/* The most that one of n sessions may count for, without these two. */
+static double
+most_weight(const DtCommits *sessions, int n, int slowest, int fastest)
+{
+	double		most = COUNT_MAX;
+	double		sum;
+
+	do
+	{
+		sum = 0;
+		for (int i = 0; i < n; i++)
+			if (sessions[i].n > 0 && i != slowest && i != fastest)
+				sum += weight_of(sessions[i], most);
+		if (sum / SESSION_PART >= most * 0.99)
+			return most;
+		most = sum / SESSION_PART;
+	} while (most > 1);
+	return 1;
+}
+
 /*
  * The commits of n sessions together.  Of each of these at most so many count as
  * are an eighth of all.  When there are a few, neither the slowest nor the fastest
@@ -90,6 +116,7 @@ dt_latency_commits(const DtCommits *sessions, int n)
 	int			slowest = -1;
 	int			fastest = -1;
 	int			count = 0;
+	double		most;
 	double		weights = 0;
 	double		sum = 0;
 
@@ -104,13 +131,14 @@ dt_latency_commits(const DtCommits *sessions, int n)
 		if (fastest < 0 || mean_ns(sessions[i]) <= mean_ns(sessions[fastest]))
 			fastest = i;
 	}
+	if (count < FEW_SESSIONS)
+		slowest = fastest = -1;
+	most = most_weight(sessions, n, slowest, fastest);
 	for (int i = 0; i < n; i++)
 	{
-		double		weight = (double) clamp64(all.n / SESSION_PART, 1,
-											  sessions[i].n);
+		double		weight = weight_of(sessions[i], most);
 
-		if (sessions[i].n <= 0 ||
-			(count >= FEW_SESSIONS && (i == slowest || i == fastest)))
+		if (sessions[i].n <= 0 || i == slowest || i == fastest)
 			continue;
 		weights += weight;
 		sum += weight * (double) mean_ns(sessions[i]);

@@ -92,9 +92,19 @@ find_watch(DtSignal signal, const Subject *subject)
 	return NULL;
 }
 
-/* The controller for what a group follows; NULL: it does not. */
+static bool
+has_same_names(const Watch *a, const Watch *b)
+{
+	return a->controller.signal == b->controller.signal &&
+		strcmp(a->subject.names, b->subject.names) == 0;
+}
+
+/*
+ * The controller for what a group follows, which had this one for the signal before;
+ * NULL: it does not.
+ */
 static DtController *
-controller_for(const DtDefinition *d, DtSignal signal)
+controller_for(const DtDefinition *d, DtSignal signal, const DtController *before)
 {
 	Subject		subject;
 	Watch	   *w;
@@ -109,7 +119,11 @@ controller_for(const DtDefinition *d, DtSignal signal)
 		memcpy(subject.names, d->standbys[signal], sizeof(subject.names));
 	w = find_watch(signal, &subject);
 	if (w == NULL)
+	{
 		w = new_watch(signal, &subject);
+		if (before != NULL && has_same_names((const Watch *) before, w))
+			dt_controller_take_over(&w->controller, before);
+	}
 	w->is_needed = true;
 	all.followed[signal] = true;
 	return &w->controller;
@@ -181,7 +195,7 @@ tell_law(DtFollower *f)
 	law->weight = d->weight;
 	law->observe = d->observe != 0 || !dt_throttling_is_enabled();
 	for (int s = 0; s < DT_SIGNALS; s++)
-		law->follows[s] = controller_for(d, s);
+		law->follows[s] = controller_for(d, s, law->follows[s]);
 }
 
 /*
@@ -309,13 +323,6 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 										w->subject.threshold.value, 1000000);
 		}
 	}
-}
-
-static bool
-has_same_names(const Watch *a, const Watch *b)
-{
-	return a->controller.signal == b->controller.signal &&
-		strcmp(a->subject.names, b->subject.names) == 0;
 }
 
 /*

@@ -483,6 +483,10 @@ subtest 'io_pressure: slower above the threshold, faster below, free in the end'
 	like(reason('b'),
 		qr{^Some process waits for I/O for 100(\.0)? % of the time, and 20\.0 % are allowed\. The group is at its floor\.$},
 		'the reason');
+	follow('b', 'io_pressure', '15%');
+	$dt->advance($cycle);
+	is(in_force('b', 'dirty'), $floor, 'with another threshold it goes on from there');
+	follow('b', 'io_pressure', $thresholds{io_pressure});
 
 	$dt->reading(io_pressure => 'measured', 0);
 	$dt->advance(5 * $second);
