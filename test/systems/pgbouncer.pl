@@ -1,6 +1,8 @@
 # A session pool, pgbouncer in transaction mode: the group comes with the role
 # (ALTER ROLE ... SET), so that whichever server connection a client gets is
-# throttled, and a client cannot take a group along to the next one.
+# throttled, and a client cannot take a group along to the next one.  And in each
+# mode in which a client can take one for itself, the next client of the connection
+# pays nothing of what that one owes.
 
 use strict;
 use warnings;
@@ -12,6 +14,7 @@ use DirtyThrottle;
 use DirtyThrottle::PgBouncer;
 use DirtyThrottle::Programs;
 use Test::More;
+use Time::HiRes qw(time);
 
 need_programs(pgbouncer => 'pgbouncer');
 
@@ -116,4 +119,85 @@ $dt->limit(grp_a => 0);
 is($clients[1]->wait->{sqlstate}, undef, 'it ends well');
 
 $_->quit foreach @clients[ 1 .. 7 ], $web;
+$pool->stop;
+
+# ------------------------------------------------------- the next client
+
+# One connection.  A client is in the group for a transaction or a session, and has
+# used what takes ten minutes or more when it leaves; the next one is in no group.
+my $debt = 600;    # s
+my $slow = 2;      # KB/s
+my $much = sprintf q{SELECT pg_logical_emit_message(false, 'x', repeat('x', %d))},
+  1.1 * $debt * $slow * 1000;
+my $group = q{dirty_throttle."group" = 'pooled'};
+
+$dt->sql(
+	q{CREATE ROLE app LOGIN;
+	SELECT create_resource_group('pooled');
+	GRANT SET ON PARAMETER dirty_throttle."group", dirty_throttle.max_commit_pause TO app;
+	ALTER ROLE app SET dirty_throttle.transaction_grace = '1d';
+	GRANT ALL ON t TO app});
+
+# Each: the pool's settings, and what the client sends before it goes.
+my @leaves = (
+	[ 'SET LOCAL, ROLLBACK', {}, "BEGIN; SET LOCAL $group; $much; ROLLBACK" ],
+	[ 'SET LOCAL, an error', {}, "BEGIN; SET LOCAL $group; $much; SELECT 1/0; COMMIT" ],
+	[ 'SET LOCAL, COMMIT without a pause', {},
+		"SET dirty_throttle.max_commit_pause = 0; BEGIN; SET LOCAL $group; $much; COMMIT" ],
+	[ 'server_reset_query_always', { server_reset_query_always => 1 },
+		"BEGIN; SET $group; $much; ROLLBACK" ],
+	[ 'session mode, DISCARD ALL',
+		{ pool_mode => 'session', server_reset_query => 'DISCARD ALL' },
+		"SET dirty_throttle.max_commit_pause = 0; BEGIN; SET $group; $much; COMMIT" ]);
+
+foreach my $i (0 .. $#leaves)
+{
+	my ($name, $settings, $sql) = @{ $leaves[$i] };
+	my $one = DirtyThrottle::PgBouncer->new($dt, name => "pgbouncer_$i", roles => ['app'],
+		settings => { default_pool_size => 1, server_reset_query => 'DISCARD ALL', %$settings });
+
+	$dt->sql("SELECT set_group_wal_limit('pooled', $_)") foreach 0, $slow;
+	my $job = $one->client('app');
+	my $next = $one->client('app') unless ($settings->{pool_mode} // '') eq 'session';
+	$job->run($sql);
+	cmp_ok($dt->group_row('pooled')->{wal_debt}, '>', $debt * $slow, "$name: much is owed")
+	  unless $settings->{pool_mode};
+	$job->quit;
+	$next //= $one->client('app');
+	my $r = $next->run('INSERT INTO t VALUES (1)');
+	is($r->{sqlstate}, undef, "$name: the next client writes");
+	cmp_ok($r->{ms}, '<', 1000 * $debt / 5, "$name: and does not wait for that");
+	is($dt->group_row('pooled')->{members}, 0, "$name: nobody is in the group");
+	cmp_ok($dt->group_row('pooled')->{wal_debt}, '>', $debt * $slow / 2,
+		"$name: which is still owed to");
+	$next->quit;
+	$one->stop;
+}
+
+# Twenty jobs by SET LOCAL on four connections, half of which are rolled back.  What
+# they leave they find again: the group's rate holds, but for what all of them can
+# use before they pay.
+$dt->sql(q{SELECT set_group_wal_limit('pooled', 0)});
+$dt->sql(q{ALTER ROLE app RESET dirty_throttle.transaction_grace});
+$pool = DirtyThrottle::PgBouncer->new($dt, name => 'pgbouncer_jobs', roles => ['app']);
+my @jobs = map { $pool->client('app') } 1 .. 20;
+my $size = 100_000;
+my $rate = 2000;
+
+$dt->sql("SELECT set_group_wal_limit('pooled', $rate)");
+my $since = time;
+my $before = $dt->group_row('pooled')->{wal_bytes};
+foreach my $round (1 .. 6)
+{
+	$_->send("BEGIN; SET LOCAL $group;
+		SELECT pg_logical_emit_message(true, 'x', repeat('x', $size)); "
+		. ($round % 2 ? 'COMMIT' : 'ROLLBACK'))
+	  foreach @jobs;
+	is_deeply([ grep { defined $_->wait->{sqlstate} } @jobs ], [], "round $round: no error");
+}
+my $used = ($dt->group_row('pooled')->{wal_bytes} - $before) / 1000;
+cmp_ok($used, '>=', 6 * 20 * $size / 1000, 'all of it was charged');
+cmp_ok($used, '<=', $rate * (time - $since) + 20 * 1.2 * $size / 1000 + $rate,
+	'in the long run at the limit, KB');
+$_->quit foreach @jobs;
 $dt->finish;

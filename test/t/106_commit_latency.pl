@@ -178,6 +178,23 @@ my ($reason) = grep { /^Commits/ && !/floor/ } @reasons;
 like($reason // 'none',
 	qr/^Commits of others take [\d.]+ ms, and [\d.]+ ms are allowed: [\d.]+ ms without the group, and 20%\.$/,
 	'3 ms: the reason');
+
+# another threshold is no reason to begin without a limit
+$dt->reading(commit_latency => 'measured', 1000);
+$dt->advance(60 * $second);
+is(in_force(), 0, '1 ms again: no limit');
+$dt->reading(commit_latency => 'measured', 3000);
+my $limited = 0;
+foreach (1 .. 50)
+{
+	($limited) = seen(1);
+	last if $limited > $floor && $limited < 3_000_000;
+}
+cmp_ok($limited, '>', $floor, '3 ms: limited');
+follow('batch', '15%');
+my ($then) = seen(1);
+cmp_ok($then, '>', 0, 'and at another threshold');
+cmp_ok($then, '<=', $limited, 'it goes on from there');
 $dt->reading(commit_latency => 'measured', 1000);
 
 # what is owed from before a probe is owed after it
