@@ -188,6 +188,12 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 {
 	Condition	condition = MEASURED;
 
+	if (signal == DT_REPORTED)
+	{
+		/* each name is a signal, which is there or not */
+		dt_followers_log(signal, now);
+		return;
+	}
 	if (result == DT_LOOK_NOTHING)
 		condition = NOTHING;
 	else if (result == DT_LOOK_FAILED)
@@ -197,7 +203,7 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
 	if (condition == MEASURED)
-		dt_followers_log(signal);
+		dt_followers_log(signal, now);
 }
 
 /*

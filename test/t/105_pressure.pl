@@ -559,6 +559,44 @@ foreach my $case (
 	};
 }
 
+# ------------------------------------------------------------------------- reports
+
+subtest 'a restart forgets the report that groups follow' => sub {
+	my $lines = sub {
+		my ($log, $text) = @_;
+		return scalar(() = slurp_file($dt->node->logfile, $log) =~ /LOG:  signal "kafka" $text\n/g);
+	};
+
+	$dt->sql(q{SELECT report_pressure('kafka', 0.5, '1 day')});
+	follow($_, 'kafka') foreach qw(b c);
+	$dt->advance($second);
+	is(signal('kafka')->{state}, 'fresh', 'it is reported');
+	my $log = -s $dt->node->logfile;
+	$dt->disconnect;
+	$dt->node->restart;
+	my $row = signal('kafka');
+	is(join(' ', map { $row->{$_} // 'NULL' } qw(groups state value measured_at)), '2 absent NULL NULL',
+		'a row tells that it is absent');
+	is($row->{reason}, 'There is no report of it.', 'and why');
+	is($dt->sql(q{SELECT string_agg(group_name || ' ' || t.state, ', ' ORDER BY group_name)
+			FROM dirty_throttle_thresholds AS t JOIN dirty_throttle_pressure AS p USING (signal)}),
+		'b absent, c absent', 'there is one row of it, which the thresholds find');
+	$dt->settle;
+	$dt->advance(29 * $second);
+	is($lines->($log, 'is not reported'), 0, 'it may still come: nothing in the log');
+	$dt->advance(60 * $second);
+	is($lines->($log, 'is not reported'), 1, 'after 30 s one line');
+	is($lines->($log, 'is reported again'), 0, 'and nothing else');
+	$dt->sql(q{SELECT report_pressure('kafka', 0.5, '1 s')});
+	$dt->advance($second);
+	is($lines->($log, 'is reported again'), 1, 'it is: one line');
+	is(signal('kafka')->{value}, 0.5, 'and a value');
+	$dt->advance(40 * $second);
+	is($lines->($log, 'is not reported'), 2, 'no more: another line, at once');
+	unlike(slurp_file($dt->node->logfile, $log), qr/"reported"/, 'each has the name that it is reported under');
+	unfollow();
+};
+
 # ---------------------------------------------------------------------- many of them
 
 # Is it so for all groups, in a query?
