@@ -244,7 +244,7 @@ dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
 	if (look == DT_LOOK_NOTHING)
 		ereport(NOTICE,
 				(errmsg("signal \"%s\" slows nobody down at present",
-						dt_signals[signal].name),
+						dt_definition_signal_name(d, signal)),
 				 errdetail_internal("%s", found->reason)));
 	else
 		notice_value(d, signal, found);

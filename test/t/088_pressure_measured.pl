@@ -103,6 +103,9 @@ ok(poll_until(sub { $dt->signal('elsewhere')->{state} eq 'stale' }, 180), 'nobod
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180), 'in the end the group is free');
 cmp_ok(time - $then, '>', 29, 'not before it has been stale for 30 s');
 is($dt->signal('elsewhere')->{state}, 'absent', 'and the signal is absent');
+like($dt->session->run(q{SELECT set_group_pressure('batch', 'elsewhere')})->{err},
+	qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
+	'a notice tells who follows it now, though another one is reported');
 ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is not reported') == 1 }, 180),
 	'which the log says, though another one is reported');
 $dt->sql(q{SELECT report_pressure('elsewhere', 0.1, '10 min')});

@@ -578,6 +578,9 @@ subtest 'a restart forgets the report that groups follow' => sub {
 	is(join(' ', map { $row->{$_} // 'NULL' } qw(groups state value measured_at)), '2 absent NULL NULL',
 		'a row tells that it is absent');
 	is($row->{reason}, 'There is no report of it.', 'and why');
+	like($dt->session->run(q{SELECT set_group_pressure('b', 'kafka')})->{err},
+		qr/NOTICE: .*signal "kafka" slows nobody down at present\nDETAIL:  There is no report of it\./,
+		'a notice tells who follows it now');
 	is($dt->sql(q{SELECT string_agg(group_name || ' ' || t.state, ', ' ORDER BY group_name)
 			FROM dirty_throttle_thresholds AS t JOIN dirty_throttle_pressure AS p USING (signal)}),
 		'b absent, c absent', 'there is one row of it, which the thresholds find');
