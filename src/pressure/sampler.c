@@ -332,15 +332,22 @@ floors_at_checkpoint(void)
 }
 
 /*
- * Do those who do not follow signal checkpoint force checkpoints alone?
- * Members are charged for records of WAL, but not for what is between them and
- * for page headers.  So of what the groups write a part might be taken for that
- * of others, and does not count.
+ * What those write, at least, who do not follow signal checkpoint.  Members are
+ * charged for records of WAL, but not for what is between them and for page
+ * headers.  So of what the groups write a part might be taken for that of others,
+ * and does not count.
  */
+static int64
+written_by_others(const DtController *c)
+{
+	return Max(c->others - c->used / UNCHARGED, 0);
+}
+
+/* Do they force checkpoints alone? */
 static bool
 others_exceed(const DtController *c)
 {
-	return c->others - c->used / UNCHARGED >= dt_wal_rate_without_force();
+	return written_by_others(c) >= dt_wal_rate_without_force();
 }
 
 static void
@@ -350,7 +357,7 @@ log_reach(const DtController *c)
 			(errmsg("signal \"checkpoint\" slows nobody down, as others alone force checkpoints"),
 			 errdetail_internal("%s", my.infos[DT_CHECKPOINT].reason),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
-					 dt_max_wal_size_for(c->others +
+					 dt_max_wal_size_for(written_by_others(c) +
 										 floors_at_checkpoint()))));
 }
 
@@ -382,7 +389,7 @@ note_reach(DtController *c, int64 now)
 	info->out_of_reach = true;
 	snprintf(info->reason, DT_REASON_SIZE,
 			 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
-			 c->others / 1000, dt_wal_rate_without_force() / 1000);
+			 written_by_others(c) / 1000, dt_wal_rate_without_force() / 1000);
 	if (begins)
 		log_reach(c);
 }

@@ -186,7 +186,16 @@ subtest 'checkpoint: others alone force it, or the job' => sub {
 	$s->send(q{CALL job('wal')});
 	$dt->settle;
 	is($state->(200_000, 9), 'false', 'others write more than fits: not at once');
+	my $log = -s $dt->node->logfile;
 	is($state->(0, 4), 'true', 'after 10 s');
+	# of what the group writes, a sixteenth may seem to be that of others
+	my $others = 200 - 1000 / 16;
+	my ($told) = signal('checkpoint')->{reason} =~ qr{^Others write (\d+) KB/s};
+	cmp_ok(abs($told - $others), '<=', 3, "others write at least $others KB/s, says the view: $told");
+	my ($hint) = slurp_file($dt->node->logfile, $log) =~ /HINT:  Increase max_wal_size to more than (\d+) MB/;
+	# with the floor of the group, in a day; the next checkpoint begins before that is full
+	my $size = ($others + 100) * 1000 * 86400 * (1 + $dt->sql('SHOW checkpoint_completion_target')) / 1024 / 1024;
+	cmp_ok(abs($hint / $size - 1), '<', 0.02, "and the log: $hint MB");
 	is(in_force('b', 'wal'), $MB, 'the group is as fast as its own limit');
 	is($state->(40_000, 50), 'true', 'what may be the group: it stays so');
 	is($state->(0, 15), 'false', 'for a minute');
