@@ -465,6 +465,7 @@ apply(DtFollower *f, int64 now)
 	dt_pressure_clear(&result);
 	result.level = law->pressure;
 	result.signal = law->signal;
+	result.probed = law->probed;
 	memcpy(result.decides, law->decides, sizeof(result.decides));
 	result.expires = expiry(law, now);
 	for (int s = 0; s < DT_SIGNALS; s++)

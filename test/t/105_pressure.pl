@@ -195,7 +195,7 @@ subtest 'checkpoint: others alone force it, or the job' => sub {
 	my ($hint) = slurp_file($dt->node->logfile, $log) =~ /HINT:  Increase max_wal_size to more than (\d+) MB/;
 	# with the floor of the group, in a day; the next checkpoint begins before that is full
 	my $size = ($others + 100) * 1000 * 86400 * (1 + $dt->sql('SHOW checkpoint_completion_target')) / 1024 / 1024;
-	cmp_ok(abs($hint / $size - 1), '<', 0.02, "and the log: $hint MB");
+	cmp_ok(abs($hint / $size - 1), '<', 0.1, "and the log, of a moment before: $hint MB");
 	is(in_force('b', 'wal'), $MB, 'the group is as fast as its own limit');
 	is($state->(40_000, 50), 'true', 'what may be the group: it stays so');
 	is($state->(0, 15), 'false', 'for a minute');
@@ -295,7 +295,7 @@ subtest 'disk_free: ever nearer to the threshold' => sub {
 		$dt->reading(disk_free => 'measured', $mb * $MB, 1000 * $MB);
 		$dt->advance(20 * $second);
 		cmp_ok(abs(in_force('b', 'wal') / $rate / $MB - 1), '<', 0.02, "$mb MB are free: $rate MB/s");
-		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free."
+		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free; what is more is to last for 30 s."
 			  . ($rate == 0.1 ? ' The group is at its floor.' : ''), 'the reason');
 		is(signal('disk_free')->{threshold}, 60 * $MB, 'the threshold in bytes, though it is a percentage');
 	}
@@ -494,8 +494,10 @@ subtest 'io_pressure: slower above the threshold, faster below, free in the end'
 		'the reason');
 
 	$dt->reading(io_pressure => 'measured', 0);
-	$dt->advance(5 * $second);
-	$rate = in_force('b', 'dirty');
+	$dt->advance(10 * $second);
+	like(reason('b'),
+		qr{^Some process waits for I/O for .* % of the time, and 20\.0 % are allowed\. The signal is below its threshold, so the rate rises as far as it is used\.$},
+		'the reason while it does');
 	$dt->advance(60 * $second);
 	cmp_ok(in_force('b', 'dirty'), '>', 2 * $floor, 'then it goes faster again');
 	unfollow();
