@@ -40,10 +40,16 @@
 /* Half a second is what members take to follow; more looks would tell no more. */
 #define CYCLE_US		INT64CONST(200000)
 
-/* The time between two looks at what nobody follows. */
+/*
+ * The time between two looks at what nobody follows: soon enough for who chooses a
+ * threshold, and not a load.
+ */
 #define ALL_US			INT64CONST(10000000)
 
-/* After a change of a definition the next sample comes within that time. */
+/*
+ * After a change of a definition the next sample comes within that time, at once for
+ * who has made it.  Many changes in a row cost no more samples than that.
+ */
 #define REDEFINED_US	INT64CONST(20000)
 
 /* A group that has been at its floor for so long, no moment, is worth a message. */
@@ -394,7 +400,10 @@ note_reach(DtController *c, int64 now)
 		log_reach(c);
 }
 
-/* The signal that keeps a group at its floor, which it uses; or -1. */
+/*
+ * The signal that keeps a group at its floor, which it uses, that is, more than half
+ * of it: who hardly writes does not miss anything.  Or -1.
+ */
 static int
 signal_at_floor(const DtPressureGroup *law)
 {
