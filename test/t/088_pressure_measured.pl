@@ -3,7 +3,7 @@
 # are named, a reported signal whose reporter dies, and wal_rate with two groups.
 #
 # expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
-# takes-about: 50 s
+# takes-about: 90 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -572,6 +572,40 @@ foreach my $case (
 
 # ------------------------------------------------------------------------- reports
 
+# What is in force after so many reports at 1.5 of the threshold, so many s apart.
+sub after_reports
+{
+	my ($reports, $seconds) = @_;
+	my $s = $dt->session(group => 'b');
+
+	$dt->fresh(b => wal => 1000);
+	$dt->sql(q{SELECT report_pressure('credit', 0.95, '1 day')});
+	follow('b', 'credit');
+	$s->send(q{CALL job('wal')});
+	$dt->advance(15 * $second);
+	is(in_force('b', 'wal'), $MB, 'just below the threshold: the fixed limit');
+	foreach (1 .. $reports)
+	{
+		$dt->sql(q{SELECT report_pressure('credit', 1.5, '1 day')});
+		$dt->advance($seconds * $second);
+	}
+	my $rate = in_force('b', 'wal');
+	unfollow();
+	$dt->cancel_ms($s);
+	$s->quit;
+	$dt->fresh('b');
+	return $rate;
+}
+
+subtest 'a report counts once, however seldom they come' => sub {
+	my ($often, $seldom) = map { after_reports(4, $_) } 1, 60;
+
+	# each a quarter less than what was used, which at first is a burst more
+	cmp_ok($often, '>', $MB * 0.75**5, "four reports, a second apart: $often");
+	cmp_ok($often, '<', $MB * 0.75**3, 'slower by each of them');
+	cmp_ok(abs($seldom / $often - 1), '<', 0.05, "the same a minute apart: $seldom");
+};
+
 subtest 'a restart forgets the report that groups follow' => sub {
 	my $lines = sub {
 		my ($log, $text) = @_;
