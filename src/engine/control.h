@@ -34,7 +34,8 @@
 #include "engine/resource.h"
 #include "engine/signal.h"
 
-#define DT_PRESSURE_DEFAULT_FLOOR	INT64_C(64000)	/* bytes/s */
+/* Bytes/s.  Some eight blocks: a job goes on, and a disk hardly notices it. */
+#define DT_PRESSURE_DEFAULT_FLOOR	INT64_C(64000)
 
 /* The highest pressure that is told, in thousandths of the threshold. */
 #define DT_PRESSURE_MAX				INT64_C(1000000)

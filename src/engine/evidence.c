@@ -140,6 +140,7 @@ step_down(DtEvidence *e, const DtLatency *l)
 		e->unused_us = 0;
 	if (e->rate == 0 || e->rate > l->used + l->used / 4)
 		e->rate = max64(l->used, 1);
+	/* by an eighth at most: with a quarter latency_sim fails */
 	e->knee = max64(e->rate, e->knee / 8 * 7);
 	if (e->first == 0 || has_helped(e))
 	{
@@ -158,6 +159,7 @@ step_down(DtEvidence *e, const DtLatency *l)
 static bool
 is_near_knee(const DtEvidence *e)
 {
+	/* from there on UP_PERCENT would pass it within a second */
 	return e->knee > 0 && e->rate >= e->knee / 4 * 3;
 }
 
@@ -243,6 +245,7 @@ change_rate(DtEvidence *e, DtLatency *l, int64_t threshold, bool obeyed)
 	if (e->hold_us > 0 || l->hung_us >= HANG_US)
 		return;					/* the last step does not show yet, or nobody
 								 * knows */
+	/* a third: with half of that, or twice, latency_sim fails */
 	if (e->evidence < evident(l) / 3)
 	{
 		if (e->rate > 0 && (!is_near_knee(e) || l->recent <= threshold))

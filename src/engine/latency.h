@@ -19,9 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/*
+ * Samples of the base, and commits that a window has at least.  In latency_sim half of
+ * each holds, and twice fails.
+ */
 #define DT_LATENCY_SAMPLES	8
-
-/* A window has at least so many commits. */
 #define DT_LATENCY_ENOUGH	16
 
 /* What one session has committed within a window. */

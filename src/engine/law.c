@@ -80,6 +80,7 @@ brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used, int64_t dt)
 {
 	int64_t		excess = min64(value - threshold, threshold);
 
+	/* used up, but for noise; half and twice hold in pressure_sim */
 	if (b->rate == 0 || b->rate > used + used / 4)
 		b->rate = used;
 	b->rate -= muldiv64(b->rate / DOWN_PART, muldiv64(excess, dt, SECOND_US),
@@ -109,6 +110,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 				   used, DT_RATE_MAX);
 	b->seen_at = now;
 	b->used = b->used_us = 0;
+	/* by the same measure as those who share: see uses_up() in control.c */
 	b->unused_us = used < b->rate / 4 * 3 ? b->unused_us + dt : 0;
 	if (value > threshold)
 		brake(b, value, threshold, used, dt);
@@ -121,7 +123,8 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 
 /*
  * What part of the time somebody waits, in 1e-6, from a counter of that time,
- * in us: a mean, since a single write makes somebody wait all of a moment.
+ * in us: a mean, since a single write makes somebody wait all of a moment.  Half
+ * and twice of the window hold in pressure_sim.
  */
 #define STALL_WINDOW_US	(4 * SECOND_US)
 

@@ -79,8 +79,9 @@ typedef struct DtSignalKind
 extern const DtSignalKind dt_signals[DT_SIGNALS];
 
 /*
- * A value of this age is stale.  It counts for another while, and then as if
- * there were nothing to measure.
+ * A value of this age is stale: fifty looks in a row that failed are no accident.  It
+ * counts for another while, as what presses may go on unseen, and then as if there
+ * were nothing to measure, so that nobody is slow for ever for what is not known.
  */
 #define DT_STALE_US				INT64_C(10000000)
 #define DT_STALE_COUNTS_US		INT64_C(30000000)

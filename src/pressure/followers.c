@@ -20,6 +20,9 @@
 
 #include "compat.h"
 
+/* After a start it takes a while until standbys connect and reports come. */
+#define NOT_YET_US	INT64CONST(30000000)
+
 /* As many standbys as can be named. */
 #define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
@@ -36,8 +39,9 @@ typedef struct Watch
 	DtController controller;	/* comes first */
 	Subject		subject;
 	bool		is_needed;
-	bool		was_there;		/* as far as the log knows */
-	bool		was_lost;
+	bool		was_there;
+	int64		missed_since;	/* not there, us; 0 = it is */
+	bool		is_logged;		/* that it is not there */
 } Watch;
 
 static DtFollower *places;		/* in the places of the groups */
@@ -325,36 +329,75 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 	}
 }
 
+static void
+log_absence(const Watch *w)
+{
+	if (w->controller.signal == DT_REPORTED)
+		ereport(LOG,
+				(errmsg("signal \"%s\" is not reported", w->subject.names),
+				 errdetail("It slows nobody down until it is.")));
+	else
+		ereport(LOG,
+				(errmsg("signal \"%s\" has no value for \"%s\"",
+						dt_signals[w->controller.signal].name, w->subject.names),
+				 errdetail("It does not slow down those who follow it for that.")));
+}
+
+static void
+log_return(const Watch *w)
+{
+	if (w->controller.signal == DT_REPORTED)
+		ereport(LOG,
+				(errmsg("signal \"%s\" is reported again", w->subject.names)));
+	else
+		ereport(LOG,
+				(errmsg("signal \"%s\" has a value for \"%s\" again",
+						dt_signals[w->controller.signal].name, w->subject.names)));
+}
+
+/* Is there something to log: has "is_logged" changed? */
+static bool
+has_news(Watch *w, int64 now)
+{
+	bool		was_logged = w->is_logged;
+
+	if (w->controller.state != DT_SIGNAL_ABSENT)
+	{
+		w->was_there = true;
+		w->missed_since = 0;
+		w->is_logged = false;
+	}
+	else
+	{
+		if (w->missed_since == 0)
+			w->missed_since = now;
+		w->is_logged |= w->was_there || now - w->missed_since >= NOT_YET_US;
+	}
+	return w->is_logged != was_logged;
+}
+
 /*
  * One line in the log when what a signal is followed of by name is no longer there,
- * or is there again: the signal may still be measured of others.
+ * or has not come, or is there again: the signal may still be measured of others.
  */
 void
-dt_followers_log(DtSignal signal)
+dt_followers_log(DtSignal signal, int64 now)
 {
 	for (int i = 0; i < all.n_controllers; i++)
 	{
 		Watch	   *w = (Watch *) all.controllers[i];
-		bool		is_there = w->controller.state != DT_SIGNAL_ABSENT;
 		bool		is_told = false;	/* of one with another threshold */
 
 		if (w->controller.signal != signal || w->subject.names[0] == '\0' ||
-			is_there == w->was_there)
+			!has_news(w, now))
 			continue;
 		for (int k = 0; k < i; k++)
 			is_told |= has_same_names((Watch *) all.controllers[k], w);
 		if (is_told)
 			 /* once is enough */ ;
-		else if (!is_there)
-			ereport(LOG,
-					(errmsg("signal \"%s\" has no value for \"%s\"",
-							dt_signals[signal].name, w->subject.names),
-					 errdetail("It does not slow down those who follow it for that.")));
-		else if (w->was_lost)
-			ereport(LOG,
-					(errmsg("signal \"%s\" has a value for \"%s\" again",
-							dt_signals[signal].name, w->subject.names)));
-		w->was_there = is_there;
-		w->was_lost = !is_there;
+		else if (w->is_logged)
+			log_absence(w);
+		else
+			log_return(w);
 	}
 }

@@ -97,21 +97,16 @@ dt_reports(DtReport *reports)
 	return n;
 }
 
-/* The highest that counts. */
+/* Look at what is reported under this name. */
 DtLook
-dt_look_reported(DtFound *found)
+dt_look_report(const char *name, DtFound *found)
 {
 	DtReport	reports[DT_REPORTS];
-	int			n = dt_reports(reports);
-	bool		any = false;
 
-	for (int i = 0; i < n; i++)
-	{
-		if (!counts(&reports[i], found->at))
-			continue;
-		found->value = Max(found->value, reports[i].value);
-		any = true;
-	}
-	return any ? DT_LOOK_MEASURED :
-		dt_no_look(found, DT_LOOK_NOTHING, _("There is no report that counts."));
+	for (int i = dt_reports(reports) - 1; i >= 0; i--)
+		if (strcmp(reports[i].name, name) == 0)
+			return counts(&reports[i], found->at) ? DT_LOOK_MEASURED :
+				dt_no_look(found, DT_LOOK_NOTHING,
+						   _("Its last report is too old to count."));
+	return dt_no_look(found, DT_LOOK_NOTHING, _("There is no report of it."));
 }

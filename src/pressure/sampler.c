@@ -40,10 +40,16 @@
 /* Half a second is what members take to follow; more looks would tell no more. */
 #define CYCLE_US		INT64CONST(200000)
 
-/* The time between two looks at what nobody follows. */
+/*
+ * The time between two looks at what nobody follows: soon enough for who chooses a
+ * threshold, and not a load.
+ */
 #define ALL_US			INT64CONST(10000000)
 
-/* After a change of a definition the next sample comes within that time. */
+/*
+ * After a change of a definition the next sample comes within that time, at once for
+ * who has made it.  Many changes in a row cost no more samples than that.
+ */
 #define REDEFINED_US	INT64CONST(20000)
 
 /* A group that has been at its floor for so long, no moment, is worth a message. */
@@ -188,6 +194,12 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 {
 	Condition	condition = MEASURED;
 
+	if (signal == DT_REPORTED)
+	{
+		/* each name is a signal, which is there or not */
+		dt_followers_log(signal, now);
+		return;
+	}
 	if (result == DT_LOOK_NOTHING)
 		condition = NOTHING;
 	else if (result == DT_LOOK_FAILED)
@@ -197,7 +209,7 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
 	if (condition == MEASURED)
-		dt_followers_log(signal);
+		dt_followers_log(signal, now);
 }
 
 /*
@@ -326,15 +338,22 @@ floors_at_checkpoint(void)
 }
 
 /*
- * Do those who do not follow signal checkpoint force checkpoints alone?
- * Members are charged for records of WAL, but not for what is between them and
- * for page headers.  So of what the groups write a part might be taken for that
- * of others, and does not count.
+ * What those write, at least, who do not follow signal checkpoint.  Members are
+ * charged for records of WAL, but not for what is between them and for page
+ * headers.  So of what the groups write a part might be taken for that of others,
+ * and does not count.
  */
+static int64
+written_by_others(const DtController *c)
+{
+	return Max(c->others - c->used / UNCHARGED, 0);
+}
+
+/* Do they force checkpoints alone? */
 static bool
 others_exceed(const DtController *c)
 {
-	return c->others - c->used / UNCHARGED >= dt_wal_rate_without_force();
+	return written_by_others(c) >= dt_wal_rate_without_force();
 }
 
 static void
@@ -344,7 +363,7 @@ log_reach(const DtController *c)
 			(errmsg("signal \"checkpoint\" slows nobody down, as others alone force checkpoints"),
 			 errdetail_internal("%s", my.infos[DT_CHECKPOINT].reason),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
-					 dt_max_wal_size_for(c->others +
+					 dt_max_wal_size_for(written_by_others(c) +
 										 floors_at_checkpoint()))));
 }
 
@@ -376,12 +395,15 @@ note_reach(DtController *c, int64 now)
 	info->out_of_reach = true;
 	snprintf(info->reason, DT_REASON_SIZE,
 			 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
-			 c->others / 1000, dt_wal_rate_without_force() / 1000);
+			 written_by_others(c) / 1000, dt_wal_rate_without_force() / 1000);
 	if (begins)
 		log_reach(c);
 }
 
-/* The signal that keeps a group at its floor, which it uses; or -1. */
+/*
+ * The signal that keeps a group at its floor, which it uses, that is, more than half
+ * of it: who hardly writes does not miss anything.  Or -1.
+ */
 static int
 signal_at_floor(const DtPressureGroup *law)
 {
@@ -452,6 +474,7 @@ apply(DtFollower *f, int64 now)
 	dt_pressure_clear(&result);
 	result.level = law->pressure;
 	result.signal = law->signal;
+	result.probed = law->probed;
 	memcpy(result.decides, law->decides, sizeof(result.decides));
 	result.expires = expiry(law, now);
 	for (int s = 0; s < DT_SIGNALS; s++)

@@ -24,7 +24,7 @@ static const LookFunction looks[DT_SIGNALS] = {
 	[DT_KERNEL_DIRTY] = dt_look_kernel_dirty,
 	[DT_IO_PRESSURE] = dt_look_io_pressure,
 	[DT_COMMIT_LATENCY] = NULL, /* the sampler reads it itself */
-	[DT_REPORTED] = dt_look_reported
+	[DT_REPORTED] = NULL		/* each name is one */
 };
 
 /*

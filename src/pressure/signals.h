@@ -3,7 +3,7 @@
  * signals.h
  *		Looking at the signals of pressure, here and now.
  *
- * A function for each signal, but wal_rate and commit_latency, looks at the
+ * A function for each signal, but wal_rate, commit_latency and reported ones, looks at the
  * server's shared memory or at files of the kernel, without SQL, a transaction or
  * a heavyweight lock, so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
  * buffers.c, kernel.c, reports.c.
@@ -51,7 +51,6 @@ extern DtLook dt_look_checkpoint(DtFound *found);
 extern DtLook dt_look_dirty_buffers(DtFound *found);
 extern DtLook dt_look_kernel_dirty(DtFound *found);
 extern DtLook dt_look_io_pressure(DtFound *found);
-extern DtLook dt_look_reported(DtFound *found);
 
 extern DtLook dt_no_look(DtFound *found, DtLook result, const char *format,...)
 			pg_attribute_printf(3, 4);
@@ -61,6 +60,7 @@ extern DtLook dt_look_kernel_background(DtFound *found);
 
 extern bool dt_report(const DtReport *report);
 extern int	dt_reports(DtReport *reports);
+extern DtLook dt_look_report(const char *name, DtFound *found);
 
 extern void dt_sampler_init(void);
 

@@ -94,6 +94,8 @@ typedef struct DtGroupPressure
 	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
+	bool		probed;			/* it rests so that commits are measured
+								 * without it */
 	DtSignalFacts facts[DT_SIGNALS];
 	int64		expires;		/* us; from then on this counts no more */
 } DtGroupPressure;

@@ -83,7 +83,8 @@ notice_standbys(const DtDefinition *d, DtSignal signal, const DtFound *found)
 }
 
 /*
- * What is known of the signal already: does it leave no more than the floor?
+ * What is known of the signal already: is the threshold not kept?  Below that of
+ * disk_free nothing is left but the floor; of what drains some is left.
  */
 static void
 notice_value(const DtDefinition *d, DtSignal signal, const DtFound *found)
@@ -106,7 +107,10 @@ notice_value(const DtDefinition *d, DtSignal signal, const DtFound *found)
 	if (is_less ? found->value >= threshold : found->value <= threshold)
 		return;
 	ereport(NOTICE,
-			(errmsg("signal \"%s\" slows resource group \"%s\" down to its floor at present",
+			(is_less ?
+			 errmsg("signal \"%s\" slows resource group \"%s\" down to its floor at present",
+					dt_signals[signal].name, d->name) :
+			 errmsg("signal \"%s\" is above the threshold of resource group \"%s\" at present",
 					dt_signals[signal].name, d->name),
 			 errdetail("Its value is %s, and its threshold %s.",
 					   dt_amount_about(dt_signals[signal].unit, found->value),
@@ -244,7 +248,7 @@ dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
 	if (look == DT_LOOK_NOTHING)
 		ereport(NOTICE,
 				(errmsg("signal \"%s\" slows nobody down at present",
-						dt_signals[signal].name),
+						dt_definition_signal_name(d, signal)),
 				 errdetail_internal("%s", found->reason)));
 	else
 		notice_value(d, signal, found);

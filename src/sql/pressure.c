@@ -176,6 +176,8 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	if (signal != DT_REPORTED)
 		names = standbys;
 	look = dt_signal_look(signal, dt_now_us(), &found);
+	if (signal == DT_REPORTED)
+		look = dt_look_report(names, &found);
 	if (look == DT_LOOK_FAILED)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

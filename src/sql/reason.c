@@ -4,7 +4,8 @@
  *		Why pressure makes a group as slow as it is, as a sentence.
  *
  * It is made of what the sampler has told the group of the signal that decides:
- * its value, what it may be and, of commit_latency, what it is without the group.
+ * its value, what it may be and, of commit_latency, what it is without the group,
+ * or that the group rests so that this becomes known.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,7 +23,7 @@ static const char *const sentences[DT_SIGNALS] = {
 	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind; two thirds of the %s that are allowed are aimed at."),
 	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived; two thirds of the %s that are allowed are aimed at."),
 	[DT_WAL_RATE] = gettext_noop("The server writes %s of WAL, and %s are allowed."),
-	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free."),
+	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free; what is more is to last for 30 s."),
 	[DT_DIRTY_BUFFERS] = gettext_noop("%s of shared_buffers are dirty; two thirds of the %s that are allowed are aimed at."),
 	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s; two thirds of the %s that are allowed are aimed at."),
 	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
@@ -82,6 +83,26 @@ signal_text(const DtGroup *g, DtSignal signal)
 }
 
 /*
+ * Is the signal one that lets the rate rise when it is below its threshold, and is
+ * it?  Others aim at a value, and have a rate for each.
+ */
+static bool
+is_below(const DtSignalFacts *facts, DtSignal signal)
+{
+	if (!facts->known || facts->share == 0)
+		return false;
+	switch (dt_signals[signal].law)
+	{
+		case DT_LAW_BRAKE:
+			return facts->value < facts->allowed - facts->allowed / 10;
+		case DT_LAW_EVIDENCE:
+			return facts->value <= facts->allowed;
+		default:
+			return false;
+	}
+}
+
+/*
  * The signal by which pressure makes the group as slow as it is; -1: it does not.
  * Of two signals, one for each resource, that of the lower rate.
  */
@@ -110,6 +131,10 @@ dt_reason_signal(const DtGroup *g, bool *at_floor)
 char *
 dt_reason_text(const DtGroup *g, DtSignal signal, bool at_floor)
 {
-	return psprintf("%s%s", signal_text(g, signal),
+	if (signal == DT_COMMIT_LATENCY && g->pressure.probed)
+		return pstrdup(_("The group rests at its floor, for at most 2.4 s, so that commits of others are measured without it."));
+	return psprintf("%s%s%s", signal_text(g, signal),
+					is_below(&g->pressure.facts[signal], signal) ?
+					_(" The signal is below its threshold, so the rate rises as far as it is used.") : "",
 					at_floor ? _(" The group is at its floor.") : "");
 }

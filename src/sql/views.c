@@ -550,10 +550,54 @@ put_signal(FunctionCallInfo fcinfo, const char *name, DtSignal signal,
 	put(fcinfo, &row);
 }
 
+/* How many groups follow what is reported under this name? */
+static int
+count_followers(const DtGroupCopy *copies, int n, const char *name)
+{
+	int			groups = 0;
+
+	for (int i = 0; i < n; i++)
+		groups += strcmp(copies[i].group.definition.reported, name) == 0;
+	return groups;
+}
+
+static bool
+is_among(const DtReport *reports, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(reports[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Rows of what groups follow and nobody has reported: a restart forgets all
+ * reports, and who watches this view must not see one follower less for that.
+ */
+static void
+put_unreported(FunctionCallInfo fcinfo, const DtGroupCopy *copies, int n,
+			   const DtReport *reports, int n_reports)
+{
+	DtSignalInfo info = {.looked = true,.available = true};
+
+	strlcpy(info.reason, _("There is no report of it."), DT_REASON_SIZE);
+	for (int i = 0; i < n; i++)
+	{
+		const char *name = copies[i].group.definition.reported;
+
+		/* once, for the first of those who follow it */
+		if (name[0] != '\0' && !is_among(reports, n_reports, name) &&
+			count_followers(copies, i, name) == 0)
+			put_signal(fcinfo, name, DT_REPORTED,
+					   count_followers(copies, n, name), &info, DT_STALE_US);
+	}
+}
+
 Datum
 dirty_throttle_pressure(PG_FUNCTION_ARGS)
 {
 	DtReport	reports[DT_REPORTS];
+	int			n_reports;
 	DtGroupCopy *copies;
 	int			n;
 
@@ -568,9 +612,9 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 			groups += dt_definition_follows(&copies[i].group.definition, s);
 		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, DT_STALE_US);
 	}
-	for (int s = dt_reports(reports) - 1; s >= 0; s--)
+	n_reports = dt_reports(reports);
+	for (int s = n_reports - 1; s >= 0; s--)
 	{
-		int			groups = 0;
 		DtSignalInfo info = {
 			.looked = true,
 			.available = true,
@@ -579,12 +623,11 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 			.allowed = 1000
 		};
 
-		for (int i = 0; i < n; i++)
-			groups += strcmp(copies[i].group.definition.reported,
-							 reports[s].name) == 0;
-		put_signal(fcinfo, reports[s].name, DT_REPORTED, groups, &info,
+		put_signal(fcinfo, reports[s].name, DT_REPORTED,
+				   count_followers(copies, n, reports[s].name), &info,
 				   reports[s].ttl_us);
 	}
+	put_unreported(fcinfo, copies, n, reports, n_reports);
 	return (Datum) 0;
 }
 

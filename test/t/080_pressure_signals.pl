@@ -141,6 +141,9 @@ $dt->sql(q{SELECT pg_create_physical_replication_slot('far', true), set_group_wa
 $dt->follow('batch', 'slot_lag', '8MB');
 write_wal(40);
 ok(poll_until(sub { ($dt->signal_now('slot_lag')->{value} // 0) > 40e6 }), 'a slot is far behind');
+like($dt->session->run(q{SELECT set_group_pressure('batch', 'slot_lag', '8MB')})->{err},
+	qr/NOTICE: .*signal "slot_lag" is above the threshold of resource group "batch" at present\nDETAIL:  Its value is .*, and its threshold 8\.00 MB\./,
+	'a notice tells so, and does not promise the floor');
 my $writer = $dt->session(group => 'batch');
 $writer->send(q{DO $$ BEGIN LOOP
 	INSERT INTO t SELECT 1, repeat('x', 1000) FROM generate_series(1, 100); COMMIT; END LOOP; END $$});

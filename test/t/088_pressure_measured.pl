@@ -3,7 +3,7 @@
 # are named, a reported signal whose reporter dies, and wal_rate with two groups.
 #
 # expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
-# takes-about: 50 s
+# takes-about: 90 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -103,10 +103,13 @@ ok(poll_until(sub { $dt->signal('elsewhere')->{state} eq 'stale' }, 180), 'nobod
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180), 'in the end the group is free');
 cmp_ok(time - $then, '>', 29, 'not before it has been stale for 30 s');
 is($dt->signal('elsewhere')->{state}, 'absent', 'and the signal is absent');
-ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "reported" has no value for "elsewhere"') == 1 }, 180),
+like($dt->session->run(q{SELECT set_group_pressure('batch', 'elsewhere')})->{err},
+	qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
+	'a notice tells who follows it now, though another one is reported');
+ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is not reported') == 1 }, 180),
 	'which the log says, though another one is reported');
 $dt->sql(q{SELECT report_pressure('elsewhere', 0.1, '10 min')});
-ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "reported" has a value for "elsewhere" again') == 1 }, 180),
+ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is reported again') == 1 }, 180),
 	'and when it is reported again');
 $dt->sql(q{SELECT reset_group_pressure('batch', 'elsewhere')});
 
@@ -122,6 +125,9 @@ $dt->sql(q{SELECT set_group_pressure('batch', 'flush_lag', '1s', standbys => 'ot
 ok(poll_until(sub { ($dt->signal('flush_lag')->{state} // '') eq 'fresh' }, 180), 'flush_lag has a value');
 ok($dt->wait_group('batch', sub { defined $_[0]->{pressure} }, 180), 'a standby that is named counts');
 is($dt->group_row('alone')->{effective_wal_limit}, 0, 'others do not');
+ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other"') == 1 }, 180),
+	'one that has not come for 30 s is in the log');
+is($dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other, Standby"'), 0, 'the others are not');
 $dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_thresholds});
 $dt->stop_jobs;
 $standby->stop('fast');

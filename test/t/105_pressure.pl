@@ -186,7 +186,16 @@ subtest 'checkpoint: others alone force it, or the job' => sub {
 	$s->send(q{CALL job('wal')});
 	$dt->settle;
 	is($state->(200_000, 9), 'false', 'others write more than fits: not at once');
+	my $log = -s $dt->node->logfile;
 	is($state->(0, 4), 'true', 'after 10 s');
+	# of what the group writes, a sixteenth may seem to be that of others
+	my $others = 200 - 1000 / 16;
+	my ($told) = signal('checkpoint')->{reason} =~ qr{^Others write (\d+) KB/s};
+	cmp_ok(abs($told - $others), '<=', 3, "others write at least $others KB/s, says the view: $told");
+	my ($hint) = slurp_file($dt->node->logfile, $log) =~ /HINT:  Increase max_wal_size to more than (\d+) MB/;
+	# with the floor of the group, in a day; the next checkpoint begins before that is full
+	my $size = ($others + 100) * 1000 * 86400 * (1 + $dt->sql('SHOW checkpoint_completion_target')) / 1024 / 1024;
+	cmp_ok(abs($hint / $size - 1), '<', 0.1, "and the log, of a moment before: $hint MB");
 	is(in_force('b', 'wal'), $MB, 'the group is as fast as its own limit');
 	is($state->(40_000, 50), 'true', 'what may be the group: it stays so');
 	is($state->(0, 15), 'false', 'for a minute');
@@ -286,7 +295,7 @@ subtest 'disk_free: ever nearer to the threshold' => sub {
 		$dt->reading(disk_free => 'measured', $mb * $MB, 1000 * $MB);
 		$dt->advance(20 * $second);
 		cmp_ok(abs(in_force('b', 'wal') / $rate / $MB - 1), '<', 0.02, "$mb MB are free: $rate MB/s");
-		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free."
+		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free; what is more is to last for 30 s."
 			  . ($rate == 0.1 ? ' The group is at its floor.' : ''), 'the reason');
 		is(signal('disk_free')->{threshold}, 60 * $MB, 'the threshold in bytes, though it is a percentage');
 	}
@@ -489,8 +498,10 @@ subtest 'io_pressure: slower above the threshold, faster below, free in the end'
 	follow('b', 'io_pressure', $thresholds{io_pressure});
 
 	$dt->reading(io_pressure => 'measured', 0);
-	$dt->advance(5 * $second);
-	$rate = in_force('b', 'dirty');
+	$dt->advance(10 * $second);
+	like(reason('b'),
+		qr{^Some process waits for I/O for .* % of the time, and 20\.0 % are allowed\. The signal is below its threshold, so the rate rises as far as it is used\.$},
+		'the reason while it does');
 	$dt->advance(60 * $second);
 	cmp_ok(in_force('b', 'dirty'), '>', 2 * $floor, 'then it goes faster again');
 	unfollow();
@@ -562,6 +573,81 @@ foreach my $case (
 		$dt->reading($signal => 'real');
 	};
 }
+
+# ------------------------------------------------------------------------- reports
+
+# What is in force after so many reports at 1.5 of the threshold, so many s apart.
+sub after_reports
+{
+	my ($reports, $seconds) = @_;
+	my $s = $dt->session(group => 'b');
+
+	$dt->fresh(b => wal => 1000);
+	$dt->sql(q{SELECT report_pressure('credit', 0.95, '1 day')});
+	follow('b', 'credit');
+	$s->send(q{CALL job('wal')});
+	$dt->advance(15 * $second);
+	is(in_force('b', 'wal'), $MB, 'just below the threshold: the fixed limit');
+	foreach (1 .. $reports)
+	{
+		$dt->sql(q{SELECT report_pressure('credit', 1.5, '1 day')});
+		$dt->advance($seconds * $second);
+	}
+	my $rate = in_force('b', 'wal');
+	unfollow();
+	$dt->cancel_ms($s);
+	$s->quit;
+	$dt->fresh('b');
+	return $rate;
+}
+
+subtest 'a report counts once, however seldom they come' => sub {
+	my ($often, $seldom) = map { after_reports(4, $_) } 1, 60;
+
+	# each a quarter less than what was used, which at first is a burst more
+	cmp_ok($often, '>', $MB * 0.75**5, "four reports, a second apart: $often");
+	cmp_ok($often, '<', $MB * 0.75**3, 'slower by each of them');
+	cmp_ok(abs($seldom / $often - 1), '<', 0.05, "the same a minute apart: $seldom");
+};
+
+subtest 'a restart forgets the report that groups follow' => sub {
+	my $lines = sub {
+		my ($log, $text) = @_;
+		return scalar(() = slurp_file($dt->node->logfile, $log) =~ /LOG:  signal "kafka" $text\n/g);
+	};
+
+	$dt->sql(q{SELECT report_pressure('kafka', 0.5, '1 day')});
+	follow($_, 'kafka') foreach qw(b c);
+	$dt->advance($second);
+	is(signal('kafka')->{state}, 'fresh', 'it is reported');
+	my $log = -s $dt->node->logfile;
+	$dt->disconnect;
+	$dt->node->restart;
+	my $row = signal('kafka');
+	is(join(' ', map { $row->{$_} // 'NULL' } qw(groups state value measured_at)), '2 absent NULL NULL',
+		'a row tells that it is absent');
+	is($row->{reason}, 'There is no report of it.', 'and why');
+	like($dt->session->run(q{SELECT set_group_pressure('b', 'kafka')})->{err},
+		qr/NOTICE: .*signal "kafka" slows nobody down at present\nDETAIL:  There is no report of it\./,
+		'a notice tells who follows it now');
+	is($dt->sql(q{SELECT string_agg(group_name || ' ' || t.state, ', ' ORDER BY group_name)
+			FROM dirty_throttle_thresholds AS t JOIN dirty_throttle_pressure AS p USING (signal)}),
+		'b absent, c absent', 'there is one row of it, which the thresholds find');
+	$dt->settle;
+	$dt->advance(29 * $second);
+	is($lines->($log, 'is not reported'), 0, 'it may still come: nothing in the log');
+	$dt->advance(60 * $second);
+	is($lines->($log, 'is not reported'), 1, 'after 30 s one line');
+	is($lines->($log, 'is reported again'), 0, 'and nothing else');
+	$dt->sql(q{SELECT report_pressure('kafka', 0.5, '1 s')});
+	$dt->advance($second);
+	is($lines->($log, 'is reported again'), 1, 'it is: one line');
+	is(signal('kafka')->{value}, 0.5, 'and a value');
+	$dt->advance(40 * $second);
+	is($lines->($log, 'is not reported'), 2, 'no more: another line, at once');
+	unlike(slurp_file($dt->node->logfile, $log), qr/"reported"/, 'each has the name that it is reported under');
+	unfollow();
+};
 
 # ---------------------------------------------------------------------- many of them
 

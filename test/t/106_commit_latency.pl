@@ -163,7 +163,17 @@ $dt->reading(commit_latency => 'measured', 1000);
 $dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
 $dt->advance($second);
 follow('batch', '20%');
-@seen = seen(20);
+@seen = ();
+foreach (1 .. 20)
+{
+	my ($rate) = seen(1);
+
+	push @seen, $rate;
+	is($dt->group_row('batch')->{pressure_reason},
+		'The group rests at its floor, for at most 2.4 s, so that commits of others are measured without it.',
+		'the reason to be at the floor')
+	  if $rate == $floor;
+}
 ok((grep { $_ == $floor } @seen), 'a share: at the floor until the base is known');
 is($seen[-1], 0, 'then no limit is needed');
 cmp_ok(value()->{base}, '>=', 1, 'the base is known');
@@ -195,7 +205,28 @@ follow('batch', '15%');
 my ($then) = seen(1);
 cmp_ok($then, '>', 0, 'and at another threshold');
 cmp_ok($then, '<=', $limited, 'it goes on from there');
+follow('batch', '20%');
+
+# too long for a moment only
 $dt->reading(commit_latency => 'measured', 1000);
+$dt->advance(60 * $second);
+$dt->reading(commit_latency => 'measured', 3000);
+$dt->advance(2 * $second);
+$dt->reading(commit_latency => 'measured', 1000);
+push @reasons, map {
+	$dt->advance($second / 5);
+	$dt->group_row('batch')->{pressure_reason} // '';
+} 1 .. 25;
+my %below;
+foreach (grep { /^Commits/ } @reasons)
+{
+	my ($takes, $allowed) = /^Commits of others take ([\d.]+) ms, and ([\d.]+) ms are allowed/ or next;
+
+	push @{ $below{ $takes <=> $allowed } }, /The signal is below its threshold, so the rate rises/ ? 1 : 0;
+}
+ok($below{-1} && !(grep { !$_ } @{ $below{-1} }), 'less than is allowed: the reason says that the rate rises');
+ok($below{1} && !(grep { $_ } @{ $below{1} }), 'more: it does not');
+$dt->advance(120 * $second);    # so that it may rest again
 
 # what is owed from before a probe is owed after it
 $dt->cancel_ms($s);
