@@ -719,7 +719,11 @@ dt_run(const DtJobOptions *options, bool *finished)
 	dt_job_check(&run, table);
 	if (options->dry_run)
 	{
-		dt_tell_plan(&run, table);
+		if (dt_job_look(&run, table))
+			dt_tell_plan(&run);
+		else
+			dt_tell_nothing_to_do(&run);
+		run.rows_before = run.job.progress.rows;
 		PopActiveSnapshot();
 		relation_close(table, NoLock);
 	}

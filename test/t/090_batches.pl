@@ -178,12 +178,30 @@ check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*The s
 $job = $dt->job('fails');
 is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1200 ["1200"] division by zero', 'the statement fails: the view');
 is($dt->counts('t'), '0:3790, 1:1200', 'the statement fails: what is changed');
+
+# dry_run says what that CALL would do.
+my $stored = $dt->sql(q{SELECT s::text FROM dirty_throttle_stored_batches() s WHERE name = 'fails'});
+$r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100, dry_run => 'true');
+check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batches "fails" would go on after key \('1200'\): table public\.t along id \(index t_pkey\)/,
+	qr/DETAIL: .*They have come past 1200 rows, of about \d+ rows\. At least \d\d batches of at most 100 rows\./,
+	qr/the next batch would end at key \('1300'\)/, qr/NOTICE: .*Index Cond: .*1200/);
+is($r->{out}, '0|f', 'dry_run of what has failed: what it returns');
+is($dt->batches($s, 'fails', 't', dry_run => 'true')->{sqlstate}, '42710', 'dry_run of what has failed: not with another statement');
+is($dt->sql(q{SELECT s::text FROM dirty_throttle_stored_batches() s WHERE name = 'fails'}), $stored, 'dry_run of what has failed: nothing is stored');
+
 $dt->sql('DELETE FROM bad');
 $r = $dt->batches($s, 'fails', 't', @wrong);
 check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \('1200'\)/);
 is($r->{out}, '3790|t', 'it goes on: rows of this CALL');
 is($dt->counts('t'), '1:4990', 'it goes on: each row once');
 is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
+$r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true');
+check('dry_run of what has finished', $r, undef, qr/NOTICE: .*batches "fails" have finished at .* already/);
+unlike($r->{err}, qr/would/, 'dry_run of what has finished: nothing is left');
+is($r->{out}, '0|t', 'dry_run of what has finished: what it returns');
+$r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true', restart => 'true');
+check('dry_run of restart', $r, undef, qr/batches "fails" would go through table public\.t .*about \d+ rows/, qr/the first batch would end/);
+is($r->{out}, '0|f', 'dry_run of restart: what it returns');
 
 # Nothing was done yet: another statement need not have another name.
 $r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n / 0 WHERE {batch}');
