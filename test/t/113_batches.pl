@@ -159,6 +159,42 @@ cmp_ok($long->[0], '>=', $long->[1], 'pauses of more than a minute: it was longe
 cmp_ok($long->[1], '>', 60, 'pauses of more than a minute: s');
 is_deeply(transaction(50, 0), [], 'less than a minute: none');
 is_deeply(transaction(70, 30), [], 'less than nine tenths of it: none');
+
+# What waits before it has begun keeps nothing.
+foreach my $sql ('UPDATE t SET n = n + 1 WHERE id = 1', 'BEGIN; UPDATE t SET n = n + 1 WHERE id = 1; COMMIT')
+{
+	$dt->fresh('g');
+	$mark = $dt->log_mark;
+	$dt->sql(q{SELECT suspend_group('g')});
+	$s->send($sql);
+	$dt->advance(120 * $second);
+	is($dt->session_row($s)->{xact_paused_time}, 120_000, "$sql: it waits, which is seen, ms");
+	$dt->sql(q{SELECT resume_group('g')});
+	$dt->settle;
+	is($s->wait->{sqlstate}, undef, "$sql: it is done");
+	is_deeply(long($dt->log_since($mark)), [], "$sql: no message of a long transaction");
+}
+
+# What it pauses later counts alone.
+$dt->sql(q{CHECKPOINT; SELECT suspend_group('g')});
+$mark = $dt->log_mark;
+$s->send('UPDATE t SET n = n + 1');
+$dt->advance(120 * $second);
+$dt->sql(q{SELECT set_group_dirty_limit('g', 100), resume_group('g')});
+$us = $dt->run;
+$s->wait;
+$long = long($dt->log_since($mark));
+is(scalar @$long, 2, 'pauses before and in flight: a message');
+cmp_ok(abs($_ - $us / $second), '<', 0.2, "pauses before and in flight: of those in flight: $_ s") foreach @$long;
+$s->query('SET dirty_throttle.log_min_pause = 0');
+$mark = $dt->log_mark;
+$dt->sql(q{SELECT set_group_dirty_limit('g', 0), suspend_group('g')});
+$s->send('UPDATE t SET n = n + 1 WHERE id = 1');
+$dt->advance(120 * $second);
+$dt->sql(q{SELECT resume_group('g')});
+$dt->settle;
+$s->wait;
+like($dt->log_since($mark), qr/paused for 120000\.000 ms in resource group "g"\n.*Transaction: \d\.\d+ ms, of which 0\.000 ms paused/, 'log_min_pause tells of it, and that it was before');
 $dt->limit(g => 0);
 
 $_->quit foreach $s, $free, $other;
