@@ -34,6 +34,7 @@
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "replication/syncrep.h"
 #include "session/account.h"
 #include "shared/claim.h"
 #include "storage/pmsignal.h"
@@ -189,12 +190,46 @@ take_error(MemoryContext context)
 	return error;
 }
 
-/* COMMIT, or return the error that it has ended with. */
+/* Is a COMMIT that is over not what its synchronous standbys have confirmed? */
+static bool
+is_unconfirmed(void)
+{
+	int			mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
+		SYNC_REP_WAIT_WRITE :
+		synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY ?
+		SYNC_REP_WAIT_APPLY : SYNC_REP_WAIT_FLUSH;
+	bool		unconfirmed;
+
+	if (!SyncRepRequested() || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return false;
+	/* who wakes those that wait has the lock until all of it is there to see */
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	unconfirmed = (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0 &&
+		WalSndCtl->lsn[mode] < XactLastCommitEnd;
+	LWLockRelease(SyncRepLock);
+	return unconfirmed;
+}
+
+/*
+ * Only a cancel ends the wait for a standby like that.  To the server it is a
+ * warning then, and is over; so the next batch would wait in its turn.
+ */
+static void
+keep_cancel(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT || !is_unconfirmed())
+		return;
+	QueryCancelPending = true;
+	InterruptPending = true;
+}
+
+/* COMMIT, or return the error that it has ended with.  After a cancel, ERROR. */
 static ErrorData *
 commit(MemoryContext context)
 {
 	ErrorData  *volatile error = NULL;
 
+	RegisterXactCallback(keep_cancel, NULL);
 	PG_TRY();
 	{
 		SPI_commit();
@@ -204,7 +239,10 @@ commit(MemoryContext context)
 		error = take_error(context);
 	}
 	PG_END_TRY();
+	UnregisterXactCallback(keep_cancel, NULL);
 	MemoryContextSwitchTo(context);
+	if (error == NULL)
+		CHECK_FOR_INTERRUPTS();
 	return error;
 }
 
@@ -671,6 +709,7 @@ static void
 run_claimed(DtRun *run, Relation table)
 {
 	bool		begins = dt_job_begin(run, table);
+	ErrorData  *error;
 
 	PopActiveSnapshot();
 	relation_close(table, NoLock);
@@ -680,7 +719,9 @@ run_claimed(DtRun *run, Relation table)
 		dt_tell_nothing_to_do(run);
 		return;
 	}
-	SPI_commit();
+	error = commit(run->context);
+	if (error != NULL)
+		ReThrowError(error);
 	run->started_us = dt_now_us();
 	run->elapsed_before_us = run->job.progress.elapsed_us;
 	dt_tell_begin(run);
