@@ -718,7 +718,7 @@ COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses i
 COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks or for a serialization failure';
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_batches.elapsed_time IS 'Total time for which the job has run, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate; NULL if it does not run, or that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; NULL if it does not run, or that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
 COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';

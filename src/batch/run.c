@@ -90,6 +90,7 @@ typedef struct Loop
 	DtBatchLeast least;			/* of batches that take long however small */
 	Mark		old;			/* begin of the last window, */
 	Mark		new;			/* and of the present one */
+	Mark		last;			/* that was noted */
 	int64		told_us;		/* of the last notice */
 } Loop;
 
@@ -138,14 +139,20 @@ note_time(Loop *loop, DtProgress *progress)
 	if (now > loop->old.us)
 		progress->rate = (progress->keys - loop->old.keys) * 1e6 /
 			(now - loop->old.us);
-	if (now - loop->new.us >= RATE_WINDOW_US)
+	loop->last = (Mark)
 	{
-		loop->old = loop->new;
-		loop->new = (Mark)
-		{
-			.us = now,.keys = progress->keys
-		};
-	}
+		.us = now,.keys = progress->keys
+	};
+}
+
+/* What was noted is committed. */
+static void
+move_windows(Loop *loop)
+{
+	if (loop->last.us - loop->new.us < RATE_WINDOW_US)
+		return;
+	loop->old = loop->new;
+	loop->new = loop->last;
 }
 
 /* ---------------------------------------------------------- a transaction */
@@ -523,7 +530,10 @@ run_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	for (int r = 0; r < DT_RESOURCES; r++)
 		cost->bytes[r] = dt_account_counter(r) - before[r];
 	if (error == NULL)
+	{
 		run->job.progress = job.progress;
+		move_windows(loop);
+	}
 	else
 		loop->at_end = at_end;
 	run->job.progress.paused_us += dt_account_paused_us() - paused_us;

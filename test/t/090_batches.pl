@@ -236,6 +236,9 @@ ok($dt->wait_job('locked', "position = '{400}'"), 'it comes to a row that is loc
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'it waits for it');
 ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'and does not');
 is($dt->sql('SELECT n FROM l WHERE id = 402'), 0, 'what it has done with it is undone');
+ok($dt->wait_job('locked', q{clock_timestamp() > updated_at + (rows_expected - rows_seen) / rate * interval '1 s' + interval '2 s'}),
+	'when it should have finished is past');
+is($dt->sql(q{SELECT eta >= date_trunc('second', now()) FROM dirty_throttle_batches WHERE name = 'locked'}), 't', 'what it says is not');
 $other->query('COMMIT');
 $r = $s->wait;
 is($r->{out}, '1000|t', 'then it goes on');

@@ -123,6 +123,48 @@ $other->query('ROLLBACK');
 $us = $dt->running(sub { $free->query(call('follow', 't', follow => 'true')) });
 is($us, $second, 'follow: us');
 
+# --------------------------------------------- the rate, after a COMMIT that has failed
+
+# A row whose number somebody has as a lock keeps the batch from its end.
+sub at
+{
+	my ($row) = @_;
+	ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $row AND NOT granted") }),
+		"rate: it stays at row $row");
+}
+
+my $keeper = $dt->session;
+$dt->sql(q{CREATE TABLE z (id int PRIMARY KEY, n int); INSERT INTO z SELECT i, 0 FROM generate_series(1, 400) i; ANALYZE z;
+	CREATE TABLE total (id int PRIMARY KEY, n int); INSERT INTO total SELECT i, 0 FROM generate_series(1, 1000) i; ANALYZE total;
+	CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM set_config('lock_timeout', '0', true);
+		PERFORM pg_advisory_xact_lock(NEW.id);
+		RETURN NULL; END $$;
+	CREATE TRIGGER stay AFTER UPDATE ON z FOR EACH ROW WHEN (NEW.id % 50 = 0) EXECUTE FUNCTION stay()});
+$keeper->query('SELECT pg_advisory_lock(i) FROM unnest(ARRAY[100, 150, 250]) i');
+$other->query('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(n) FROM z; UPDATE total SET n = n + 1 WHERE id = 1');
+$free->query(q{SET default_transaction_isolation = 'serializable'});
+$free->send(call('rate', 'z', max_rows => 100,
+	statement => 'UPDATE z SET n = n + 1 + 0 * (SELECT count(*) FROM total WHERE n < 0)::int WHERE {batch}'));
+at(100);
+$dt->sql('SELECT dt_test_advance(70000000)');
+$other->query('COMMIT');
+$keeper->query('SELECT pg_advisory_unlock(100)');
+ok(poll_until(sub { $dt->state($free) eq 'sleeps' }), 'rate: its first COMMIT fails');
+$dt->sql('SELECT dt_test_advance(200000)');
+at(150);    # of those that the second batch has, since 50 were committed
+$dt->sql('SELECT dt_test_advance(70000000)');
+$keeper->query('SELECT pg_advisory_unlock(150)');
+at(250);
+$dt->sql('SELECT dt_test_advance(9800000)');
+$keeper->query('SELECT pg_advisory_unlock(250)');
+is($free->wait->{out}, '400|t', 'rate: to the end');
+is(job('rate')->{retries}, 1, 'rate: tried again once');
+is($dt->sql(q{SELECT round(rate::numeric, 3) FROM dirty_throttle_batches() WHERE name = 'rate'}), sprintf('%.3f', (400 - 50) / (150 - 70.2)),
+	'rate: of the rows since the first batch that was committed');
+$free->query('RESET default_transaction_isolation');
+$keeper->quit;
+
 # ------------------------------------------------------ transactions made long
 
 sub long
