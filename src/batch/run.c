@@ -83,8 +83,9 @@ typedef struct Loop
 	bool		at_end;			/* no keys are left, as far as is known */
 	bool		has_looked;		/* beyond the end, some time ago */
 	int			tries;			/* of the present batch, that have failed */
-	int64		too_many;		/* rows that it has changed, if these are many
-								 * more than it has keys */
+	int64		too_many;		/* rows that it has changed, if these are more
+								 * than it has keys */
+	bool		were_too_many;	/* the same of the one before */
 	bool		warned;			/* of that */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchLeast least;			/* of batches that take long however small */
@@ -437,14 +438,13 @@ run_batch(Loop *loop, DtJob *job, DtBatchCost *cost)
 	{
 		bool		changes;
 		int64		rows = dt_statement_run(run->statement, work.key, &range,
-											&changes);
+											job->table, &changes);
 
 		check_deferred();
 		job->progress.rows += rows;
 		job->progress.keys += cost->keys;
 		job->progress.batches++;
-		/* others may have written some since the keys were counted */
-		loop->too_many = changes && rows / 2 > cost->keys ? rows : 0;
+		loop->too_many = changes && rows > cost->keys ? rows : 0;
 	}
 	if (loop->at_end && !run->options->follow)
 		job->progress.finished = GetCurrentTimestamp();
@@ -607,6 +607,22 @@ try_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	return error == NULL;
 }
 
+/*
+ * Others may have written some rows since the keys were counted; not so many, and
+ * hardly each time.
+ */
+static void
+warn_of_too_many(Loop *loop, int64 keys)
+{
+	if (!loop->warned && loop->too_many > 0 &&
+		(loop->were_too_many || loop->too_many / 2 > keys))
+	{
+		dt_tell_too_many(loop->run, loop->too_many, keys);
+		loop->warned = true;
+	}
+	loop->were_too_many = loop->too_many > 0;
+}
+
 static void
 next_batch(Loop *loop)
 {
@@ -619,11 +635,7 @@ next_batch(Loop *loop)
 	loop->has_looked = false;
 	if (cost.keys == 0)
 		return;
-	if (loop->too_many > 0 && !loop->warned)
-	{
-		dt_tell_too_many(run, loop->too_many, cost.keys);
-		loop->warned = true;
-	}
+	warn_of_too_many(loop, cost.keys);
 	bounds = get_bounds(run);
 	run->job.progress.size = dt_batch_next(run->job.progress.size, &cost,
 										   &bounds, &loop->least);

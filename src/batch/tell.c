@@ -308,7 +308,7 @@ dt_tell_too_many(const DtRun *run, int64 rows, int64 keys)
 	ereport(WARNING,
 			(errmsg("a batch of %lld rows has changed %lld rows",
 					(long long) keys, (long long) rows),
-			 errdetail("{batch} does not restrict what the statement changes, so each batch changes the same rows again."),
+			 errdetail("The statement changes rows outside of its range, which other batches change again."),
 			 errhint("Write {batch} as a condition on table %s itself, joined to others by AND; with an alias, {batch o}.",
 					 run->key->table)));
 }

@@ -150,6 +150,27 @@ $r = $dt->batches($s, 'many', 't', statement => 'UPDATE t SET n = n + 1 WHERE {b
 check('too many rows', $r, undef, qr/WARNING: .*a batch of 100 rows has changed 4990 rows/, qr/HINT: .*joined to others by AND/);
 is(scalar(() = $r->{err} =~ /a batch of/g), 1, 'too many rows: once');
 unlike($dt->batches($s, 'none', 't')->{err}, qr/a batch of/, 'not too many');
+# these rows change again with each batch, but the first one, which has them
+foreach my $statement ('UPDATE t SET n = n + 1 WHERE {batch} OR id <= 20', 'DELETE FROM t WHERE {batch} OR id IN (SELECT min(id) FROM t WHERE id > 4500)',
+	'MERGE INTO t USING (SELECT 1) x(a) ON {batch} OR id <= 20 WHEN MATCHED THEN UPDATE SET n = 0')
+{
+	my ($command) = $statement =~ /^(\w+)/;
+
+	$dt->sql('BEGIN; DELETE FROM t; INSERT INTO t SELECT i, 0 FROM generate_series(1, 5000) i; COMMIT');
+	$r = $dt->batches($s, "some $command", 't', statement => $statement, max_rows => 100);
+	check("some too many: $command", $r, undef, qr/WARNING: .*a batch of 100 rows has changed 1\d\d rows\n.*DETAIL: .*changes rows outside of its range/);
+	is(scalar(() = $r->{err} =~ /a batch of/g), 1, "some too many: $command: once");
+}
+$dt->sql('BEGIN; DELETE FROM t; INSERT INTO t SELECT i, 0 FROM generate_series(1, 4990) i; COMMIT; ANALYZE t');
+# of another table there may be more
+$dt->sql('CREATE TABLE lines (t bigint, n int DEFAULT 0); INSERT INTO lines SELECT id FROM t, generate_series(1, 3)');
+foreach my $statement ('UPDATE lines l SET n = 1 FROM t WHERE {batch t} AND l.t = t.id', 'MERGE INTO lines l USING t ON {batch t} AND l.t = t.id WHEN MATCHED THEN UPDATE SET n = 2',
+	'DELETE FROM lines l USING t WHERE {batch t} AND l.t = t.id')
+{
+	$r = $dt->batches($s, 'lines ' . substr($statement, 0, 5), 't', statement => $statement, max_rows => 1000);
+	is($r->{out}, '14970|t', "$statement: more rows, of another table");
+	unlike($r->{err}, qr/a batch of/, "$statement: no warning");
+}
 $r = $dt->batches($s, 'its key', 't', statement => 'UPDATE t SET id = id WHERE {batch}');
 check('it changes its key', $r, undef, qr/WARNING: .*the statement changes column id, along which the batches go/);
 $r = $dt->batches($s, 'timeout', 't', finish => 1);
