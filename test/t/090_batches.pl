@@ -194,11 +194,14 @@ $dt->sql('UPDATE t SET n = 0; CREATE TABLE bad (id bigint); INSERT INTO bad VALU
 # It is so long that it is not stored in the row itself.
 my @wrong = (statement => 'UPDATE t SET n = n + 1 / (1 - (SELECT count(*)::int FROM bad WHERE bad.id = t.id)) WHERE {batch} -- '
 	  . $dt->sql('SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 1000) i'));
+$mark = $dt->log_mark;
 $r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100);
 check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*The same CALL goes on after the last batch/);
 $job = $dt->job('fails');
 is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1200 ["1200"] division by zero', 'the statement fails: the view');
 is($dt->counts('t'), '0:3790, 1:1200', 'the statement fails: what is changed');
+like($dt->log_since($mark), qr/LOG: .*batches "fails" have failed: 1200 of 1200 rows changed in 12 batches, in 0:\d\d:\d\d, of which 0:00:00 paused/,
+	'the statement fails: the log');
 
 # dry_run says what that CALL would do.
 my $stored = $dt->sql(q{SELECT s::text FROM dirty_throttle_stored_batches() s WHERE name = 'fails'});

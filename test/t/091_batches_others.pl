@@ -146,6 +146,26 @@ my @slow = (statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.02):
 is($dt->batches($s, 'run_time', 'slow', @slow)->{out} =~ /\|t$/, 1, 'run_time: it has');
 is($dt->counts('slow'), '1:100', 'run_time: each row once');
 
+# transaction_timeout counts for each batch, and not while it waits until it tries again
+SKIP:
+{
+	skip 'transaction_timeout is new in 17', 5 if $dt->node->pg_version->major < 17;
+	$dt->sql('UPDATE slow SET n = 0');
+	$s->query(q{SET transaction_timeout = '1500ms'});
+	$r = $dt->batches($s, 'transaction_timeout', 'slow', max_rows => 10,
+		statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.03)::text) WHERE {batch}');
+	is($r->{out}, '100|t', 'transaction_timeout: less than the CALL takes');
+	cmp_ok($dt->job('transaction_timeout')->{elapsed_time}, '>', 1500, 'transaction_timeout: which it has taken, ms');
+	$other->query('BEGIN; UPDATE slow SET n = 1 WHERE id = 50');
+	$dt->send_batches($s, 'transaction_timeout 2', 'slow', max_rows => 10);
+	ok($dt->wait_job('transaction_timeout 2', 'retries >= 4') || $s->finished, 'transaction_timeout: it waits for longer than that');
+	$other->query('COMMIT');
+	is($s->wait->{out}, '100|t', 'transaction_timeout: it goes on');
+	$s->query(q{RESET transaction_timeout});
+	is($dt->counts('slow'), '2:100', 'transaction_timeout: each row');
+	$dt->sql('UPDATE slow SET n = 1');
+}
+
 # from a procedure that loops
 $dt->sql(q{UPDATE slow SET n = 0;
 	CREATE PROCEDURE all_of_it() LANGUAGE plpgsql AS $$ DECLARE

@@ -58,7 +58,8 @@ my $us = $dt->running(sub {
 			  FROM dirty_throttle_batches() WHERE state = 'running' AND rate > 0});
 	}
 });
-is($s->wait->{out}, "$rows|t", 'a job under a limit: to the end');
+my $r = $s->wait;
+is($r->{out}, "$rows|t", 'a job under a limit: to the end');
 $dt->check_books('g', 'dirty', 'a job under a limit');
 cmp_ok($us / $second, '>', $rows * $DirtyThrottle::Clock::BLOCK / ($kb * 1000) * 0.98, 'it takes as long as the limit says, s');
 my @logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
@@ -85,6 +86,24 @@ is_deeply(\@wrong, [], 'how long it will take');
 cmp_ok($known, '>', 0, "that was looked at $known times");
 cmp_ok(abs($job->{paused_time} / 1000 - $total), '<', 1, 'nearly all of it was pauses');
 
+# Every 10 s its client is told.
+my @notices = grep { /rows per second/ } split /\n/, $r->{err};
+is(scalar @notices, int($total / 10), 'notices');
+my ($percent, $changed, $seen, $rate, $left) = ($notices[0] // '') =~
+  /^NOTICE: .*batches "limited": (\d+) %, (\d+) of (\d+) rows changed in \d+ batches, (\d+) rows per second, about 0:00:(\d\d) left$/
+  or diag $notices[0];
+is($percent, int(100 * $seen / $rows), 'a notice: percent');
+is($changed, $seen, 'a notice: rows');
+cmp_ok(abs($rate - $kb * 1000 / $DirtyThrottle::Clock::BLOCK), '<', 25, "a notice: rows per second: $rate");
+cmp_ok(abs($left - ($rows - $seen) / $rate), '<', 1, "a notice: how long it will take: $left s");
+$dt->limit(g => 1000);
+$dt->sql('UPDATE t SET n = 0; CHECKPOINT');
+$dt->running(sub { $r = $s->run(call('every', 't', notice_every => '1 s', run_time => '5 s')) });
+like(scalar(() = $r->{err} =~ /rows per second/g), qr/^[45]$/, 'notices each second, after a batch');
+$dt->running(sub { $r = $s->run(call('never', 't', notice_every => '0 s', run_time => '12 s')) });
+unlike($r->{err}, qr/rows per second/, 'no notices');
+$dt->limit(g => $kb);
+
 # It ends when its time is over, after the batch that runs then.
 $dt->sql('UPDATE t SET n = 0; CHECKPOINT');
 $us = $dt->running(sub { $s->query(call('run_time', 't', run_time => '5 s')) });
@@ -101,7 +120,7 @@ is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: i
 $other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
 my $start = $dt->now;
 $us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish => 2000)) });
-my $r = $free->wait;
+$r = $free->wait;
 is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
 like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*The same CALL goes on/s, 'what it says');
 is(sprintf('%.1f', $us / $second), '42.6', 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s');
