@@ -712,13 +712,13 @@ COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the session that 
 COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
 COMMENT ON COLUMN dirty_throttle_batches.batches IS 'Number of batches that were committed';
 COMMENT ON COLUMN dirty_throttle_batches.rows_seen IS 'Number of rows whose keys lie before position';
-COMMENT ON COLUMN dirty_throttle_batches.rows_expected IS 'Estimated number of rows between the first and the last key; NULL if the table was never analyzed';
+COMMENT ON COLUMN dirty_throttle_batches.rows_expected IS 'Estimated number of rows between the first and the last key; NULL if that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent: rows_seen of rows_expected; NULL if that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, over the last minute or two of its running';
 COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks or for a serialization failure';
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_batches.elapsed_time IS 'Total time for which the job has run, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate; NULL if it does not run, or that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; NULL if it does not run, or that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
 COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';

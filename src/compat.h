@@ -14,6 +14,7 @@
 #include "access/transam.h"
 #include "executor/executor.h"
 #include "replication/slot.h"
+#include "replication/walsender_private.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -50,6 +51,12 @@
  */
 extern bool pq_check_connection(void);
 extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
+
+/* minor releases before May 2025: whether there is a synchronous_standby_names */
+#ifndef SYNC_STANDBY_DEFINED
+#define sync_standbys_status sync_standbys_defined
+#define SYNC_STANDBY_DEFINED true
+#endif
 
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000

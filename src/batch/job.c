@@ -122,7 +122,10 @@ dt_job_open_table(Oid oid, const char *name)
 	return table;
 }
 
-/* The planner would leave out rows whose key is NULL. */
+/*
+ * The planner would leave out rows whose key is NULL.  One that comes later is
+ * not seen, as others that come behind the position.
+ */
 static void
 check_no_nulls(const DtKey *key)
 {
@@ -272,7 +275,6 @@ dt_job_check(DtRun *run, Relation table)
 	sample.low.n = sample.high.n = run->key->n;
 	job->names_table = dt_statement_check(run->statement, run->key, job->table,
 										  &sample);
-	check_no_nulls(run->key);
 	set_bounds(run);
 	check_size("start", job->start ? VARSIZE(job->start) : 0);
 	check_size("finish", job->finish ? VARSIZE(job->finish) : 0);
@@ -330,8 +332,9 @@ check_same(const DtJob *stored, const DtJob *wanted)
 					 quote_literal_cstr(stored->name))));
 }
 
-void
-dt_job_set_until(DtRun *run)
+/* Where it is to end, which "finish" says, or else what there is. */
+static void
+set_until(DtRun *run)
 {
 	DtJob	   *job = &run->job;
 	DtRange		range = dt_job_rest(job, run->key);
@@ -340,41 +343,20 @@ dt_job_set_until(DtRun *run)
 		dt_walk_to_end(run->key, &range);
 }
 
-/* Store that it begins, or goes on; tid: in the row there, if there is one. */
+/* Where it begins and ends, or goes on; stored: what is, or NULL. */
 static void
-store_begin(DtRun *run, Relation store, Relation table, ItemPointer tid)
+find_place(DtRun *run, Relation table, DtJob *stored)
 {
-	DtJob	   *job = &run->job;
-
-	job->error = NULL;
-	job->progress.failed = false;
-	job->progress.updated = GetCurrentTimestamp();
-	job->progress.expected = dt_job_expect(job, run->key, table);
-	if (tid == NULL)
-		dt_store_insert(store, job);
-	else
-		dt_store_update(store, tid, job);
-}
-
-bool
-dt_job_begin(DtRun *run, Relation table)
-{
-	const DtJobOptions *options = run->options;
-	Relation	store = dt_store_open(options->routine, RowExclusiveLock);
-	ItemPointerData tid;
-	DtJob	   *stored = dt_store_lock(store, run->job.owner, run->job.name,
-									   &tid);
-
 	run->is_new = stored == NULL || is_untouched(stored) ||
-		(stored->progress.finished != 0 && options->restart);
+		(stored->progress.finished != 0 && run->options->restart);
 	if (stored != NULL && !is_untouched(stored))
 		check_same(stored, &run->job);
 	if (run->is_new)
 	{
+		check_no_nulls(run->key);
 		if (stored != NULL)
 			run->job.progress.size = stored->progress.size;
-		run->job.progress.started = GetCurrentTimestamp();
-		dt_job_set_until(run);
+		set_until(run);
 	}
 	else
 	{
@@ -384,7 +366,48 @@ dt_job_begin(DtRun *run, Relation table)
 							   stored->descending);
 	}
 	if (run->job.progress.finished == 0)
-		store_begin(run, store, table, stored ? &tid : NULL);
+		run->job.progress.expected = dt_job_expect(&run->job, run->key, table);
+}
+
+/* Store that it begins, or goes on; tid: in the row there, if there is one. */
+static void
+store_begin(DtRun *run, Relation store, ItemPointer tid)
+{
+	DtJob	   *job = &run->job;
+
+	job->error = NULL;
+	job->progress.failed = false;
+	job->progress.updated = GetCurrentTimestamp();
+	if (run->is_new)
+		job->progress.started = job->progress.updated;
+	if (tid == NULL)
+		dt_store_insert(store, job);
+	else
+		dt_store_update(store, tid, job);
+}
+
+bool
+dt_job_look(DtRun *run, Relation table)
+{
+	Relation	store = dt_store_open(run->options->routine, AccessShareLock);
+
+	find_place(run, table, dt_store_find(store, run->job.owner, run->job.name,
+										 NULL));
+	table_close(store, NoLock);
+	return run->job.progress.finished == 0;
+}
+
+bool
+dt_job_begin(DtRun *run, Relation table)
+{
+	Relation	store = dt_store_open(run->options->routine, RowExclusiveLock);
+	ItemPointerData tid;
+	DtJob	   *stored = dt_store_lock(store, run->job.owner, run->job.name,
+									   &tid);
+
+	find_place(run, table, stored);
+	if (run->job.progress.finished == 0)
+		store_begin(run, store, stored ? &tid : NULL);
 	table_close(store, NoLock);
 	return run->job.progress.finished == 0;
 }

@@ -71,16 +71,16 @@ extern Relation dt_job_open_table(Oid table, const char *name);
 extern void dt_job_check(DtRun *run, Relation table);
 
 /*
- * Find out what is stored of it, after the session has claimed it, and store
- * where it begins and ends.  False if it has finished already.  The same.
+ * Find out what is stored of it, and so where it begins and ends.  False if it has
+ * finished already.  The same.
  */
+extern bool dt_job_look(DtRun *run, Relation table);
+
+/* After the session has claimed it: the same, and store it. */
 extern bool dt_job_begin(DtRun *run, Relation table);
 
 /* By what name it is claimed; see claim.h. */
 extern DtJobName dt_job_name(const DtJob *job);
-
-/* Where it is to end, which "finish" says, or else what there is. */
-extern void dt_job_set_until(DtRun *run);
 
 /* The part of the way that is left. */
 extern DtRange dt_job_rest(const DtJob *job, const DtKey *key);

@@ -34,6 +34,7 @@
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "replication/syncrep.h"
 #include "session/account.h"
 #include "shared/claim.h"
 #include "storage/pmsignal.h"
@@ -82,13 +83,15 @@ typedef struct Loop
 	bool		at_end;			/* no keys are left, as far as is known */
 	bool		has_looked;		/* beyond the end, some time ago */
 	int			tries;			/* of the present batch, that have failed */
-	int64		too_many;		/* rows that it has changed, if these are many
-								 * more than it has keys */
+	int64		too_many;		/* rows that it has changed, if these are more
+								 * than it has keys */
+	bool		were_too_many;	/* the same of the one before */
 	bool		warned;			/* of that */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchLeast least;			/* of batches that take long however small */
 	Mark		old;			/* begin of the last window, */
 	Mark		new;			/* and of the present one */
+	Mark		last;			/* that was noted */
 	int64		told_us;		/* of the last notice */
 } Loop;
 
@@ -137,14 +140,20 @@ note_time(Loop *loop, DtProgress *progress)
 	if (now > loop->old.us)
 		progress->rate = (progress->keys - loop->old.keys) * 1e6 /
 			(now - loop->old.us);
-	if (now - loop->new.us >= RATE_WINDOW_US)
+	loop->last = (Mark)
 	{
-		loop->old = loop->new;
-		loop->new = (Mark)
-		{
-			.us = now,.keys = progress->keys
-		};
-	}
+		.us = now,.keys = progress->keys
+	};
+}
+
+/* What was noted is committed. */
+static void
+move_windows(Loop *loop)
+{
+	if (loop->last.us - loop->new.us < RATE_WINDOW_US)
+		return;
+	loop->old = loop->new;
+	loop->new = loop->last;
 }
 
 /* ---------------------------------------------------------- a transaction */
@@ -189,12 +198,46 @@ take_error(MemoryContext context)
 	return error;
 }
 
-/* COMMIT, or return the error that it has ended with. */
+/* Is a COMMIT that is over not what its synchronous standbys have confirmed? */
+static bool
+is_unconfirmed(void)
+{
+	int			mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
+		SYNC_REP_WAIT_WRITE :
+		synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY ?
+		SYNC_REP_WAIT_APPLY : SYNC_REP_WAIT_FLUSH;
+	bool		unconfirmed;
+
+	if (!SyncRepRequested() || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return false;
+	/* who wakes those that wait has the lock until all of it is there to see */
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	unconfirmed = (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0 &&
+		WalSndCtl->lsn[mode] < XactLastCommitEnd;
+	LWLockRelease(SyncRepLock);
+	return unconfirmed;
+}
+
+/*
+ * Only a cancel ends the wait for a standby like that.  To the server it is a
+ * warning then, and is over; so the next batch would wait in its turn.
+ */
+static void
+keep_cancel(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT || !is_unconfirmed())
+		return;
+	QueryCancelPending = true;
+	InterruptPending = true;
+}
+
+/* COMMIT, or return the error that it has ended with.  After a cancel, ERROR. */
 static ErrorData *
 commit(MemoryContext context)
 {
 	ErrorData  *volatile error = NULL;
 
+	RegisterXactCallback(keep_cancel, NULL);
 	PG_TRY();
 	{
 		SPI_commit();
@@ -204,7 +247,10 @@ commit(MemoryContext context)
 		error = take_error(context);
 	}
 	PG_END_TRY();
+	UnregisterXactCallback(keep_cancel, NULL);
 	MemoryContextSwitchTo(context);
+	if (error == NULL)
+		CHECK_FOR_INTERRUPTS();
 	return error;
 }
 
@@ -392,14 +438,13 @@ run_batch(Loop *loop, DtJob *job, DtBatchCost *cost)
 	{
 		bool		changes;
 		int64		rows = dt_statement_run(run->statement, work.key, &range,
-											&changes);
+											job->table, &changes);
 
 		check_deferred();
 		job->progress.rows += rows;
 		job->progress.keys += cost->keys;
 		job->progress.batches++;
-		/* others may have written some since the keys were counted */
-		loop->too_many = changes && rows / 2 > cost->keys ? rows : 0;
+		loop->too_many = changes && rows > cost->keys ? rows : 0;
 	}
 	if (loop->at_end && !run->options->follow)
 		job->progress.finished = GetCurrentTimestamp();
@@ -485,7 +530,10 @@ run_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	for (int r = 0; r < DT_RESOURCES; r++)
 		cost->bytes[r] = dt_account_counter(r) - before[r];
 	if (error == NULL)
+	{
 		run->job.progress = job.progress;
+		move_windows(loop);
+	}
 	else
 		loop->at_end = at_end;
 	run->job.progress.paused_us += dt_account_paused_us() - paused_us;
@@ -559,6 +607,22 @@ try_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	return error == NULL;
 }
 
+/*
+ * Others may have written some rows since the keys were counted; not so many, and
+ * hardly each time.
+ */
+static void
+warn_of_too_many(Loop *loop, int64 keys)
+{
+	if (!loop->warned && loop->too_many > 0 &&
+		(loop->were_too_many || loop->too_many / 2 > keys))
+	{
+		dt_tell_too_many(loop->run, loop->too_many, keys);
+		loop->warned = true;
+	}
+	loop->were_too_many = loop->too_many > 0;
+}
+
 static void
 next_batch(Loop *loop)
 {
@@ -571,11 +635,7 @@ next_batch(Loop *loop)
 	loop->has_looked = false;
 	if (cost.keys == 0)
 		return;
-	if (loop->too_many > 0 && !loop->warned)
-	{
-		dt_tell_too_many(run, loop->too_many, cost.keys);
-		loop->warned = true;
-	}
+	warn_of_too_many(loop, cost.keys);
 	bounds = get_bounds(run);
 	run->job.progress.size = dt_batch_next(run->job.progress.size, &cost,
 										   &bounds, &loop->least);
@@ -671,6 +731,7 @@ static void
 run_claimed(DtRun *run, Relation table)
 {
 	bool		begins = dt_job_begin(run, table);
+	ErrorData  *error;
 
 	PopActiveSnapshot();
 	relation_close(table, NoLock);
@@ -680,7 +741,9 @@ run_claimed(DtRun *run, Relation table)
 		dt_tell_nothing_to_do(run);
 		return;
 	}
-	SPI_commit();
+	error = commit(run->context);
+	if (error != NULL)
+		ReThrowError(error);
 	run->started_us = dt_now_us();
 	run->elapsed_before_us = run->job.progress.elapsed_us;
 	dt_tell_begin(run);
@@ -719,7 +782,11 @@ dt_run(const DtJobOptions *options, bool *finished)
 	dt_job_check(&run, table);
 	if (options->dry_run)
 	{
-		dt_tell_plan(&run, table);
+		if (dt_job_look(&run, table))
+			dt_tell_plan(&run);
+		else
+			dt_tell_nothing_to_do(&run);
+		run.rows_before = run.job.progress.rows;
 		PopActiveSnapshot();
 		relation_close(table, NoLock);
 	}

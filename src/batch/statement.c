@@ -353,9 +353,23 @@ dt_statement_lock(const DtStatement *statement, const DtKey *key, Oid named)
 	SPI_freeplan(plan);
 }
 
+/* Does it change rows of that table, or remove some? */
+static bool
+changes_rows(const CachedPlanSource *source, Oid table)
+{
+	foreach_ptr(Query, query, source->query_list)
+	{
+		if (query->canSetTag && query->resultRelation > 0 &&
+			query->commandType != CMD_INSERT &&
+			rt_fetch(query->resultRelation, query->rtable)->relid == table)
+			return true;
+	}
+	return false;
+}
+
 uint64
 dt_statement_run(const DtStatement *statement, const DtKey *key,
-				 const DtRange *range, bool *changes)
+				 const DtRange *range, Oid table, bool *changes)
 {
 	SPIPlanPtr	plan = prepare(statement, key, range);
 	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
@@ -365,8 +379,7 @@ dt_statement_run(const DtStatement *statement, const DtKey *key,
 
 	for (int i = 0; i < params->numParams; i++)
 		values[i] = params->params[i].value;
-	*changes = source->commandTag == CMDTAG_UPDATE ||
-		source->commandTag == CMDTAG_DELETE;
+	*changes = changes_rows(source, table);
 	/* the planner locks more tables, partitions for instance: not before that */
 	result = SPI_execute_plan(plan, values, NULL, false, 0);
 	if (result < 0)

@@ -51,10 +51,10 @@ extern void dt_statement_lock(const DtStatement *statement, const DtKey *key,
 
 /*
  * Run it on a range with the active snapshot, in an SPI connection.  Returns how
- * many rows it has changed or returned; *changes tells whether it is a statement
- * that can change no more rows than are in the range.
+ * many rows it has changed or returned; *changes tells whether these are rows of
+ * that table, of which there should be no more than are in the range.
  */
 extern uint64 dt_statement_run(const DtStatement *statement, const DtKey *key,
-							   const DtRange *range, bool *changes);
+							   const DtRange *range, Oid table, bool *changes);
 
 #endif							/* DT_STATEMENT_H */

@@ -143,38 +143,63 @@ explain(const char *statement, const DtKey *key, const DtRange *range)
 													SPI_tuptable->tupdesc, 1))));
 }
 
-void
-dt_tell_plan(DtRun *run, Relation table)
+/* "At least 12 batches of at most 1000 rows.", or "" */
+static char *
+describe_batches(const DtRun *run)
 {
-	DtJob	   *job = &run->job;
+	const DtProgress *progress = &run->job.progress;
+	int64		most = run->options->max_rows;
+
+	return progress->expected < 0 ? "" :
+		psprintf(_("At least %lld batches of at most %lld rows."),
+				 (long long) ((progress->expected - progress->keys + most - 1) / most),
+				 (long long) most);
+}
+
+static void
+tell_where_it_would_go(const DtRun *run)
+{
+	const DtJob *job = &run->job;
+	char	   *batches = describe_batches(run);
+
+	if (job->position == NULL)
+		ereport(NOTICE,
+				(errmsg("batches \"%s\" would go through %s, %s", job->name,
+						describe_way(run), describe_keys(job->progress.expected)),
+				 batches[0] ? errdetail("%s", batches) : 0));
+	else
+		ereport(NOTICE,
+				(errmsg("batches \"%s\" would go on after key %s: %s", job->name,
+						place(job->position), describe_way(run)),
+				 errdetail("They have come past %lld rows, of %s.%s%s",
+						   (long long) job->progress.keys, describe_keys(job->progress.expected),
+						   batches[0] ? " " : "", batches)));
+}
+
+void
+dt_tell_plan(const DtRun *run)
+{
+	const DtJob *job = &run->job;
 	DtRange		range = dt_job_rest(job, run->key);
-	int64		keys;
 	ArrayType  *last;
 	char	   *group = describe_group();
 
-	dt_job_set_until(run);
-	keys = dt_job_expect(job, run->key, table);
-	ereport(NOTICE,
-			(errmsg("batches \"%s\" would go through %s, %s", job->name,
-					describe_way(run), describe_keys(keys)),
-			 keys < 0 ? 0 :
-			 errdetail("At least %lld batches of at most %lld rows.",
-					   (long long) ((keys + run->options->max_rows - 1) / run->options->max_rows),
-					   (long long) run->options->max_rows)));
+	tell_where_it_would_go(run);
 	if (group != NULL)
 		ereport(NOTICE, (errmsg_internal("%s", group)));
 	else
 		warn_not_throttled(run);
 	if (job->until == NULL)
 		return;
-	range.high = dt_key_from_text(run->key, job->until);
 	(void) dt_walk_ahead(run->key, &range, Min(job->progress.size, run->options->max_rows),
 						 &last);
 	if (last == NULL)
 		last = job->until;
 	range.high = dt_key_from_text(run->key, last);
 	ereport(NOTICE,
-			(errmsg("the first batch would end at key %s", place(last)),
+			(job->position == NULL ?
+			 errmsg("the first batch would end at key %s", place(last)) :
+			 errmsg("the next batch would end at key %s", place(last)),
 			 errdetail("Its plan follows.")));
 	explain(dt_statement_fill(run->statement, run->key, &range), run->key,
 			&range);
@@ -283,7 +308,7 @@ dt_tell_too_many(const DtRun *run, int64 rows, int64 keys)
 	ereport(WARNING,
 			(errmsg("a batch of %lld rows has changed %lld rows",
 					(long long) keys, (long long) rows),
-			 errdetail("{batch} does not restrict what the statement changes, so each batch changes the same rows again."),
+			 errdetail("The statement changes rows outside of its range, which other batches change again."),
 			 errhint("Write {batch} as a condition on table %s itself, joined to others by AND; with an alias, {batch o}.",
 					 run->key->table)));
 }

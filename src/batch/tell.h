@@ -17,7 +17,7 @@ extern double dt_tell_percent(const DtJob *job);
 extern double dt_tell_seconds_left(const DtJob *job);
 
 /* Instead of running it. */
-extern void dt_tell_plan(DtRun *run, Relation table);
+extern void dt_tell_plan(const DtRun *run);
 
 /* It begins; it goes on; it has ended; it had finished before. */
 extern void dt_tell_begin(const DtRun *run);

@@ -87,6 +87,19 @@ forget_transaction(void)
 	is_prepared = false;
 }
 
+/* A pause before its first statement is no part of it: it holds nothing yet. */
+static void
+note_times(void)
+{
+	const DtXactPauses *pauses = &dt_account.slot->xact;
+
+	after.times.us +=
+		dt_clock_since(GetCurrentTransactionStartTimestamp()) -
+		(pauses->before_us - after.times.before_us);
+	after.times.before_us = pauses->before_us;
+	after.times.paused_us = pauses->stats[DT_PAUSED_US] - pauses->before_us;
+}
+
 /*
  * The transaction has ended and has released its locks.  True when something
  * is left to be done: there is something to charge or to pay, or a message to
@@ -113,8 +126,7 @@ end_transaction(bool committed)
 		 */
 		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
 		after.log_min_pause = dt_parameters.log_min_pause;
-		after.times.us += dt_clock_since(GetCurrentTransactionStartTimestamp());
-		after.times.paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
+		note_times();
 		dt_session_hold_changes();
 		return true;
 	}

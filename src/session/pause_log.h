@@ -12,12 +12,14 @@
 
 /*
  * How long a transaction has taken, and for how much of that it has paused,
- * without what follows it.  Of a command with several transactions, all of them.
+ * without what comes before its first statement that may write, and what follows
+ * it.  Of a command with several transactions, all of them.
  */
 typedef struct DtXactTimes
 {
 	int64		us;
 	int64		paused_us;
+	int64		before_us;		/* pauses that these do not have */
 } DtXactTimes;
 
 /* Have pauses made the transaction so long that it is always logged? */
@@ -54,7 +56,7 @@ dt_pause_log_end(int log_min_pause, DtXactTimes *times)
 			dt_pause_log_report(log_min_pause, times);
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 	}
-	times->us = 0;
+	times->us = times->before_us = 0;
 }
 
 #endif							/* DT_PAUSE_LOG_H */

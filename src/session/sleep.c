@@ -321,6 +321,7 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 	bool		had_timer = stop_client_timer();
 	int64		transaction_left_us =
 		place == DT_BEFORE_TRANSACTION ? dt_stop_transaction_timeout() : 0;
+	int64		paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
 	bool		latch_set = is_after(place);
 	bool		waiting = false;
 	bool		interrupted = false;
@@ -351,6 +352,9 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		due = dt_account_look(heed, pause);
 		(void) client_has_gone(&latch_set);
 	}
+	if (place == DT_BEFORE_TRANSACTION)
+		dt_account.slot->xact.before_us +=
+			dt_account.slot->xact.stats[DT_PAUSED_US] - paused_us;
 	dt_waiters_after_pause();
 	pause->group = NULL;
 	start_client_timer(had_timer);

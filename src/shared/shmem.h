@@ -198,6 +198,8 @@ typedef struct DtXactPauses
 											 * asked for one, at that time */
 	int64		stats[DT_COUNTERS];
 	int64		paused_us[DT_PAUSE_CAUSES]; /* by their cause */
+	int64		before_us;		/* of these pauses, those before its first
+								 * statement */
 	int			released_for;	/* process ID of the last that waited */
 } DtXactPauses;
 

@@ -680,8 +680,9 @@ put_job(const DtJob *job, void *fcinfo)
 	add_thousandths(&row, progress->paused_us);
 	add_thousandths(&row, progress->elapsed_us +
 					(pid != 0 ? now - progress->updated : 0));
+	/* it may be waiting for longer than it would have taken */
 	add_time(&row, left < 0 ? 0 :
-			 progress->updated + (TimestampTz) Min(left * 1e6, 1e17));
+			 Max(progress->updated + (TimestampTz) Min(left * 1e6, 1e17), now));
 	add_time(&row, progress->started);
 	add_time(&row, progress->updated);
 	add_time(&row, progress->finished);

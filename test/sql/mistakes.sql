@@ -167,6 +167,9 @@ CREATE EXTENSION dirty_throttle;
 CREATE TABLE regress_orders (id int PRIMARY KEY, state text, day date);
 CREATE TABLE regress_log (line text);
 CREATE VIEW regress_view AS TABLE regress_orders;
+CREATE FOREIGN DATA WRAPPER regress_wrapper;
+CREATE SERVER regress_server FOREIGN DATA WRAPPER regress_wrapper;
+CREATE FOREIGN TABLE regress_foreign (id int) SERVER regress_server;
 \set update '\'UPDATE regress_orders SET state = \'\'x\'\' WHERE {batch}\''
 CALL run_in_batches('states', 'regress_orders', 'UPDATE regress_orders SET state = ''x''');
 \echo :LAST_ERROR_SQLSTATE
@@ -183,6 +186,8 @@ CALL run_in_batches('states', 'regress_orders', :update, key => 'dey');
 CALL run_in_batches('states', 'regress_view', :update);
 \echo :LAST_ERROR_SQLSTATE
 CALL run_in_batches('states', 'regress_orders_pkey', :update);
+\echo :LAST_ERROR_SQLSTATE
+CALL run_in_batches('states', 'regress_foreign', :update);
 \echo :LAST_ERROR_SQLSTATE
 CALL run_in_batches('states', 'regress_orders', :update, start => 9, finish => 1);
 \echo :LAST_ERROR_SQLSTATE
@@ -229,7 +234,14 @@ SELECT stop_batches('states');
 SELECT stop_batches('state');
 \echo :LAST_ERROR_SQLSTATE
 SELECT forget_batches('states');
+INSERT INTO regress_orders VALUES (1, 'new', NULL);
+CREATE INDEX ON regress_orders (day);
+CALL run_in_batches('days', 'regress_orders', :update, key => 'day');
+\echo :LAST_ERROR_SQLSTATE
 DROP VIEW regress_view;
+DROP FOREIGN TABLE regress_foreign;
+DROP SERVER regress_server;
+DROP FOREIGN DATA WRAPPER regress_wrapper;
 DROP TABLE regress_orders, regress_log;
 
 SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;

@@ -150,6 +150,27 @@ $r = $dt->batches($s, 'many', 't', statement => 'UPDATE t SET n = n + 1 WHERE {b
 check('too many rows', $r, undef, qr/WARNING: .*a batch of 100 rows has changed 4990 rows/, qr/HINT: .*joined to others by AND/);
 is(scalar(() = $r->{err} =~ /a batch of/g), 1, 'too many rows: once');
 unlike($dt->batches($s, 'none', 't')->{err}, qr/a batch of/, 'not too many');
+# these rows change again with each batch, but the first one, which has them
+foreach my $statement ('UPDATE t SET n = n + 1 WHERE {batch} OR id <= 20', 'DELETE FROM t WHERE {batch} OR id IN (SELECT min(id) FROM t WHERE id > 4500)',
+	'MERGE INTO t USING (SELECT 1) x(a) ON {batch} OR id <= 20 WHEN MATCHED THEN UPDATE SET n = 0')
+{
+	my ($command) = $statement =~ /^(\w+)/;
+
+	$dt->sql('BEGIN; DELETE FROM t; INSERT INTO t SELECT i, 0 FROM generate_series(1, 5000) i; COMMIT');
+	$r = $dt->batches($s, "some $command", 't', statement => $statement, max_rows => 100);
+	check("some too many: $command", $r, undef, qr/WARNING: .*a batch of 100 rows has changed 1\d\d rows\n.*DETAIL: .*changes rows outside of its range/);
+	is(scalar(() = $r->{err} =~ /a batch of/g), 1, "some too many: $command: once");
+}
+$dt->sql('BEGIN; DELETE FROM t; INSERT INTO t SELECT i, 0 FROM generate_series(1, 4990) i; COMMIT; ANALYZE t');
+# of another table there may be more
+$dt->sql('CREATE TABLE lines (t bigint, n int DEFAULT 0); INSERT INTO lines SELECT id FROM t, generate_series(1, 3)');
+foreach my $statement ('UPDATE lines l SET n = 1 FROM t WHERE {batch t} AND l.t = t.id', 'MERGE INTO lines l USING t ON {batch t} AND l.t = t.id WHEN MATCHED THEN UPDATE SET n = 2',
+	'DELETE FROM lines l USING t WHERE {batch t} AND l.t = t.id')
+{
+	$r = $dt->batches($s, 'lines ' . substr($statement, 0, 5), 't', statement => $statement, max_rows => 1000);
+	is($r->{out}, '14970|t', "$statement: more rows, of another table");
+	unlike($r->{err}, qr/a batch of/, "$statement: no warning");
+}
 $r = $dt->batches($s, 'its key', 't', statement => 'UPDATE t SET id = id WHERE {batch}');
 check('it changes its key', $r, undef, qr/WARNING: .*the statement changes column id, along which the batches go/);
 $r = $dt->batches($s, 'timeout', 't', finish => 1);
@@ -173,17 +194,38 @@ $dt->sql('UPDATE t SET n = 0; CREATE TABLE bad (id bigint); INSERT INTO bad VALU
 # It is so long that it is not stored in the row itself.
 my @wrong = (statement => 'UPDATE t SET n = n + 1 / (1 - (SELECT count(*)::int FROM bad WHERE bad.id = t.id)) WHERE {batch} -- '
 	  . $dt->sql('SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 1000) i'));
+$mark = $dt->log_mark;
 $r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100);
 check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*The same CALL goes on after the last batch/);
 $job = $dt->job('fails');
 is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1200 ["1200"] division by zero', 'the statement fails: the view');
 is($dt->counts('t'), '0:3790, 1:1200', 'the statement fails: what is changed');
+like($dt->log_since($mark), qr/LOG: .*batches "fails" have failed: 1200 of 1200 rows changed in 12 batches, in 0:\d\d:\d\d, of which 0:00:00 paused/,
+	'the statement fails: the log');
+
+# dry_run says what that CALL would do.
+my $stored = $dt->sql(q{SELECT s::text FROM dirty_throttle_stored_batches() s WHERE name = 'fails'});
+$r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100, dry_run => 'true');
+check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batches "fails" would go on after key \('1200'\): table public\.t along id \(index t_pkey\)/,
+	qr/DETAIL: .*They have come past 1200 rows, of about \d+ rows\. At least \d\d batches of at most 100 rows\./,
+	qr/the next batch would end at key \('1300'\)/, qr/NOTICE: .*Index Cond: .*1200/);
+is($r->{out}, '0|f', 'dry_run of what has failed: what it returns');
+is($dt->batches($s, 'fails', 't', dry_run => 'true')->{sqlstate}, '42710', 'dry_run of what has failed: not with another statement');
+is($dt->sql(q{SELECT s::text FROM dirty_throttle_stored_batches() s WHERE name = 'fails'}), $stored, 'dry_run of what has failed: nothing is stored');
+
 $dt->sql('DELETE FROM bad');
 $r = $dt->batches($s, 'fails', 't', @wrong);
 check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \('1200'\)/);
 is($r->{out}, '3790|t', 'it goes on: rows of this CALL');
 is($dt->counts('t'), '1:4990', 'it goes on: each row once');
 is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
+$r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true');
+check('dry_run of what has finished', $r, undef, qr/NOTICE: .*batches "fails" have finished at .* already/);
+unlike($r->{err}, qr/would/, 'dry_run of what has finished: nothing is left');
+is($r->{out}, '0|t', 'dry_run of what has finished: what it returns');
+$r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true', restart => 'true');
+check('dry_run of restart', $r, undef, qr/batches "fails" would go through table public\.t .*about \d+ rows/, qr/the first batch would end/);
+is($r->{out}, '0|f', 'dry_run of restart: what it returns');
 
 # Nothing was done yet: another statement need not have another name.
 $r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n / 0 WHERE {batch}');
@@ -218,6 +260,9 @@ ok($dt->wait_job('locked', "position = '{400}'"), 'it comes to a row that is loc
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'it waits for it');
 ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'and does not');
 is($dt->sql('SELECT n FROM l WHERE id = 402'), 0, 'what it has done with it is undone');
+ok($dt->wait_job('locked', q{clock_timestamp() > updated_at + (rows_expected - rows_seen) / rate * interval '1 s' + interval '2 s'}),
+	'when it should have finished is past');
+is($dt->sql(q{SELECT eta >= date_trunc('second', now()) FROM dirty_throttle_batches WHERE name = 'locked'}), 't', 'what it says is not');
 $other->query('COMMIT');
 $r = $s->wait;
 is($r->{out}, '1000|t', 'then it goes on');

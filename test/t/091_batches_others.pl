@@ -6,6 +6,7 @@
 #
 # expect-in-log: WARNING: .*batches ".*" are not throttled
 # expect-in-log: WARNING: .*"hostile".*
+# expect-in-log: WARNING: .*canceling wait for synchronous replication
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,6 +21,9 @@ use Test::More;
 my $dt = DirtyThrottle::Batches->new(
 	'batches', conf => q{
 wal_level = logical
+max_wal_senders = 2
+synchronous_standby_names = nobody
+synchronous_commit = local
 log_min_messages = log
 });
 my $s = $dt->session;
@@ -142,6 +146,26 @@ my @slow = (statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.02):
 is($dt->batches($s, 'run_time', 'slow', @slow)->{out} =~ /\|t$/, 1, 'run_time: it has');
 is($dt->counts('slow'), '1:100', 'run_time: each row once');
 
+# transaction_timeout counts for each batch, and not while it waits until it tries again
+SKIP:
+{
+	skip 'transaction_timeout is new in 17', 5 if $dt->node->pg_version->major < 17;
+	$dt->sql('UPDATE slow SET n = 0');
+	$s->query(q{SET transaction_timeout = '1500ms'});
+	$r = $dt->batches($s, 'transaction_timeout', 'slow', max_rows => 10,
+		statement => 'UPDATE slow SET n = n + 1 + 0 * length(pg_sleep(0.03)::text) WHERE {batch}');
+	is($r->{out}, '100|t', 'transaction_timeout: less than the CALL takes');
+	cmp_ok($dt->job('transaction_timeout')->{elapsed_time}, '>', 1500, 'transaction_timeout: which it has taken, ms');
+	$other->query('BEGIN; UPDATE slow SET n = 1 WHERE id = 50');
+	$dt->send_batches($s, 'transaction_timeout 2', 'slow', max_rows => 10);
+	ok($dt->wait_job('transaction_timeout 2', 'retries >= 4') || $s->finished, 'transaction_timeout: it waits for longer than that');
+	$other->query('COMMIT');
+	is($s->wait->{out}, '100|t', 'transaction_timeout: it goes on');
+	$s->query(q{RESET transaction_timeout});
+	is($dt->counts('slow'), '2:100', 'transaction_timeout: each row');
+	$dt->sql('UPDATE slow SET n = 1');
+}
+
 # from a procedure that loops
 $dt->sql(q{UPDATE slow SET n = 0;
 	CREATE PROCEDURE all_of_it() LANGUAGE plpgsql AS $$ DECLARE
@@ -217,6 +241,44 @@ foreach my $place (sort keys %places)
 	}
 }
 is($dt->sql('SELECT count(*) FROM dirty_throttle_batches WHERE pid IS NOT NULL'), 0, 'nothing runs');
+
+# A COMMIT that waits for a standby: the server makes a cancel of that wait a warning,
+# and the CALL ends all the same.  The batch that changes such a row waits.
+$dt->counted(synced => 50);
+my @synced = ('synced', 'synced', max_rows => 10, statement => q{UPDATE synced SET n = n + 1 + 0 * length(
+	set_config('synchronous_commit', CASE WHEN EXISTS (SELECT FROM stops WHERE at = id) THEN 'on' ELSE 'local' END, true)) WHERE {batch}});
+
+sub check_synced
+{
+	my ($name, $position, $how, $message) = @_;
+
+	$how //= sub { $dt->sql("SELECT pg_cancel_backend($pid)") };
+	$message //= 'user request';
+	$dt->send_batches($s, @synced);
+	ok(poll_until(sub { ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") // '') eq 'SyncRep' }),
+		"$name: it waits for a standby");
+	$how->();
+	my $r = $s->wait;
+	is($r->{sqlstate}, '57014', "$name: the CALL ends");
+	like($r->{err}, qr/WARNING: .*canceling wait for synchronous replication.*ERROR: .*canceling statement due to $message/s, "$name: what it says");
+	my $job = $dt->job('synced');
+	is("$job->{state} " . ($job->{position} // 'NULL'), $position, "$name: the view");
+}
+
+$s->query('SET synchronous_commit = on');
+check_synced('COMMIT at the beginning', 'paused NULL');
+$s->query('RESET synchronous_commit');
+$dt->sql('INSERT INTO stops VALUES (30)');
+check_synced('COMMIT of a batch', 'paused ["30"]');
+$dt->sql('UPDATE stops SET at = 40');
+$s->query(q{SET statement_timeout = '1s'});
+check_synced('COMMIT and statement_timeout', 'paused ["40"]', sub { }, 'statement timeout');
+$s->query('RESET statement_timeout');
+$dt->sql('UPDATE stops SET at = 50');
+check_synced('the last COMMIT', 'paused ["50"]');
+let_go();
+is($dt->batches($s, @synced)->{out}, '0|t', 'after that nothing is left');
+is($dt->counts('synced'), '1:50', 'each row once');
 
 # Whoever gets the slot of a session that was terminated runs nothing.
 is($dt->session->query('SELECT count(*) FROM dirty_throttle_batches WHERE pid = pg_backend_pid()'), 0, 'nor a new session');

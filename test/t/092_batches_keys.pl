@@ -302,6 +302,24 @@ $dt->sql('DELETE FROM public.k WHERE a IS NULL');
 is($dt->batches($sessions[3], 'one null', 'k', key => 'a')->{out}, '2|t', 'a NULL in another column');
 $dt->sql('DELETE FROM public.k WHERE b IS NULL; INSERT INTO public.k VALUES (1, 2), (2, 1)');
 
+# One that comes later does not concern a job that goes on, or has finished; only one
+# that begins.
+$dt->sql(q{CREATE TABLE public.later (a int, n int DEFAULT 0); CREATE INDEX ON public.later (a);
+	INSERT INTO public.later SELECT i FROM generate_series(1, 30) i;
+	CREATE TABLE public.stop AS SELECT 25 AS x});
+my @later = ('later', 'public.later', key => 'a', max_rows => 10,
+	statement => 'UPDATE public.later SET n = n + 1 + 0 / (a - (SELECT x FROM public.stop)) WHERE {batch}');
+is($dt->batches($sessions[3], @later)->{sqlstate}, '22012', 'a NULL that comes later: before it, the job is half done');
+$dt->sql('INSERT INTO public.later VALUES (NULL); UPDATE public.stop SET x = 0');
+is($dt->batches($sessions[3], @later)->{out}, '10|t', 'a NULL that comes later: it goes on');
+is($dt->counts('public.later'), '0:1, 1:30', 'a NULL that comes later: each other row once');
+$r = $dt->batches($sessions[3], @later);
+is($r->{out}, '0|t', 'a NULL that comes later: nothing is left');
+like($r->{err}, qr/NOTICE: .*batches "later" have finished at .* already/, 'a NULL that comes later: what it says');
+is($dt->batches($sessions[3], @later, restart => 'true')->{sqlstate}, '23502', 'a NULL that comes later: it does not begin again');
+is($dt->batches($sessions[3], @later, restart => 'true', dry_run => 'true')->{sqlstate}, '23502', 'a NULL that comes later: nor would it');
+$dt->sql('DROP TABLE public.later, public.stop');
+
 # NULLs that come later are not seen, as the last row of the table and before it
 $dt->sql(q{DROP TABLE public.k; CREATE TABLE public.k (a int, b text, n int DEFAULT 0); CREATE INDEX ON public.k (a, b);
 	CREATE TABLE public.e (b text, n int DEFAULT 0); CREATE INDEX ON public.e (b);

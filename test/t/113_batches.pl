@@ -58,7 +58,8 @@ my $us = $dt->running(sub {
 			  FROM dirty_throttle_batches() WHERE state = 'running' AND rate > 0});
 	}
 });
-is($s->wait->{out}, "$rows|t", 'a job under a limit: to the end');
+my $r = $s->wait;
+is($r->{out}, "$rows|t", 'a job under a limit: to the end');
 $dt->check_books('g', 'dirty', 'a job under a limit');
 cmp_ok($us / $second, '>', $rows * $DirtyThrottle::Clock::BLOCK / ($kb * 1000) * 0.98, 'it takes as long as the limit says, s');
 my @logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
@@ -85,6 +86,24 @@ is_deeply(\@wrong, [], 'how long it will take');
 cmp_ok($known, '>', 0, "that was looked at $known times");
 cmp_ok(abs($job->{paused_time} / 1000 - $total), '<', 1, 'nearly all of it was pauses');
 
+# Every 10 s its client is told.
+my @notices = grep { /rows per second/ } split /\n/, $r->{err};
+is(scalar @notices, int($total / 10), 'notices');
+my ($percent, $changed, $seen, $rate, $left) = ($notices[0] // '') =~
+  /^NOTICE: .*batches "limited": (\d+) %, (\d+) of (\d+) rows changed in \d+ batches, (\d+) rows per second, about 0:00:(\d\d) left$/
+  or diag $notices[0];
+is($percent, int(100 * $seen / $rows), 'a notice: percent');
+is($changed, $seen, 'a notice: rows');
+cmp_ok(abs($rate - $kb * 1000 / $DirtyThrottle::Clock::BLOCK), '<', 25, "a notice: rows per second: $rate");
+cmp_ok(abs($left - ($rows - $seen) / $rate), '<', 1, "a notice: how long it will take: $left s");
+$dt->limit(g => 1000);
+$dt->sql('UPDATE t SET n = 0; CHECKPOINT');
+$dt->running(sub { $r = $s->run(call('every', 't', notice_every => '1 s', run_time => '5 s')) });
+like(scalar(() = $r->{err} =~ /rows per second/g), qr/^[45]$/, 'notices each second, after a batch');
+$dt->running(sub { $r = $s->run(call('never', 't', notice_every => '0 s', run_time => '12 s')) });
+unlike($r->{err}, qr/rows per second/, 'no notices');
+$dt->limit(g => $kb);
+
 # It ends when its time is over, after the batch that runs then.
 $dt->sql('UPDATE t SET n = 0; CHECKPOINT');
 $us = $dt->running(sub { $s->query(call('run_time', 't', run_time => '5 s')) });
@@ -101,7 +120,7 @@ is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: i
 $other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
 my $start = $dt->now;
 $us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish => 2000)) });
-my $r = $free->wait;
+$r = $free->wait;
 is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
 like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*The same CALL goes on/s, 'what it says');
 is(sprintf('%.1f', $us / $second), '42.6', 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s');
@@ -122,6 +141,48 @@ $other->query('ROLLBACK');
 # "follow" looks again after a second.
 $us = $dt->running(sub { $free->query(call('follow', 't', follow => 'true')) });
 is($us, $second, 'follow: us');
+
+# --------------------------------------------- the rate, after a COMMIT that has failed
+
+# A row whose number somebody has as a lock keeps the batch from its end.
+sub at
+{
+	my ($row) = @_;
+	ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $row AND NOT granted") }),
+		"rate: it stays at row $row");
+}
+
+my $keeper = $dt->session;
+$dt->sql(q{CREATE TABLE z (id int PRIMARY KEY, n int); INSERT INTO z SELECT i, 0 FROM generate_series(1, 400) i; ANALYZE z;
+	CREATE TABLE total (id int PRIMARY KEY, n int); INSERT INTO total SELECT i, 0 FROM generate_series(1, 1000) i; ANALYZE total;
+	CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM set_config('lock_timeout', '0', true);
+		PERFORM pg_advisory_xact_lock(NEW.id);
+		RETURN NULL; END $$;
+	CREATE TRIGGER stay AFTER UPDATE ON z FOR EACH ROW WHEN (NEW.id % 50 = 0) EXECUTE FUNCTION stay()});
+$keeper->query('SELECT pg_advisory_lock(i) FROM unnest(ARRAY[100, 150, 250]) i');
+$other->query('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(n) FROM z; UPDATE total SET n = n + 1 WHERE id = 1');
+$free->query(q{SET default_transaction_isolation = 'serializable'});
+$free->send(call('rate', 'z', max_rows => 100,
+	statement => 'UPDATE z SET n = n + 1 + 0 * (SELECT count(*) FROM total WHERE n < 0)::int WHERE {batch}'));
+at(100);
+$dt->sql('SELECT dt_test_advance(70000000)');
+$other->query('COMMIT');
+$keeper->query('SELECT pg_advisory_unlock(100)');
+ok(poll_until(sub { $dt->state($free) eq 'sleeps' }), 'rate: its first COMMIT fails');
+$dt->sql('SELECT dt_test_advance(200000)');
+at(150);    # of those that the second batch has, since 50 were committed
+$dt->sql('SELECT dt_test_advance(70000000)');
+$keeper->query('SELECT pg_advisory_unlock(150)');
+at(250);
+$dt->sql('SELECT dt_test_advance(9800000)');
+$keeper->query('SELECT pg_advisory_unlock(250)');
+is($free->wait->{out}, '400|t', 'rate: to the end');
+is(job('rate')->{retries}, 1, 'rate: tried again once');
+is($dt->sql(q{SELECT round(rate::numeric, 3) FROM dirty_throttle_batches() WHERE name = 'rate'}), sprintf('%.3f', (400 - 50) / (150 - 70.2)),
+	'rate: of the rows since the first batch that was committed');
+$free->query('RESET default_transaction_isolation');
+$keeper->quit;
 
 # ------------------------------------------------------ transactions made long
 
@@ -159,6 +220,42 @@ cmp_ok($long->[0], '>=', $long->[1], 'pauses of more than a minute: it was longe
 cmp_ok($long->[1], '>', 60, 'pauses of more than a minute: s');
 is_deeply(transaction(50, 0), [], 'less than a minute: none');
 is_deeply(transaction(70, 30), [], 'less than nine tenths of it: none');
+
+# What waits before it has begun keeps nothing.
+foreach my $sql ('UPDATE t SET n = n + 1 WHERE id = 1', 'BEGIN; UPDATE t SET n = n + 1 WHERE id = 1; COMMIT')
+{
+	$dt->fresh('g');
+	$mark = $dt->log_mark;
+	$dt->sql(q{SELECT suspend_group('g')});
+	$s->send($sql);
+	$dt->advance(120 * $second);
+	is($dt->session_row($s)->{xact_paused_time}, 120_000, "$sql: it waits, which is seen, ms");
+	$dt->sql(q{SELECT resume_group('g')});
+	$dt->settle;
+	is($s->wait->{sqlstate}, undef, "$sql: it is done");
+	is_deeply(long($dt->log_since($mark)), [], "$sql: no message of a long transaction");
+}
+
+# What it pauses later counts alone.
+$dt->sql(q{CHECKPOINT; SELECT suspend_group('g')});
+$mark = $dt->log_mark;
+$s->send('UPDATE t SET n = n + 1');
+$dt->advance(120 * $second);
+$dt->sql(q{SELECT set_group_dirty_limit('g', 100), resume_group('g')});
+$us = $dt->run;
+$s->wait;
+$long = long($dt->log_since($mark));
+is(scalar @$long, 2, 'pauses before and in flight: a message');
+cmp_ok(abs($_ - $us / $second), '<', 0.2, "pauses before and in flight: of those in flight: $_ s") foreach @$long;
+$s->query('SET dirty_throttle.log_min_pause = 0');
+$mark = $dt->log_mark;
+$dt->sql(q{SELECT set_group_dirty_limit('g', 0), suspend_group('g')});
+$s->send('UPDATE t SET n = n + 1 WHERE id = 1');
+$dt->advance(120 * $second);
+$dt->sql(q{SELECT resume_group('g')});
+$dt->settle;
+$s->wait;
+like($dt->log_since($mark), qr/paused for 120000\.000 ms in resource group "g"\n.*Transaction: \d\.\d+ ms, of which 0\.000 ms paused/, 'log_min_pause tells of it, and that it was before');
 $dt->limit(g => 0);
 
 $_->quit foreach $s, $free, $other;
