@@ -114,6 +114,41 @@ cmp_ok($us / $second, '<', 5.2, 'run_time: not long ago, s');
 $dt->limit(g => 0);
 is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: it goes on');
 
+# ------------------------------------------------------ who wants rows meanwhile
+
+# Rows all over a table are changed by somebody else while the job runs: he never waits
+# for so long that the job would have to go on for him.
+$dt->sql(q{CREATE TABLE shared WITH (fillfactor = 10) AS SELECT * FROM t WHERE id <= 2000 ORDER BY id;
+	ALTER TABLE shared ADD PRIMARY KEY (id);
+	VACUUM ANALYZE shared; CHECKPOINT});
+$dt->fresh(g => (dirty => $kb));
+$s->query(q{SET dirty_throttle.max_blocking_time = '100ms'});
+my $changed_by_others = 0;
+$dt->running(sub {
+	$s->send(call('beside', 'shared'));
+	until ($s->finished(0.01))
+	{
+		$other->query('UPDATE shared SET filler = filler WHERE id % 200 = '
+			  . $changed_by_others++ % 200);
+	}
+});
+is($s->wait->{sqlstate}, undef, 'a job beside others that change rows of its table');
+cmp_ok($changed_by_others, '>', 1, "which they did $changed_by_others times");
+is($dt->group_row('g')->{releases}, 0, 'it never had to go on for them');
+
+# One statement has to, at once and then to its end.
+$dt->sql('VACUUM shared; CHECKPOINT');
+$dt->fresh(g => (dirty => $kb));
+$s->send('UPDATE shared SET n = n');
+$dt->advance(2 * $second);
+ok(!$s->finished, 'the same as one statement');
+$other->send('UPDATE shared SET filler = filler WHERE id = 1');
+ok($dt->running(sub { $other->wait }) < $second, 'somebody wants a row, and gets it');
+cmp_ok($dt->group_row('g')->{releases}, '>', 0, 'it has gone on for him');
+$dt->limit(g => 0);
+is($s->wait->{sqlstate}, undef, 'to its end');
+$s->query('RESET dirty_throttle.max_blocking_time');
+
 # --------------------------------------------------------------- trying again
 
 # Somebody keeps a row, of the last batch; after ten times it is given up.
