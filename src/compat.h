@@ -26,6 +26,7 @@
 #if PG_VERSION_NUM >= 180000
 #include "storage/aio.h"
 #endif
+#include "utils/guc.h"
 
 #if PG_VERSION_NUM < 150000
 #error "dirty_throttle needs PostgreSQL 15 or newer"
@@ -52,11 +53,27 @@
 extern bool pq_check_connection(void);
 extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 
-/* minor releases before May 2025: whether there is a synchronous_standby_names */
+/*
+ * Is there a synchronous_standby_names, as those see who wait?  What was a bool has
+ * two bits since the minor releases of May 2025, whatever this was built with.
+ */
 #ifndef SYNC_STANDBY_DEFINED
 #define sync_standbys_status sync_standbys_defined
-#define SYNC_STANDBY_DEFINED true
 #endif
+
+static inline bool
+dt_sync_standbys_are_defined(void)
+{
+	int			version = atoi(GetConfigOption("server_version_num", false, false));
+	int			minor = version % 10000;
+	int			major = version / 10000;
+	bool		has_bits = major >= 18 || (major == 17 && minor >= 5) ||
+		(major == 16 && minor >= 9) || (major == 15 && minor >= 13);
+	const volatile uint8 *status =
+		(const volatile uint8 *) &WalSndCtl->sync_standbys_status;
+
+	return (*status & (has_bits ? 2 : 1)) != 0;
+}
 
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000

@@ -255,7 +255,8 @@ sb_systems_packages()
 {
 	echo etcd-server patroni pgbouncer python3-asyncpg python3-etcd python3-psycopg python3-psycopg2 \
 		prometheus prometheus-postgres-exporter \
-		"postgresql-$SB_MAJOR-partman" "postgresql-$SB_MAJOR-pglogical" \
+		"postgresql-$SB_MAJOR-cron" "postgresql-$SB_MAJOR-partman" \
+		"postgresql-$SB_MAJOR-pglogical" \
 		"postgresql-$SB_MAJOR-plprofiler" "postgresql-$SB_MAJOR-squeeze"
 }
 

@@ -212,7 +212,7 @@ is_unconfirmed(void)
 		return false;
 	/* who wakes those that wait has the lock until all of it is there to see */
 	LWLockAcquire(SyncRepLock, LW_SHARED);
-	unconfirmed = (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0 &&
+	unconfirmed = dt_sync_standbys_are_defined() &&
 		WalSndCtl->lsn[mode] < XactLastCommitEnd;
 	LWLockRelease(SyncRepLock);
 	return unconfirmed;
@@ -231,7 +231,10 @@ keep_cancel(XactEvent event, void *arg)
 	InterruptPending = true;
 }
 
-/* COMMIT, or return the error that it has ended with.  After a cancel, ERROR. */
+/*
+ * COMMIT, or return the error that it has ended with.  A cancel that has ended its wait
+ * is pending again.
+ */
 static ErrorData *
 commit(MemoryContext context)
 {
@@ -249,9 +252,17 @@ commit(MemoryContext context)
 	PG_END_TRY();
 	UnregisterXactCallback(keep_cancel, NULL);
 	MemoryContextSwitchTo(context);
-	if (error == NULL)
-		CHECK_FOR_INTERRUPTS();
 	return error;
+}
+
+static void
+commit_or_fail(MemoryContext context)
+{
+	ErrorData  *error = commit(context);
+
+	if (error != NULL)
+		ReThrowError(error);
+	CHECK_FOR_INTERRUPTS();
 }
 
 /* Do it in a subtransaction; returns the error, if any. */
@@ -731,7 +742,6 @@ static void
 run_claimed(DtRun *run, Relation table)
 {
 	bool		begins = dt_job_begin(run, table);
-	ErrorData  *error;
 
 	PopActiveSnapshot();
 	relation_close(table, NoLock);
@@ -741,9 +751,7 @@ run_claimed(DtRun *run, Relation table)
 		dt_tell_nothing_to_do(run);
 		return;
 	}
-	error = commit(run->context);
-	if (error != NULL)
-		ReThrowError(error);
+	commit_or_fail(run->context);
 	run->started_us = dt_now_us();
 	run->elapsed_before_us = run->job.progress.elapsed_us;
 	dt_tell_begin(run);
@@ -776,7 +784,7 @@ dt_run(const DtJobOptions *options, bool *finished)
 	dt_job_check_can_commit(options);
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	run.context = CurrentMemoryContext;
-	SPI_commit();				/* the arguments needed a snapshot */
+	commit_or_fail(run.context);	/* the arguments needed a snapshot */
 	table = dt_job_open_table(options->table, options->name);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	dt_job_check(&run, table);

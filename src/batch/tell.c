@@ -15,6 +15,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "session/account.h"
+#include "shared/claim.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -176,6 +177,18 @@ tell_where_it_would_go(const DtRun *run)
 						   batches[0] ? " " : "", batches)));
 }
 
+static void
+tell_if_it_runs(const DtRun *run)
+{
+	DtJobName	name = dt_job_name(&run->job);
+	int			pid = dt_claim_holder(&name);
+
+	if (pid != 0)
+		ereport(NOTICE,
+				(errmsg("batches \"%s\" are being run by process %d",
+						run->job.name, pid)));
+}
+
 void
 dt_tell_plan(const DtRun *run)
 {
@@ -184,6 +197,7 @@ dt_tell_plan(const DtRun *run)
 	ArrayType  *last;
 	char	   *group = describe_group();
 
+	tell_if_it_runs(run);
 	tell_where_it_would_go(run);
 	if (group != NULL)
 		ereport(NOTICE, (errmsg_internal("%s", group)));

@@ -110,9 +110,9 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 }
 
 /*
- * Another threshold is another controller.  What has to be learned by trying goes on
- * from what the former one has found, or the group would run free until a limit
- * is found anew.
+ * Another threshold is another controller.  A rate that has to be found by trying
+ * goes on from that of the former one, or the group would run free until one is found
+ * anew.  What was asked and seen at the other threshold says nothing about this one.
  */
 void
 dt_controller_take_over(DtController *c, const DtController *before)
@@ -122,9 +122,16 @@ dt_controller_take_over(DtController *c, const DtController *before)
 	if (law != DT_LAW_BRAKE && law != DT_LAW_EVIDENCE)
 		return;
 	c->state = before->state;
+	c->value = before->value;
+	c->read_at = before->read_at;
+	c->fresh_us = before->fresh_us;
 	c->rate = before->rate;
 	c->brake = before->brake;
-	c->evidence = before->evidence;
+	c->evidence.rate = before->evidence.rate;
+	c->evidence.hold_us = before->evidence.hold_us;
+	c->evidence.unused_us = before->evidence.unused_us;
+	c->evidence.quiet_us = before->evidence.quiet_us;
+	c->evidence.probes = before->evidence.probes;
 }
 
 /* -------------------------------------------------------------------- use */

@@ -78,36 +78,11 @@ mean_ns(DtCommits c)
 	return clamp64(muldiv64(c.us, 1000, max64(c.n, 1)), 1, MEAN_MAX_NS);
 }
 
-static double
-weight_of(DtCommits c, double most)
-{
-	return c.n < most ? (double) c.n : most;
-}
-
-/* The most that one of n sessions may count for, without these two. */
-static double
-most_weight(const DtCommits *sessions, int n, int slowest, int fastest)
-{
-	double		most = COUNT_MAX;
-	double		sum;
-
-	do
-	{
-		sum = 0;
-		for (int i = 0; i < n; i++)
-			if (sessions[i].n > 0 && i != slowest && i != fastest)
-				sum += weight_of(sessions[i], most);
-		if (sum / SESSION_PART >= most * 0.99)
-			return most;
-		most = sum / SESSION_PART;
-	} while (most > 1);
-	return 1;
-}
-
 /*
- * The commits of n sessions together.  Of each of these at most so many count as
- * are an eighth of all.  When there are a few, neither the slowest nor the fastest
- * counts at all: so no single session can make them look slow, or fast.
+ * The commits of n sessions together.  When there are a few, neither the slowest nor
+ * the fastest counts at all: so no single session can make them look slow, or fast.
+ * Of each of the others, where these are eight, at most so many count as are an
+ * eighth with those of the rest; where they are fewer, an eighth of all.
  */
 DtCommits
 dt_latency_commits(const DtCommits *sessions, int n)
@@ -116,7 +91,7 @@ dt_latency_commits(const DtCommits *sessions, int n)
 	int			slowest = -1;
 	int			fastest = -1;
 	int			count = 0;
-	double		most;
+	double		counted = 0;
 	double		weights = 0;
 	double		sum = 0;
 
@@ -133,13 +108,21 @@ dt_latency_commits(const DtCommits *sessions, int n)
 	}
 	if (count < FEW_SESSIONS)
 		slowest = fastest = -1;
-	most = most_weight(sessions, n, slowest, fastest);
+	else
+		count -= 2;
+	for (int i = 0; i < n; i++)
+		if (sessions[i].n > 0 && i != slowest && i != fastest)
+			counted += (double) min64(sessions[i].n, COUNT_MAX);
 	for (int i = 0; i < n; i++)
 	{
-		double		weight = weight_of(sessions[i], most);
+		double		weight = (double) min64(sessions[i].n, COUNT_MAX);
+		double		most = count < SESSION_PART ? counted / SESSION_PART :
+			(counted - weight) / (SESSION_PART - 1);
 
 		if (sessions[i].n <= 0 || i == slowest || i == fastest)
 			continue;
+		if (weight > most && most >= 1)
+			weight = most;
 		weights += weight;
 		sum += weight * (double) mean_ns(sessions[i]);
 	}

@@ -4,9 +4,8 @@
  *		The groups that follow signals, and the controllers of these.
  *
  * Groups that follow the same signal with the same threshold, and of standbys
- * the same ones, have one controller.  It begins anew when the threshold is
- * another one, so what a user changes is not held back by what was learned at
- * another threshold.
+ * the same ones, have one controller.  When the threshold is another one, so is the
+ * controller, which goes on from the rate that the former one has found.
  *
  * All of this belongs to the sampler.  Definitions are copied under the registry
  * lock, shared, and what a group has used under the group's lock.
@@ -103,6 +102,15 @@ has_same_names(const Watch *a, const Watch *b)
 		strcmp(a->subject.names, b->subject.names) == 0;
 }
 
+static void
+take_over(Watch *w, const Watch *before)
+{
+	dt_controller_take_over(&w->controller, &before->controller);
+	w->was_there = before->was_there;
+	w->missed_since = before->missed_since;
+	w->is_logged = before->is_logged;
+}
+
 /*
  * The controller for what a group follows, which had this one for the signal before;
  * NULL: it does not.
@@ -126,7 +134,7 @@ controller_for(const DtDefinition *d, DtSignal signal, const DtController *befor
 	{
 		w = new_watch(signal, &subject);
 		if (before != NULL && has_same_names((const Watch *) before, w))
-			dt_controller_take_over(&w->controller, before);
+			take_over(w, (const Watch *) before);
 	}
 	w->is_needed = true;
 	all.followed[signal] = true;

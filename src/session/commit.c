@@ -87,7 +87,10 @@ forget_transaction(void)
 	is_prepared = false;
 }
 
-/* A pause before its first statement is no part of it: it holds nothing yet. */
+/*
+ * A pause before its first statement is no part of it, where that holds no snapshot
+ * yet.
+ */
 static void
 note_times(void)
 {

@@ -1,34 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * node.h
- *		Wrappers of ExecProcNode.
+ *		The next row of a plan node, for wrappers of ExecProcNode.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DT_NODE_H
 #define DT_NODE_H
 
-#include "executor/executor.h"
 #include "executor/instrument.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
-
-/*
- * Let a node be called through this wrapper, or that one if it is instrumented.  The
- * core does not export its wrapper for the first call, which goes then.  That of
- * another extension stays, as it may rely on being called.
- */
-static inline void
-dt_node_wrap(PlanState *node, ExecProcNodeMtd wrapper, ExecProcNodeMtd measured)
-{
-	static PlanState fresh;
-
-	if (unlikely(fresh.ExecProcNode == NULL))
-		ExecSetExecProcNode(&fresh, NULL);
-	if (node->ExecProcNode == fresh.ExecProcNode ||
-		node->ExecProcNode == node->ExecProcNodeReal)
-		node->ExecProcNode = node->instrument ? measured : wrapper;
-}
 
 /* As the core's wrapper of an instrumented node does. */
 static inline TupleTableSlot *

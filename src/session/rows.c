@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "session/node.h"
 #include "session/pay.h"
@@ -36,10 +37,48 @@ pace_measured_node(PlanState *node)
 	return dt_node_next_measured(node);
 }
 
+/*
+ * What the core has there: a wrapper for the first call, and one for an instrumented
+ * node, which it does not export.
+ */
+static ExecProcNodeMtd first_of_core = NULL;
+static ExecProcNodeMtd measured_of_core;
+
+static TupleTableSlot *
+no_row(PlanState *node)
+{
+	return NULL;
+}
+
+static pg_noinline void
+learn_wrappers_of_core(void)
+{
+	PlanState	node = {0};
+
+	node.instrument = palloc0(sizeof(*node.instrument));
+	ExecSetExecProcNode(&node, no_row);
+	first_of_core = node.ExecProcNode;
+	(void) node.ExecProcNode(&node);
+	measured_of_core = node.ExecProcNode;
+	pfree(node.instrument);
+}
+
+/* That of another extension stays, as it may rely on being called. */
+void
+dt_rows_wrap(PlanState *node, ExecProcNodeMtd wrapper, ExecProcNodeMtd measured)
+{
+	if (unlikely(first_of_core == NULL))
+		learn_wrappers_of_core();
+	if (node->ExecProcNode == first_of_core ||
+		node->ExecProcNode == measured_of_core ||
+		node->ExecProcNode == node->ExecProcNodeReal)
+		node->ExecProcNode = node->instrument ? measured : wrapper;
+}
+
 static void
 wrap_node(PlanState *node)
 {
-	dt_node_wrap(node, pace_node, pace_measured_node);
+	dt_rows_wrap(node, pace_node, pace_measured_node);
 }
 
 /*

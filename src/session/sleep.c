@@ -352,7 +352,7 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		due = dt_account_look(heed, pause);
 		(void) client_has_gone(&latch_set);
 	}
-	if (place == DT_BEFORE_TRANSACTION)
+	if (place == DT_BEFORE_TRANSACTION && !TransactionIdIsValid(MyProc->xmin))
 		dt_account.slot->xact.before_us +=
 			dt_account.slot->xact.stats[DT_PAUSED_US] - paused_us;
 	dt_waiters_after_pause();

@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "session/account.h"
 #include "session/node.h"
+#include "session/rows.h"
 #include "session/workers.h"
 
 static DtAccount *const my = &dt_account;
@@ -160,7 +161,7 @@ static void
 wrap_gather(PlanState *node)
 {
 	check_stack_depth();		/* as the core's wrapper, which goes, would */
-	dt_node_wrap(node, gather, gather_measured);
+	dt_rows_wrap(node, gather, gather_measured);
 }
 
 void

@@ -271,6 +271,18 @@ foreach my $sql ('UPDATE t SET n = n + 1 WHERE id = 1', 'BEGIN; UPDATE t SET n =
 	is_deeply(long($dt->log_since($mark)), [], "$sql: no message of a long transaction");
 }
 
+# One that has a snapshot by then keeps dead rows everywhere.
+$mark = $dt->log_mark;
+$s->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$dt->sql(q{SELECT suspend_group('g')});
+$s->send('UPDATE t SET n = n + 1 WHERE id = 1; COMMIT');
+$dt->advance(120 * $second);
+is($dt->state($s), 'sleeps', 'it has a snapshot, and waits');
+$dt->sql(q{SELECT resume_group('g')});
+$dt->settle;
+is($s->wait->{sqlstate}, undef, 'it has a snapshot, and is done');
+is_deeply([ map { $_ >= 119 } @{ long($dt->log_since($mark)) } ], [ 1, 1 ], 'and a message');
+
 # What it pauses later counts alone.
 $dt->sql(q{CHECKPOINT; SELECT suspend_group('g')});
 $mark = $dt->log_mark;

@@ -592,13 +592,22 @@ subtest 'a lock of the session over many transactions' => sub {
 };
 
 # Another session of the group finishes it; and what is not known of, because it was
-# prepared before a restart, its role and database tell.
-foreach my $restart (0, 1)
+# prepared before a restart, its role and database tell.  Each: what somebody wants,
+# how the transaction begins, and whether there is a restart.
+foreach my $case (
+	[ 'a row', update(1) ],
+	[ 'a new slot', q{SELECT pg_create_logical_replication_slot('slot', 'pgoutput')} ],
+	[ 'a safe snapshot',
+		'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1; COMMIT',
+		'ISOLATION LEVEL SERIALIZABLE' ],
+	[ 'a row', update(1), '', 1 ])
 {
-	subtest 'prepared by another session' . ($restart ? ', before a restart' : '') => sub {
+	my ($what, $wants, $level, $restart) = (@$case, '', 0);
+
+	subtest "$what, prepared by another session" . ($restart ? ' before a restart' : '') => sub {
 		my $preparer = $dt->session(group => 'g', user => 'job');
 
-		$preparer->query('BEGIN; ' . update(1) . "; PREPARE TRANSACTION 'p'");
+		$preparer->query("BEGIN $level; " . update(1) . "; PREPARE TRANSACTION 'p'");
 		$preparer->quit;
 		if ($restart)
 		{
@@ -614,17 +623,19 @@ foreach my $restart (0, 1)
 		$s->send("INSERT INTO elsewhere VALUES (1); COMMIT PREPARED 'p'");
 		$dt->settle;
 		is($dt->state($s), 'sleeps', 'it pauses');
-		$outsider->send(update(1));
+		$outsider->send($wants);
 		ok_waits($outsider, 'what is prepared');
 		is( $dt->sql(
 				'SELECT waiting_pid, waits_for, locktype, holder_pid IS NULL, holder_gid,
 					group_name, holder_paused_since IS NULL FROM dirty_throttle_blocking'),
 			join('|', $outsider->pid, 'lock', 'transactionid', 't', 'p', 'g', 't'),
-			'the view shows it');
+			'the view shows it')
+		  if $what eq 'a row';
 		$dt->advance($at_most);
 		ok($outsider->finished($timeout), 'he gets it');
 		end();
 		$s->query('RESET dirty_throttle.max_commit_pause');
+		$dt->sql(q{SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots});
 	};
 }
 

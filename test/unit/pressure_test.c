@@ -396,6 +396,23 @@ test_commits_together(void)
 	all = dt_latency_commits(s, 10);
 	ok_range(all.us / all.n, 1490, 1510,
 			 "and for no more if it commits a hundred times as often");
+	{
+		DtCommits	few[] = {{1000, 1000 * MS}, {1000, 1100 * MS}, {1, 50 * MS},
+		{1, 60 * MS}};
+		DtCommits	rare[24] = {{1000, 1000 * MS}, {1000, 1000 * MS},
+		{1000, 1000 * MS}};
+
+		all = dt_latency_commits(few, 4);
+		ok_range(all.us / all.n, 1100, 1500,
+				 "who commits now and then does not decide");
+		for (int i = 3; i < 24; i++)
+			rare[i] = (DtCommits)
+		{
+			1, 50 * MS
+		};
+		all = dt_latency_commits(rare, 24);
+		ok_range(all.us / all.n, 1000, 4500, "nor do twenty who do");
+	}
 	s[0] = (DtCommits)
 	{
 		INT64_MAX, INT64_MAX
