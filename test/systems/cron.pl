@@ -2,7 +2,7 @@
 # of pg_cron, by a background worker and by a connection.  Each minute here, which is
 # the shortest time that all releases of pg_cron have.
 #
-# takes-about: 150 s
+# takes-about: 90 s
 
 use strict;
 use warnings;
