@@ -116,7 +116,7 @@ dt_latency_commits(const DtCommits *sessions, int n)
 	for (int i = 0; i < n; i++)
 	{
 		double		weight = (double) min64(sessions[i].n, COUNT_MAX);
-		double		most = count < SESSION_PART ? counted / SESSION_PART :
+		double		most = count < SESSION_PART ? (double) all.n / SESSION_PART :
 			(counted - weight) / (SESSION_PART - 1);
 
 		if (sessions[i].n <= 0 || i == slowest || i == fastest)

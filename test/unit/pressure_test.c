@@ -404,7 +404,14 @@ test_commits_together(void)
 
 		all = dt_latency_commits(few, 4);
 		ok_range(all.us / all.n, 1100, 1500,
-				 "who commits now and then does not decide");
+				 "who commits once does not decide");
+		few[2] = (DtCommits)
+		{
+			20, 1000 * MS
+		};
+		all = dt_latency_commits(few, 4);
+		ok_range(all.us / all.n, 2000, 6000,
+				 "nor who does now and then, among few");
 		for (int i = 3; i < 24; i++)
 			rare[i] = (DtCommits)
 		{
