@@ -143,7 +143,15 @@ $s->send('UPDATE shared SET n = n');
 $dt->advance(2 * $second);
 ok(!$s->finished, 'the same as one statement');
 $other->send('UPDATE shared SET filler = filler WHERE id = 1');
-ok($dt->running(sub { $other->wait }) < $second, 'somebody wants a row, and gets it');
+ok( poll_until(
+		sub {
+			$dt->sql(q{SELECT count(*) FROM pg_stat_activity
+				WHERE wait_event_type = 'Lock' AND pid = } . $other->pid);
+		}),
+	'somebody wants a row');
+$dt->advance(0.2 * $second);
+ok($other->finished(180), 'and gets it after 0.2 s');
+is($other->wait->{sqlstate}, undef, 'without an error');
 cmp_ok($dt->group_row('g')->{releases}, '>', 0, 'it has gone on for him');
 $dt->limit(g => 0);
 is($s->wait->{sqlstate}, undef, 'to its end');
