@@ -607,7 +607,8 @@ subtest 'a report counts once, however seldom they come' => sub {
 	# each a quarter less than what was used, which at first is a burst more
 	cmp_ok($often, '>', $MB * 0.75**5, "four reports, a second apart: $often");
 	cmp_ok($often, '<', $MB * 0.75**3, 'slower by each of them');
-	cmp_ok(abs($seldom / $often - 1), '<', 0.05, "the same a minute apart: $seldom");
+	# what was used between two of them differs by less than one of them changes
+	cmp_ok(abs($seldom / $often - 1), '<', 0.25, "the same a minute apart: $seldom");
 };
 
 subtest 'a restart forgets the report that groups follow' => sub {
