@@ -157,6 +157,18 @@ describe_batches(const DtRun *run)
 				 (long long) most);
 }
 
+/* How far it has come, and another sentence, or "". */
+static int
+errdetail_place(const DtRun *run, const char *more)
+{
+	const DtProgress *progress = &run->job.progress;
+
+	return errdetail("They have come past %lld rows, of %s.%s%s",
+					 (long long) progress->keys,
+					 describe_keys(progress->expected),
+					 more[0] ? " " : "", more);
+}
+
 static void
 tell_where_it_would_go(const DtRun *run)
 {
@@ -172,9 +184,7 @@ tell_where_it_would_go(const DtRun *run)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" would go on after key %s: %s", job->name,
 						place(job->position), describe_way(run)),
-				 errdetail("They have come past %lld rows, of %s.%s%s",
-						   (long long) job->progress.keys, describe_keys(job->progress.expected),
-						   batches[0] ? " " : "", batches)));
+				 errdetail_place(run, batches)));
 }
 
 static void
@@ -247,9 +257,7 @@ dt_tell_begin(const DtRun *run)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" go on after key %s: %s", job->name,
 						place(job->position), describe_way(run)),
-				 errdetail("They have come past %lld rows, of %s.%s%s",
-						   (long long) job->progress.keys, describe_keys(job->progress.expected),
-						   group ? " " : "", group ? group : "")));
+				 errdetail_place(run, group ? group : "")));
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("batches \"%s\" %s: %s, %s", job->name,
 					run->is_new ? "begin" : "go on", describe_way(run),

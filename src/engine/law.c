@@ -102,7 +102,7 @@ int64_t
 dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 			 int64_t now)
 {
-	int64_t		enough = threshold - threshold / 10;
+	int64_t		enough = dt_brake_enough(threshold);
 	int64_t		dt = b->seen_at == 0 ? VALUE_MAX_US :
 		min64(advanced(b->seen_at, now), VALUE_MAX_US);
 

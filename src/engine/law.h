@@ -48,6 +48,13 @@ typedef struct DtStall
 /* Results of laws are less, so that sums of a few do not overflow. */
 #define DT_LAW_MAX		(8 * DT_RATE_MAX)
 
+/* Below that the brake lets those whom it limits go faster again. */
+static inline int64_t
+dt_brake_enough(int64_t threshold)
+{
+	return threshold - threshold / 10;
+}
+
 extern int64_t dt_law_room(int64_t before, const DtRoom *room, int64_t used);
 extern int64_t dt_law_brake(DtBrake *b, int64_t value, int64_t threshold,
 							int64_t used, int64_t now);

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "engine/law.h"
 #include "shared/amount.h"
 #include "sql/reason.h"
 
@@ -94,7 +95,7 @@ is_below(const DtSignalFacts *facts, DtSignal signal)
 	switch (dt_signals[signal].law)
 	{
 		case DT_LAW_BRAKE:
-			return facts->value < facts->allowed - facts->allowed / 10;
+			return facts->value < dt_brake_enough(facts->allowed);
 		case DT_LAW_EVIDENCE:
 			return facts->value <= facts->allowed;
 		default:
