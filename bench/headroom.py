@@ -4,8 +4,7 @@ pgbench runs at a fixed rate, 35 % of what the machine can do with it, in an ope
 loop: the latency of a transaction counts from when it should have begun, so what
 waits for another one counts, too. Beside it a job in a group writes as fast as the
 group may, for the whole case: an UPDATE of every row, as one statement or in
-batches of 2000 rows, COPY, CREATE INDEX CONCURRENTLY, or a DELETE in batches. How
-fast it goes is the WAL that it writes.
+batches of 2000 rows. How fast it goes is the WAL that it writes.
 
 The cases are: the load alone; an unthrottled job; a fixed WAL limit; and a group
 that follows `commit_latency` at 20 %, which needs no number. They take turns within
@@ -17,8 +16,8 @@ fastest by the slowest of equal runs of the job. Windows in which the machine wa
 busy with something else (a process that sleeps for 10 ms was more than 20 ms late)
 count as all others; how many of `alone` they are is said.
 
-The configuration is the default one. (Scenario `headroom_settings` has other loads
-and configurations. `protection` is the other case: there the load is a closed loop
+The configuration is the default one. (Scenario `headroom_jobs` has other jobs, and
+`headroom_settings` other loads and configurations. `protection` is the other case: there the load is a closed loop
 that uses all processors, and what it keeps of its throughput depends on the share of
 the processors that the job leaves.)
 """
@@ -29,11 +28,11 @@ import time
 
 from bench import canary, measure, oltp, plot, protection, replica, server
 
-JOBS = ['UPDATE', 'UPDATE in batches', 'COPY', 'CREATE INDEX', 'DELETE in batches']
+JOBS = ['UPDATE', 'UPDATE in batches']
 PLANS = {
-    'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000, 'jobs': JOBS},
-    'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000, 'jobs': JOBS[:2]},
-    'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000, 'jobs': JOBS[:2]},
+    'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000},
+    'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000},
+    'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000},
 }
 SCALE = 10
 CLIENTS = 8
@@ -66,8 +65,7 @@ class Setting:
 
 
 def seconds(mode):
-    plan = PLANS[mode]
-    return estimate(plan, map(Setting, plan['jobs']))
+    return estimate(PLANS[mode], map(Setting, JOBS))
 
 
 def estimate(plan, settings):
@@ -289,9 +287,8 @@ def draw(ctx, result, figures):
 
 
 def run(ctx, result):
-    plan = PLANS[ctx.mode]
-    figures = run_settings(ctx, result, plan, list(map(Setting, plan['jobs'])))
-    draw(ctx, result, {job: figures[job] for job in JOBS[:2]})
+    draw(ctx, result, run_settings(ctx, result, PLANS[ctx.mode],
+                                   list(map(Setting, JOBS))))
 
 
 def run_settings(ctx, result, plan, settings):

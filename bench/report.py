@@ -10,7 +10,7 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
-         'headroom_settings', 'tail', 'protection', 'budget', 'host_memory',
+         'headroom_jobs', 'headroom_settings', 'tail', 'protection', 'budget', 'host_memory',
          'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',
