@@ -142,8 +142,8 @@ def maximum(srv, setting):
 
 
 def run_case(ctx, srv, plan, setting, case, rate, path,
-             watch=contextlib.nullcontext()):
-    """watch: a context that watches while the job runs."""
+             watch=contextlib.nullcontext(), make=Job):
+    """watch: a context that watches while the job runs; make: the class of the job."""
     log = ctx.path('open_log')
     duration = plan['seconds'] + LEAD + 2
     with srv.connect() as admin:
@@ -151,7 +151,7 @@ def run_case(ctx, srv, plan, setting, case, rate, path,
         load = srv.popen(*pgbench(srv, setting, duration, '-R', '%.0f' % rate,
                                   '-l', '--log-prefix', log))
         time.sleep(LEAD)
-        job = (Job(srv, setting.job, plan['rows'], path)
+        job = (make(srv, setting.job, plan['rows'], path)
                if case[1] is not None else None)
         begun, wal = time.time(), protection.job_wal(admin)
         if job:
@@ -238,16 +238,20 @@ def judge(result, setting, figures):
                                      else '%s: %.1f' % (best, good[best])))
 
 
-def report(ctx, result, setting, rounds, rate, quiet):
-    figures = {case[0]: compare(rounds, case[0]) for case in setting.cases()}
+def table(result, title, figures):
     ms = '%.2f (%.2f to %.2f) [%.2f]'
     result.table(
-        '%s: %d rounds, beside %.0f transactions a second; %d of %d runs of `alone` were quiet'
-        % (setting.label, len(rounds), rate, quiet, len(rounds)),
-        ['Case', 'p50, ms', 'p99, ms', 'stalls in 100', 'WAL of the job, MB/s'],
+        title, ['Case', 'p50, ms', 'p99, ms', 'stalls in 100', 'WAL of the job, MB/s'],
         [[n, ms % (*f['p50'], f['middle']), ms % (*f['p99'], f['tail']),
           '%.1f' % f['stalls'], '%.1f (%.1f to %.1f)' % f['mb']]
          for n, f in figures.items()])
+
+
+def report(result, setting, rounds, rate, quiet):
+    figures = {case[0]: compare(rounds, case[0]) for case in setting.cases()}
+    table(result, '%s: %d rounds, beside %.0f transactions a second; %d of %d runs of'
+          ' `alone` were quiet' % (setting.label, len(rounds), rate, quiet, len(rounds)),
+          figures)
     judge(result, setting, figures)
     return figures
 
@@ -263,7 +267,8 @@ def draw(ctx, result, figures):
             row[0].plot([f[name]['p50'][0], f[name]['p99'][0]], [i, i], '-',
                         color=color, lw=6, alpha=0.4, solid_capstyle='round')
             row[0].plot(f[name]['p50'][0], i, 'o', color=color, ms=9)
-            row[0].annotate('%.3g ms' % f[name]['p99'][0], (f[name]['p99'][0], i),
+            row[0].annotate('%.2g to %.2g ms' % (f[name]['p50'][0], f[name]['p99'][0]),
+                            (f[name]['p99'][0], i),
                             textcoords='offset points', xytext=(8, -3))
             if name != 'alone':
                 row[1].barh(i, f[name]['mb'][0], color=color, height=0.6)
@@ -276,7 +281,8 @@ def draw(ctx, result, figures):
         row[0].set_yticklabels(reversed(NAMES))
         row[1].set_yticklabels([])
         row[0].set_xscale('log')
-        row[0].margins(x=0.2)
+        row[0].set_xlim(0.4, 200)
+        row[0].set_xlabel('ms')
         row[1].margins(x=0.3)
         row[0].set_title('%s: transactions of others, p50 (dot) to p99' % label,
                          fontsize=9, loc='left')
@@ -314,7 +320,7 @@ def run_settings(ctx, result, plan, settings):
             quiet = sum(watch.was_quiet(r['alone']['begun'],
                                         r['alone']['begun'] + plan['seconds'], True)
                         for r in rounds)
-            figures[setting.label] = report(ctx, result, setting, rounds, rate, quiet)
+            figures[setting.label] = report(result, setting, rounds, rate, quiet)
             rows += [(setting.label, i + 1, n, w, p50, p99, r['mb'])
                      for i, runs in enumerate(rounds) for n, r in runs.items()
                      for w, (p50, p99) in enumerate(zip(r['p50'], r['p99']))]

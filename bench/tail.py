@@ -1,6 +1,12 @@
 """Where the slow transactions of scenario `headroom` come from.
 
-The load and the jobs of that scenario, alone and beside a group that follows
+First, what one part of a job does by itself, beside the same load: a snapshot that
+is held as long as a big statement would hold it, and nothing is written; a quarter
+of a processor, in runs of 5 ms every 20 ms, and nothing is written; WAL at the fixed
+limit, in large messages, which take hardly any processor; and the job itself at that
+limit. Rounds, figures and brackets are as in `headroom`.
+
+Then the load and the jobs of that scenario, alone and beside a group that follows
 `commit_latency` at 20 %, while what the sessions of the load wait for is read from
 pg_stat_activity, some 200 times a second. What is found in 100 ms is put together:
 how many sessions of the load wait for what, on average; what the checkpointer does;
@@ -14,6 +20,7 @@ A session that waits for nothing is at the processor, or waits for one.
 
 import multiprocessing
 import os
+import random
 import signal
 import time
 
@@ -22,9 +29,12 @@ import psycopg
 from bench import headroom, measure, server
 
 PLANS = {
-    'full': {'seconds': 120, 'rows': 1000000, 'jobs': headroom.JOBS},
-    'quick': {'seconds': 40, 'rows': 1000000, 'jobs': headroom.JOBS},
-    'tiny': {'seconds': 6, 'rows': 50000, 'jobs': headroom.JOBS[1:2]},
+    'full': {'seconds': 60, 'rows': 1000000, 'jobs': headroom.JOBS,
+             'parts': {'seconds': 16, 'rounds': 4, 'rows': 1000000}},
+    'quick': {'seconds': 40, 'rows': 1000000, 'jobs': headroom.JOBS,
+              'parts': {'seconds': 12, 'rounds': 1, 'rows': 1000000}},
+    'tiny': {'seconds': 6, 'rows': 50000, 'jobs': headroom.JOBS[1:2],
+             'parts': {'seconds': 4, 'rounds': 1, 'rows': 50000}},
 }
 PERIOD = 0.005
 BIN = 0.1
@@ -32,20 +42,61 @@ KINDS = ['in time', 'late', 'stalled']
 
 QUERY = """
 SELECT backend_type = 'checkpointer',
-       CASE WHEN wait_event IS NULL THEN 'processor' ELSE wait_event END
+       coalesce(wait_event_type || ':' || wait_event, 'processor')
 FROM pg_stat_activity
 WHERE backend_type = 'checkpointer'
    OR application_name = 'pgbench' AND state = 'active'"""
 
 # What the checkpointer waits for, and what it does then.
-PHASES = {'CheckpointerMain': 'nothing', 'CheckpointWriteDelay': 'writes',
-          'DataFileWrite': 'writes', 'DataFileSync': 'syncs',
-          'SLRUSync': 'syncs', 'WALSync': 'syncs'}
+PHASES = {'Activity:CheckpointerMain': 'nothing',
+          'Timeout:CheckpointWriteDelay': 'writes', 'IO:DataFileWrite': 'writes',
+          'IO:DataFileSync': 'syncs', 'IO:SLRUSync': 'syncs', 'IO:WALSync': 'syncs'}
+RUN = 0.005                     # seconds; so long a processor is used in one run, ...
+REST = 0.015                    # ... and so long not
+
+
+class Snapshot(headroom.Job):
+    def work(self):
+        self.connection.execute('BEGIN ISOLATION LEVEL REPEATABLE READ')
+        self.connection.execute('SELECT pg_sleep(3600)')
+
+
+class Processor(headroom.Job):
+    def work(self):
+        def count(n):
+            self.connection.execute('SELECT count(*) FROM generate_series(1, %d)' % n)
+
+        n = 1000000
+        begun = time.monotonic()
+        count(n)
+        n *= RUN / (time.monotonic() - begun)
+        while not self.ends:
+            count(n)
+            time.sleep(REST)
+
+
+class Messages(headroom.Job):
+    def work(self):
+        while not self.ends:
+            self.connection.execute("SELECT pg_logical_emit_message(false, 'bench',"
+                                    " repeat('x', 100000)) FROM generate_series(1, 10)")
+
+
+PARTS = [                       # name, WAL limit, class of the job, and which job
+    ('alone', None, None, None),
+    ('a snapshot', 0, Snapshot, 'UPDATE'),
+    ('a quarter of a processor', 0, Processor, 'UPDATE'),
+    ('WAL, %s' % headroom.NAMES[2], headroom.LIMIT, Messages, 'UPDATE'),
+    *(('%s, %s' % (job, headroom.NAMES[2]), headroom.LIMIT, headroom.Job, job)
+      for job in headroom.JOBS)]
 
 
 def seconds(mode):
     plan = PLANS[mode]
-    return 40 + len(plan['jobs']) * 2 * (plan['seconds'] + headroom.LEAD + 6)
+    parts = plan['parts']
+    extra = headroom.LEAD + 6
+    return (60 + parts['rounds'] * len(PARTS) * (parts['seconds'] + extra)
+            + len(plan['jobs']) * 2 * (plan['seconds'] + extra))
 
 
 def _watch(dsn, path):
@@ -140,11 +191,34 @@ def report(result, label, found):
             for row in rows for kind, value in zip(kinds, row[1:])]
 
 
+def run_parts(ctx, result, plan, path):
+    """What one part of a job does by itself.  Returns rows for the CSV file."""
+    chance = random.Random(1)
+    with server.Server(ctx, autovacuum='on') as srv:
+        headroom.prepare(srv, plan, path)
+        setting = headroom.Setting('UPDATE')
+        rate = headroom.maximum(srv, setting) * setting.share / 100
+        rounds = []
+        for i in range(plan['rounds']):
+            runs = {}
+            for name, kb, make, job in chance.sample(PARTS, len(PARTS)):
+                ctx.progress('round %d of %d: %s' % (i + 1, plan['rounds'], name))
+                runs[name] = headroom.run_case(
+                    ctx, srv, plan, headroom.Setting(job), (name, kb, None), rate, path,
+                    make=make)
+            rounds.append(runs)
+    figures = {part[0]: headroom.compare(rounds, part[0]) for part in PARTS}
+    headroom.table(result, 'Parts of a job, beside %.0f transactions a second' % rate,
+                   figures)
+    return [('parts', what, name, f[what][0]) for name, f in figures.items()
+            for what in ('p50', 'p99')]
+
+
 def run(ctx, result):
     plan = PLANS[ctx.mode]
     path = ctx.path('job.copy')
     server.need_disk(ctx, 12000)
-    rows = []
+    rows = run_parts(ctx, result, plan['parts'], path)
     for job in plan['jobs']:
         setting = headroom.Setting(job)
         with server.Server(ctx, autovacuum='on') as srv:
