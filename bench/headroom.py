@@ -17,9 +17,9 @@ busy with something else (a process that sleeps for 10 ms was more than 20 ms la
 count as all others; how many of `alone` they are is said.
 
 The configuration is the default one. (Scenario `headroom_jobs` has other jobs, and
-`headroom_settings` other loads and configurations. `protection` is the other case: there the load is a closed loop
-that uses all processors, and what it keeps of its throughput depends on the share of
-the processors that the job leaves.)
+`headroom_settings` other loads and configurations. `protection` is the other case:
+there the load is a closed loop that uses all processors, and what it keeps of its
+throughput depends on the share of the processors that the job leaves.)
 """
 
 import contextlib
@@ -62,6 +62,10 @@ class Setting:
         return ([('alone', None, None), ('unthrottled', 0, None)]
                 + [(protection.fixed(kb), kb, None) for kb in self.limits]
                 + [('protected', 0, SIGNAL)])
+
+    def make(self, case, srv, rows, path):
+        """The job of a case, or None."""
+        return Job(srv, self.job, rows, path) if case[1] is not None else None
 
 
 def seconds(mode):
@@ -142,8 +146,8 @@ def maximum(srv, setting):
 
 
 def run_case(ctx, srv, plan, setting, case, rate, path,
-             watch=contextlib.nullcontext(), make=Job):
-    """watch: a context that watches while the job runs; make: the class of the job."""
+             watch=contextlib.nullcontext()):
+    """watch: a context that watches while the job runs."""
     log = ctx.path('open_log')
     duration = plan['seconds'] + LEAD + 2
     with srv.connect() as admin:
@@ -151,8 +155,7 @@ def run_case(ctx, srv, plan, setting, case, rate, path,
         load = srv.popen(*pgbench(srv, setting, duration, '-R', '%.0f' % rate,
                                   '-l', '--log-prefix', log))
         time.sleep(LEAD)
-        job = (make(srv, setting.job, plan['rows'], path)
-               if case[1] is not None else None)
+        job = setting.make(case, srv, plan['rows'], path)
         begun, wal = time.time(), protection.job_wal(admin)
         if job:
             job.start()

@@ -10,8 +10,8 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
-         'headroom_jobs', 'headroom_settings', 'tail', 'protection', 'budget', 'host_memory',
-         'replica', 'pressure', 'batches', 'scale']
+         'headroom_jobs', 'headroom_settings', 'tail', 'protection', 'budget',
+         'host_memory', 'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',
     'quick': '--quick: fewer cases and repetitions',

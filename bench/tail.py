@@ -20,7 +20,6 @@ A session that waits for nothing is at the processor, or waits for one.
 
 import multiprocessing
 import os
-import random
 import signal
 import time
 
@@ -82,21 +81,33 @@ class Messages(headroom.Job):
                                     " repeat('x', 100000)) FROM generate_series(1, 10)")
 
 
-PARTS = [                       # name, WAL limit, class of the job, and which job
-    ('alone', None, None, None),
-    ('a snapshot', 0, Snapshot, 'UPDATE'),
-    ('a quarter of a processor', 0, Processor, 'UPDATE'),
-    ('WAL, %s' % headroom.NAMES[2], headroom.LIMIT, Messages, 'UPDATE'),
-    *(('%s, %s' % (job, headroom.NAMES[2]), headroom.LIMIT, headroom.Job, job)
-      for job in headroom.JOBS)]
+class Parts(headroom.Setting):
+    """What one part of a job does by itself, and the jobs that have all of them."""
+
+    FIXED = headroom.NAMES[2]
+    PARTS = {'a snapshot': Snapshot, 'a quarter of a processor': Processor,
+             'WAL, ' + FIXED: Messages}
+
+    def cases(self):
+        return ([('alone', None, None)]
+                + [(name, headroom.LIMIT if make is Messages else 0, None)
+                   for name, make in self.PARTS.items()]
+                + [(job + ', ' + self.FIXED, headroom.LIMIT, None)
+                   for job in headroom.JOBS])
+
+    def make(self, case, srv, rows, path):
+        if case[0] in self.PARTS:
+            return self.PARTS[case[0]](srv, self.job, rows, path)
+        return headroom.Setting(case[0].split(', ')[0]).make(case, srv, rows, path)
+
+
+PARTS = Parts('UPDATE', 'parts')
 
 
 def seconds(mode):
     plan = PLANS[mode]
-    parts = plan['parts']
-    extra = headroom.LEAD + 6
-    return (60 + parts['rounds'] * len(PARTS) * (parts['seconds'] + extra)
-            + len(plan['jobs']) * 2 * (plan['seconds'] + extra))
+    return (headroom.estimate(plan['parts'], [PARTS])
+            + len(plan['jobs']) * 2 * (plan['seconds'] + headroom.LEAD + 6))
 
 
 def _watch(dsn, path):
@@ -193,21 +204,10 @@ def report(result, label, found):
 
 def run_parts(ctx, result, plan, path):
     """What one part of a job does by itself.  Returns rows for the CSV file."""
-    chance = random.Random(1)
     with server.Server(ctx, autovacuum='on') as srv:
         headroom.prepare(srv, plan, path)
-        setting = headroom.Setting('UPDATE')
-        rate = headroom.maximum(srv, setting) * setting.share / 100
-        rounds = []
-        for i in range(plan['rounds']):
-            runs = {}
-            for name, kb, make, job in chance.sample(PARTS, len(PARTS)):
-                ctx.progress('round %d of %d: %s' % (i + 1, plan['rounds'], name))
-                runs[name] = headroom.run_case(
-                    ctx, srv, plan, headroom.Setting(job), (name, kb, None), rate, path,
-                    make=make)
-            rounds.append(runs)
-    figures = {part[0]: headroom.compare(rounds, part[0]) for part in PARTS}
+        rounds, rate = headroom.run_rounds(ctx, srv, plan, PARTS, path)
+    figures = {case[0]: headroom.compare(rounds, case[0]) for case in PARTS.cases()}
     headroom.table(result, 'Parts of a job, beside %.0f transactions a second' % rate,
                    figures)
     return [('parts', what, name, f[what][0]) for name, f in figures.items()

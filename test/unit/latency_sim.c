@@ -419,7 +419,6 @@ spread(Setup s)
 {
 	double		ratio[RUNS];
 
-	s.seed = 0;
 	for (int i = 0; i < RUNS; i++)
 	{
 		double		most = 0;
@@ -427,10 +426,9 @@ spread(Setup s)
 
 		for (int j = 0; j < EQUAL; j++)
 		{
-			double		rate;
+			double		rate = simulate(&s).rate;
 
 			s.seed++;
-			rate = simulate(&s).rate;
 			most = fmax(most, rate);
 			least = fmin(least, rate);
 		}
@@ -441,8 +439,8 @@ spread(Setup s)
 }
 
 /*
- * On a machine where nothing changes equal jobs take about the same time, though
- * commits take longer without a knee, as measured on a disk of 2026.  What is left
+ * On a machine where nothing changes equal jobs take about the same time, also where
+ * commits take longer without a knee, as was measured beside pgbench.  What is left
  * comes from the base, which some probes only tell roughly: if it is known, the
  * fastest run is 1.1 times as fast as the slowest.
  */
