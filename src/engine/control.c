@@ -76,7 +76,7 @@ typedef struct Use
 	int64_t		rest;			/* of that, in a probe: what floors leave */
 	int64_t		observed;		/* by those that do not */
 	int64_t		observed_bytes;
-	int64_t		rates;			/* in force of those that obey, the sum; at
+	int64_t		rates;			/* in force because of the signal, the sum; at
 								 * DT_LAW_MAX somebody has none */
 	int64_t		floors;			/* what these may use in any case, the sum */
 	int64_t		weights;		/* of those that use up their shares */
@@ -90,20 +90,22 @@ typedef struct Use
 /*
  * Start a group at the rates now in force, which change from there without a
  * jump.  Also when a group takes the place of another one.  "used" are its
- * counters of bytes.
+ * counters of bytes, and "decides" the signals that the rates are from; -1, or NULL:
+ * not known.
  */
 void
 dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
-					   const int64_t *used)
+					   const int64_t *used, const int *decides)
 {
 	memset(g, 0, sizeof(*g));
 	g->floor = DT_PRESSURE_DEFAULT_FLOOR;
 	g->weight = 1;
 	g->signal = -1;
+	g->is_new = true;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		g->rate[r] = rate[r];
-		g->decides[r] = -1;
+		g->decides[r] = decides != NULL ? decides[r] : -1;
 		g->used[r] = g->last_used[r] = used[r];
 		g->ease_us[r] = rate[r] > 0 ? EASE_US : 0;
 	}
@@ -127,6 +129,8 @@ dt_controller_take_over(DtController *c, const DtController *before)
 	c->fresh_us = before->fresh_us;
 	c->rate = before->rate;
 	c->brake = before->brake;
+	c->obeyed = before->obeyed;
+	c->pressed_us = before->pressed_us;
 	c->evidence.rate = before->evidence.rate;
 	c->evidence.hold_us = before->evidence.hold_us;
 	c->evidence.unused_us = before->evidence.unused_us;
@@ -140,12 +144,17 @@ dt_controller_take_over(DtController *c, const DtController *before)
 static void
 update_use_of(DtPressureGroup *g, int64_t dt)
 {
+	if (g->is_new)
+		dt = 0;
+	g->is_new = false;
 	g->watched_us = min64(g->watched_us + min64(dt, USE_WINDOW_US),
 						  USE_WINDOW_US);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
+		int64_t		before = g->used[r] < g->last_used[r] ? 0 : g->last_used[r];
+
 		g->bytes[r] = dt == 0 ? 0 :
-			min64(advanced(g->last_used[r], g->used[r]), BYTES_MAX);
+			min64(advanced(before, g->used[r]), BYTES_MAX);
 		g->last_used[r] = g->used[r];
 		if (dt == 0)
 			continue;
@@ -161,6 +170,7 @@ update_use(DtPressure *p, DtPressureGroup *const *groups, int n, int64_t wal,
 {
 	int64_t		dt = p->stepped_at != 0 ? advanced(p->stepped_at, now) : 0;
 
+	p->elapsed = dt;
 	if (dt > 0)
 	{
 		p->watched_us = min64(p->watched_us + min64(dt, USE_WINDOW_US),
@@ -219,8 +229,9 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->used_now += g->use_now[r];
 	u->bytes += g->bytes[r];
 	u->rest += min64(g->floor, g->use_now[r]);
-	u->rates = min64(u->rates + (g->rate[r] > 0 ? g->rate[r] : DT_LAW_MAX),
-					 DT_LAW_MAX);
+	u->rates = min64(u->rates + (g->decides[r] == c->signal && g->rate[r] > 0 &&
+								 g->rate[r] != g->limit[r] ?
+								 g->rate[r] : DT_LAW_MAX), DT_LAW_MAX);
 	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
 	if (uses_up(c, g))
 		u->weights += g->weight;
@@ -393,12 +404,9 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 								  allowed_latency(c), u->obeyed);
 	else if (law == DT_LAW_BRAKE)
 	{
-		/*
-		 * what came with the first step is heard when something is known of
-		 * use
-		 */
-		if (c->read_at != c->brake.seen_at && u->presses &&
-			c->brake.used_us > 0)
+		/* who has just begun is to be judged by what he uses */
+		if (c->read_at != c->brake.seen_at &&
+			c->pressed_us >= USE_WINDOW_US && c->brake.used_us > 0)
 			c->rate = dt_law_brake(&c->brake, c->value, c->threshold, u->used,
 								   c->read_at);
 	}
@@ -484,6 +492,32 @@ set_shares(const DtController *c, const Use *u, DtPressureGroup *const *groups,
 				share_of(c, u, groups[i]);
 }
 
+/*
+ * What those have used whom the brake may limit.  While nobody obeyed, its rate was
+ * none that anybody kept, and so tells nothing.
+ */
+static void
+note_use(const DtPressure *p, DtController *c, const Use *u, int64_t dt)
+{
+	c->used = u->used;
+	c->written = add64(c->written, u->bytes + u->observed_bytes);
+	if (u->obeyed && !c->obeyed && dt_signals[c->signal].law == DT_LAW_BRAKE)
+	{
+		memset(&c->brake, 0, sizeof(c->brake));
+		c->rate = 0;
+	}
+	c->obeyed = u->obeyed;
+	c->pressed_us = u->presses ? min64(c->pressed_us + dt, USE_WINDOW_US) : 0;
+	if (c->pressed_us > 0)
+	{
+		c->brake.used = min64(c->brake.used + u->bytes, BYTES_MAX);
+		c->brake.used_us = add64(c->brake.used_us, p->elapsed);
+	}
+	else
+		c->brake.used = c->brake.used_us = 0;
+	c->brake.least = min64(u->floors, DT_LAW_MAX);
+}
+
 /* The next readings of others' commits, which all controllers share. */
 static void
 read_commits(DtPressure *p, const DtController *c, const Use *u)
@@ -499,15 +533,17 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 }
 
 /*
- * In the first second of a sampler a controller goes on from what is in force,
- * which the brake and evidence would have to learn again; not from that of
- * somebody whom nothing limits.
+ * In the first second of a sampler a controller goes on from what is in force
+ * because of it, which the brake and evidence would have to learn again; not from
+ * that of somebody whom it does not limit.
  */
 static void
 start(DtController *c, const Use *u)
 {
-	if (u->rates < DT_LAW_MAX)
-		c->brake.rate = c->evidence.rate = c->rate = u->rates;
+	if (u->rates >= DT_LAW_MAX)
+		return;
+	c->brake.rate = c->evidence.rate = c->rate = u->rates;
+	c->pressed_us = USE_WINDOW_US;
 }
 
 /* The signal is absent, so when it is back all begins anew. */
@@ -535,11 +571,7 @@ step_controller(DtPressure *p, DtController *c, DtPressureGroup *const *groups,
 		c->read_at = 0;			/* the clock was set back */
 	c->state = dt_signal_state(c->read_at, c->fresh_us, now);
 	c->pressure = -1;
-	c->used = u.used;
-	c->written = add64(c->written, u.bytes + u.observed_bytes);
-	c->brake.used = min64(c->brake.used + u.bytes, BYTES_MAX);
-	c->brake.used_us += dt;
-	c->brake.least = min64(u.floors, DT_LAW_MAX);
+	note_use(p, c, &u, dt);
 	if (c->state != DT_SIGNAL_ABSENT)
 	{
 		if (is_new)
@@ -657,7 +689,6 @@ dt_pressure_step(DtPressure *p, DtController *const *controllers,
 
 	now = clock64(now);
 	dt = p->stepped_at == 0 ? 0 : min64(advanced(p->stepped_at, now), STEP_MAX_US);
-	p->new_window = false;
 	update_use(p, groups, n, wal, now);
 	for (int i = 0; i < n_controllers; i++)
 		step_controller(p, controllers[i], groups, n, dt, now);

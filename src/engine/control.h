@@ -56,6 +56,7 @@ typedef struct DtPressure
 	int64_t		watched_us;		/* time since the first one, up to a second */
 	int64_t		wal;			/* position at that time */
 	int64_t		wal_now;		/* as wal_rate, since the last step */
+	int64_t		elapsed;		/* us, between the last two steps */
 } DtPressure;
 
 /* A signal at a threshold. */
@@ -94,6 +95,9 @@ typedef struct DtController
 	int64_t		written;		/* and what the groups have written into it */
 	DtBrake		brake;
 	DtEvidence	evidence;
+	bool		obeyed;			/* by somebody, in the last step */
+	int64_t		pressed_us;		/* for how long a law may limit somebody, up
+								 * to a second */
 } DtController;
 
 /* One group.  All zeros is a group that is limited by nothing. */
@@ -122,6 +126,8 @@ typedef struct DtPressureGroup
 								 * signal that it follows has a value */
 
 	/* these belong to control.c */
+	bool		is_new;			/* what it used before its first step is not
+								 * known */
 	int64_t		ease_us[DT_RESOURCES];	/* so long it is let go slowly */
 	int64_t		watched_us;		/* for how long, up to a second */
 	int64_t		last_used[DT_RESOURCES];
@@ -131,7 +137,7 @@ typedef struct DtPressureGroup
 } DtPressureGroup;
 
 extern void dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
-								   const int64_t *used);
+								   const int64_t *used, const int *decides);
 extern void dt_controller_take_over(DtController *c, const DtController *before);
 extern void dt_pressure_step(DtPressure *p, DtController *const *controllers,
 							 int n_controllers, DtPressureGroup *const *groups,

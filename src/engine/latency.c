@@ -40,8 +40,8 @@
 
 /*
  * In latency_sim half or twice of each of these fails, or both, but of SESSION_PART
- * and FEW_SESSIONS, which are about sessions that it has not, REST_MOST, REST_PART
- * and CARRY_US.
+ * and FEW_SESSIONS, which are about sessions that it has not, REST_MOST, REST_PART,
+ * CARRY_US and GAP_US.
  */
 
 /* Windows. */
@@ -51,6 +51,7 @@
 #define RECENT			5		/* what is shown is a mean of about so many */
 #define BATCH			5		/* so many windows resemble each other */
 #define NOISE_PART		16		/* noise is a mean of about so many batches */
+#define GAP_US			(3 * SECOND_US) /* between two readings: nobody looked */
 
 /* Samples. */
 #define IDLE_US			(2 * SECOND_US) /* a window at rest lasts so long, as
@@ -181,6 +182,10 @@ add_sample(DtLatency *l, int64_t mean)
 		l->n_samples++;
 	l->sampled_at = l->read_at;
 	l->high = 0;
+	l->carried = (DtCommits)
+	{
+		0, 0
+	};
 }
 
 /* The base is this, ns: forget the samples. */
@@ -405,6 +410,25 @@ note_use(DtLatency *l, const DtLatencyReading *r)
 }
 
 /*
+ * Nobody has followed, or looked, for a while: what was under way then, a window or
+ * a probe, was not watched, and what a probe has cost is not known.  Only the samples
+ * stay, which others correct.
+ */
+static void
+begin_anew(DtLatency *l)
+{
+	l->probe_us = l->probe_mean = 0;
+	l->carried = (DtCommits)
+	{
+		0, 0
+	};
+	l->n = l->mean = l->recent = 0;
+	l->batch_n = l->batch_sum = l->batch_mean = 0;
+	l->low_n = l->low_sum = 0;
+	open_window(l);
+}
+
+/*
  * Take a reading.  Returns whether a new window begins: the commits of the next
  * reading are those from now on.
  */
@@ -426,7 +450,12 @@ dt_latency_read(DtLatency *l, const DtLatencyReading *r)
 		return true;
 	}
 	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
-	if (l->probe_us > 0)
+	if (l->elapsed > GAP_US)
+	{
+		begin_anew(l);
+		begins = true;
+	}
+	else if (l->probe_us > 0)
 		begins = go_on_with_probe(l, r);
 	else
 	{

@@ -64,7 +64,8 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  * whichever is more: who works by fits and starts is judged by his work.
  *
  * The rate does not fall below what they may write in any case.  From further down
- * it would not come back for long, and nobody would have been slower for it.
+ * it would not come back for long, and nobody would have been slower for it.  Nor
+ * does it fall while they write no more than that: they are not the reason.
  *
  * None of these is tuned: half and twice of each hold in all simulators.
  */
@@ -112,7 +113,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 	b->used = b->used_us = 0;
 	/* by the same measure as those who share: see uses_up() in control.c */
 	b->unused_us = used < b->rate / 4 * 3 ? b->unused_us + dt : 0;
-	if (value > threshold)
+	if (value > threshold && used > b->least)
 		brake(b, value, threshold, used, dt);
 	else if (value < enough && b->unused_us >= UNUSED_US)
 		b->rate = 0;
@@ -127,6 +128,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * and twice of the window hold in pressure_sim.
  */
 #define STALL_WINDOW_US	(4 * SECOND_US)
+#define STALL_GAP_US	(20 * SECOND_US)	/* nobody looked for so long */
 
 int64_t
 dt_stall_sample(DtStall *s, int64_t counter, int64_t now)
@@ -139,7 +141,9 @@ dt_stall_sample(DtStall *s, int64_t counter, int64_t now)
 		return s->mean;			/* nothing new */
 	s->seen_at = clock64(now);
 	s->counter = counter;
-	if (dt > 0)
+	if (dt > STALL_GAP_US)
+		s->watched_us = s->mean = 0;
+	else if (dt > 0)
 	{
 		s->watched_us = min64(s->watched_us + dt, STALL_WINDOW_US);
 		s->mean = mean64(s->mean, part, dt, s->watched_us);

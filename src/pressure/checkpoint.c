@@ -65,10 +65,9 @@ dt_look_checkpoint(DtFound *found)
 	XLogSegNo	segment;
 	XLogRecPtr	end;
 
-	if (seen_redo == InvalidXLogRecPtr || found->at - seen_at > LATE)
-		begun_at = found->at - begun_ago(redo);
-	else if (seen_redo != redo)
-		begun_at = found->at;
+	if (seen_redo != redo)
+		begun_at = seen_redo == InvalidXLogRecPtr || found->at - seen_at > LATE ?
+			found->at - begun_ago(redo) : found->at;
 	seen_redo = redo;
 	seen_at = found->at;
 

@@ -167,12 +167,14 @@ put_follower(DtFollower *f, DtGroup *g)
 {
 	int64		rate[DT_RESOURCES];
 	int64		used[DT_RESOURCES];
+	int			decides[DT_RESOURCES];
 
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		rate[r] = dt_rate_lately(&g->usage[r].engine);
 		used[r] = g->usage[r].used;
+		decides[r] = g->pressure.decides[r];
 	}
 	dt_group_unlock(g);
 	if (f->id != g->id)
@@ -182,7 +184,7 @@ put_follower(DtFollower *f, DtGroup *g)
 		f->group = g;
 		f->definition = g->definition;
 		memcpy(f->woken_rate, rate, sizeof(rate));
-		dt_pressure_group_init(&f->law, rate, used);
+		dt_pressure_group_init(&f->law, rate, used, decides);
 	}
 	memcpy(f->law.used, used, sizeof(used));
 	/* a new name changes nothing */

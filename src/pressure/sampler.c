@@ -289,7 +289,7 @@ expiry(const DtPressureGroup *law, int64 now)
 		if (c == NULL || c->state == DT_SIGNAL_ABSENT)
 			continue;
 		soonest = Min(soonest, c->read_at + c->fresh_us + DT_STALE_COUNTS_US);
-		if (s != DT_COMMIT_LATENCY)
+		if (s != DT_COMMIT_LATENCY && law->share[s] > 0)
 			probes_only = false;
 	}
 	if (probes_only)

@@ -132,21 +132,23 @@ dt_commits_follow(void)
 }
 
 /*
- * The commits of all sessions since the last call with "anew", and how many have
- * begun and not ended.  For the sampler.
+ * The commits of all sessions since the window began, and how many have begun and not
+ * ended.  With "anew" the window begins at the call before.  For the sampler.
  */
 void
 dt_commits_read(bool anew, DtCommits *commits, int64 *waiting)
 {
-	static DtCommits *then;		/* of each slot, and ... */
-	static DtCommits *since;	/* ... since then */
+	static DtCommits *then;		/* of each slot, when the window began, */
+	static DtCommits *since;	/* since then, */
+	static DtCommits *last;		/* and at the last call */
 	int			n = dt_shared->n_members;
+	bool		is_first = then == NULL;
 
-	if (then == NULL)
+	if (is_first)
 	{
 		since = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
 		then = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
-		anew = true;
+		last = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
 	}
 	*waiting = 0;
 	for (int i = 0; i < n; i++)
@@ -157,8 +159,11 @@ dt_commits_read(bool anew, DtCommits *commits, int64 *waiting)
 			.us = pg_atomic_read_u64(&m->commit_us)
 		};
 
-		if (anew)
+		if (is_first)
 			then[i] = now;
+		else if (anew)
+			then[i] = last[i];
+		last[i] = now;
 		since[i].n = now.n - then[i].n;
 		since[i].us = now.us - then[i].us;
 		*waiting += m->commits;

@@ -131,7 +131,9 @@ dt_member_count_pause(DtMember *member, DtPause *pause, int64 now)
 		dt_member_count(member, g, DT_PAUSED_US, us);
 		member->xact.paused_us[pause->cause] += us;
 	}
-	pause->uncounted_since_us = member->paused_up_to_us = now;
+	pause->uncounted_since_us = now;
+	/* another process of this session may have read its time later */
+	member->paused_up_to_us = Max(member->paused_up_to_us, now);
 }
 
 void

@@ -72,28 +72,29 @@ follow(DtDefinition *d, Choice *c, DtUnit unit, int64 value)
 	c->is_set = true;
 }
 
-/* What the sampler has last seen of a signal; -1: not known. */
+/* What the sampler has seen of a signal no longer ago than that; -1: not known. */
 static int64
-sampled(DtSignal signal)
+sampled(DtSignal signal, int64 longest_us)
 {
 	DtSignalInfo info = dt_sampler_info(signal);
 
-	return dt_signal_state(info.read_at, DT_STALE_US, dt_now_us()) ==
-		DT_SIGNAL_ABSENT ? -1 : info.value;
+	return info.read_at > 0 && dt_now_us() - info.read_at <= longest_us ?
+		info.value : -1;
 }
 
 /*
  * Standbys, unless one is farther behind than it may be: that one is meant to be,
- * or has another reason, and would keep the group at its floor.
+ * or has another reason, and would keep the group at its floor.  The sampler may
+ * not know yet how fast it replays, or look only at those that another group
+ * follows; the core does not know a standby that has replayed all for a while.
  */
 static void
 choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 {
 	int64		threshold = c->signal == DT_REPLICA_LAG ? REPLAY_LAG : FLUSH_LAG;
-	int64		lag = sampled(c->signal);
+	int64		lag = Max(sampled(c->signal, DT_STALE_US + DT_STALE_COUNTS_US),
+						  found->other);
 
-	if (lag < 0)
-		lag = found->other;
 	if (lag > threshold)
 	{
 		c->detail = psprintf(_("A standby is %s behind already."),
@@ -135,20 +136,30 @@ choose_disk(DtDefinition *d, Choice *c, const DtFound *found)
 						 dt_amount_about(DT_UNIT_BYTES, found->value));
 }
 
-/* How much WAL others than the group write, bytes/s; -1: not known. */
+/*
+ * How much WAL others than the group write, bytes/s; -1: not known.  While no group
+ * follows a signal the sampler looks seldom, and what it knows is of another time
+ * than what the group writes now.
+ */
 static int64
 written_by_others(const DtDefinition *d)
 {
 	int			n;
 	DtGroupCopy *copies = dt_group_copies(&n);
-	int64		all = sampled(DT_WAL_RATE);
+	int64		all = sampled(DT_WAL_RATE, USECS_PER_SEC);
 	int64		own = 0;
+	bool		followed = false;
 
 	for (int i = 0; i < n; i++)
-		if (dt_definition_is_of(d, &copies[i].group.definition))
+	{
+		const DtDefinition *definition = &copies[i].group.definition;
+
+		followed |= dt_definition_follows_any(definition);
+		if (dt_definition_is_of(d, definition))
 			own = (int64) dt_meter_rate(&copies[i].group.usage[DT_WAL].meter,
 										copies[i].now);
-	return all < 0 ? -1 : Max(all - own, 0);
+	}
+	return all < 0 || !followed ? -1 : Max(all - own, 0);
 }
 
 /*

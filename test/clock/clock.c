@@ -43,7 +43,7 @@
 #include "compat.h"
 
 /* So many times at which the clock was moved are remembered. */
-#define MOVES			4096
+#define MOVES			65536
 
 /* Everything that must happen does so within this, in us of the wall clock. */
 #define LIMIT_US		INT64CONST(180000000)
@@ -100,17 +100,15 @@ request(void)
 	RequestAddinShmemSpace(clock_size());
 }
 
+/* With the lock, unless nobody else runs yet. */
 static void
 set_clock(int64 now)
 {
-	Move	   *move;
+	Move	   *move = &test_clock->moves[test_clock->n_moves++ % MOVES];
 
-	dt_spin_lock(&test_clock->lock);
-	move = &test_clock->moves[test_clock->n_moves++ % MOVES];
 	move->at = GetCurrentTimestamp();
 	move->to = now;
 	pg_atomic_write_u64(&test_clock->now, now);
-	dt_spin_unlock(&test_clock->lock);
 }
 
 static void
@@ -182,10 +180,11 @@ dt_clock_jitter(void)
 int64
 dt_clock_since(TimestampTz start)
 {
-	int64		then = DT_TEST_START_US;
+	int64		then;
 	int64		i;
 
 	dt_spin_lock(&test_clock->lock);
+	then = test_clock->n_moves > MOVES ? -1 : DT_TEST_START_US;
 	for (i = test_clock->n_moves - 1;
 		 i >= Max(test_clock->n_moves - MOVES, 0); i--)
 	{
@@ -196,6 +195,8 @@ dt_clock_since(TimestampTz start)
 		}
 	}
 	dt_spin_unlock(&test_clock->lock);
+	if (then < 0)
+		elog(PANIC, "the clock was moved more than %d times since then", MOVES);
 	return dt_now_us() - then;
 }
 
@@ -385,60 +386,65 @@ settle(void)
 }
 
 /*
- * The number of who is due first, at "end" at the latest, or -1.  With
- * "pauses" only if anybody but the sampler sleeps.
+ * Set the clock to the time at which the first one is due, "end" at the latest, and
+ * wake that one.  False: nobody is due, and the clock is set to "end"; or, with
+ * "pauses", nobody but the sampler sleeps.
+ *
+ * Somebody who is not waited for, such as a parallel worker that starts, may wake a
+ * sleeper at any time.  So the lock is held from the choice on, and the clock does
+ * not move while one is about to go on for that.
  */
-static int
-find_due(int64 end, bool pauses)
+static bool
+wake_next(int64 end, bool pauses)
 {
+	Sleeper    *sleepers = test_clock->sleepers;
 	int			due = -1;
 	bool		any = !pauses;
+	bool		woken_by_others = false;
 	int			i;
 
 	dt_spin_lock(&test_clock->lock);
 	for (i = 0; i < dt_shared->n_members; i++)
 	{
-		Sleeper    *s = &test_clock->sleepers[i];
+		Sleeper    *s = &sleepers[i];
 
 		if (s->pid == 0 || s->pid != GetPGProcByNumber(i)->pid || s->woken ||
 			s->pid == test_clock->stopped)
 			continue;
+		if (((volatile Latch *) &GetPGProcByNumber(i)->procLatch)->is_set)
+			woken_by_others = true;
 		if (!is_sampler(i))
 			any = true;
 		if (s->until <= end &&
-			(due < 0 || s->until < test_clock->sleepers[due].until ||
-			 (s->until == test_clock->sleepers[due].until &&
-			  s->order < test_clock->sleepers[due].order)))
+			(due < 0 || s->until < sleepers[due].until ||
+			 (s->until == sleepers[due].until &&
+			  s->order < sleepers[due].order)))
 			due = i;
 	}
+	if (!any || woken_by_others)
+		due = -1;
+	if (due >= 0)
+	{
+		sleepers[due].woken = true;
+		if (sleepers[due].until > dt_now_us())
+			set_clock(sleepers[due].until);
+	}
+	else if (!pauses && !woken_by_others)
+		set_clock(end);
 	dt_spin_unlock(&test_clock->lock);
-	return any ? due : -1;
-}
-
-static void
-wake(int number)
-{
-	Sleeper    *s = &test_clock->sleepers[number];
-	int64		until;
-
-	dt_spin_lock(&test_clock->lock);
-	until = s->until;
-	s->woken = true;
-	dt_spin_unlock(&test_clock->lock);
-	if (until > dt_now_us())
-		set_clock(until);
-	SetLatch(&GetPGProcByNumber(number)->procLatch);
+	if (due >= 0)
+		SetLatch(&GetPGProcByNumber(due)->procLatch);
+	return due >= 0 || woken_by_others;
 }
 
 /* Move the clock on, at most to "end"; with "pauses" while anybody pauses. */
 static void
 move(int64 end, bool pauses)
 {
-	int			due;
-
 	pg_atomic_write_u32(&test_clock->mover, (uint32) MyProcNumber);
-	for (settle(); (due = find_due(end, pauses)) >= 0; settle())
-		wake(due);
+	do
+		settle();
+	while (wake_next(end, pauses));
 	pg_atomic_write_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
 }
 
@@ -468,10 +474,7 @@ dt_test_now(PG_FUNCTION_ARGS)
 Datum
 dt_test_advance(PG_FUNCTION_ARGS)
 {
-	int64		end = dt_now_us() + PG_GETARG_INT64(0);
-
-	move(end, false);
-	set_clock(end);
+	move(dt_now_us() + PG_GETARG_INT64(0), false);
 	PG_RETURN_VOID();
 }
 

@@ -195,19 +195,21 @@ void
 WRAP(dt_commits_read) (bool anew, DtCommits *commits, int64 *waiting)
 {
 	static DtCommits then;
+	static DtCommits last;
 	DtTestReading reading = get(DT_COMMIT_LATENCY);
 	DtCommits	now = {
 		.n = (dt_now_us() - DT_TEST_START_US) / 1000,
 		.us = reading.other + (dt_now_us() - reading.at) / 1000 * reading.value
 	};
 
+	if (anew)
+		then = last;
+	last = now;
 	if (reading.look == DT_TEST_REAL)
 	{
 		REAL(dt_commits_read) (anew, commits, waiting);
 		return;
 	}
-	if (anew)
-		then = now;
 	commits->n = now.n - then.n;
 	commits->us = now.us - then.us;
 	*waiting = 0;

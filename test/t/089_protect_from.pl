@@ -89,8 +89,10 @@ like($err, qr/no signal slows resource group "tiny" down below its WAL rate limi
 like($err, qr/resource group "new" follows signal "commit_latency" at another threshold/, 'and what others do');
 $dt->sql(q{SELECT drop_resource_group(g) FROM unnest('{small,tiny}'::text[]) g});
 
-# What the group itself writes is not what others write.
-$dt->sql(q{SELECT set_group_wal_limit('new', '20 MB'); CREATE TABLE written (pad text)});
+# What the group itself writes is not what others write.  With a time for its threshold it
+# does not rest now and then.
+$dt->sql(q{SELECT set_group_wal_limit('new', '20 MB'), set_group_pressure('new', 'commit_latency', '1s');
+	CREATE TABLE written (pad text)});
 my $writer = $dt->session(group => 'new');
 $writer->send(q{DO $$ BEGIN LOOP
 	INSERT INTO written SELECT repeat('x', 1000) FROM generate_series(1, 100); COMMIT; END LOOP; END $$});
@@ -99,13 +101,13 @@ my $admin = $dt->session;
 ok(poll_until(sub {
 	my $err = $admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err};
 	my ($amount, $unit) = $err =~ /others than the group write ([\d.]+) (\w*)B\/s/;
-	return defined $amount && ($unit ne 'M' || $amount < 5);
+	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
 }, 30), 'which is not counted as what others write');
 $admin->quit;
 $dt->sql('SELECT pg_cancel_backend(' . $writer->pid . ')');
 $writer->wait;
 $writer->quit;
-$dt->sql(q{SELECT set_group_wal_limit('new', 0)});
+$dt->sql(q{SELECT set_group_wal_limit('new', 0), set_group_pressure('new', 'commit_latency', '50%')});
 
 # ------------------------------------------------------------------------ standbys
 
@@ -156,6 +158,20 @@ ok(poll_until(sub {
 ok(poll_until(sub { !defined $dt->signal('replica_lag')->{value} }, 180), 'nothing is sampled any more');
 like(protect('first'), qr/"first" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
 	'and the first group of the server: not replica_lag');
+
+# Nor where the sampler has looked, and does not know yet how fast that one replays.
+# It looks seldom then, so that what it knows is of another time than what the group
+# writes now.
+$dt->sql(q{SELECT drop_resource_group('first'), set_group_wal_limit('second', '20 MB')});
+ok(poll_until(sub {
+	$dt->sql('SELECT pg_current_xact_id()');
+	return defined $dt->signal('replica_lag')->{value} && defined $dt->signal('wal_rate')->{value};
+}, 60), 'it is sampled, though no group follows it');
+$err = protect('second');
+like($err, qr/"second" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
+	'a group that has a limit: the same');
+like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* how much others than the group write is not known yet\./,
+	'what is sampled seldom is not taken for what others write now');
 $node->append_conf('postgresql.conf', 'recovery_min_apply_delay = 0');
 $node->reload;
 

@@ -237,6 +237,18 @@ subtest 'a checkpoint that comes nearer is not forced, and what is left is used'
 	$dt->fresh('b');
 };
 
+subtest 'when a checkpoint began is not forgotten while nobody follows' => sub {
+	$dt->reading(checkpoint => 'real');
+	$dt->sql('CHECKPOINT');
+	$dt->advance(200 * $second);
+	follow('b', 'checkpoint');
+	$dt->advance($cycle);
+	my $left = signal('checkpoint')->{value};
+	cmp_ok(in_force('b', 'wal'), '>', 2 * $left / 300, 'a third of the time is left');
+	cmp_ok(in_force('b', 'wal'), '<', 6 * $left / 300, 'and no less');
+	unfollow();
+};
+
 # ------------------------------------------------------------ a budget of each second
 
 subtest 'wal_rate: others first, the rest by weight' => sub {

@@ -76,6 +76,18 @@ follow('other', '5ms');
 is(counted($other, @inserts), 0, 'the other group follows it, too');
 $dt->sql(q{SELECT reset_group_pressure(g, 'commit_latency') FROM unnest('{batch, other}'::text[]) g});
 is(counted($_, @inserts), 0, 'and nobody any more') foreach $outsider, $member, $other;
+
+# A window begins with the look before: none of these is lost.  As the group rests it
+# lasts 2 s.
+$dt->advance(10 * $second);
+follow('batch', '5ms');
+$dt->sql('SELECT dt_test_advance(0)');
+$outsider->query($inserts[0]) foreach 1 .. 20;
+$dt->advance(2.4 * $second);
+cmp_ok($dt->sql(q{SELECT coalesce(value, 0) FROM dirty_throttle_pressure WHERE signal = 'commit_latency'}), '>', 0,
+	'commits right after the first look are in its window');
+$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->advance(10 * $second);
 $_->quit foreach $outsider, $member, $other;
 
 # ------------------------------------------------------------ nobody outside
@@ -227,6 +239,27 @@ foreach (grep { /^Commits/ } @reasons)
 ok($below{-1} && !(grep { !$_ } @{ $below{-1} }), 'less than is allowed: the reason says that the rate rises');
 ok($below{1} && !(grep { $_ } @{ $below{1} }), 'more: it does not');
 $dt->advance(120 * $second);    # so that it may rest again
+
+# The sampler has stopped within a probe, so the members end it; another signal that
+# leaves the group alone does not make that later.
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', '1MB')});
+$dt->reading(commit_latency => 'measured', 3000);
+foreach (1 .. 300)
+{
+	$dt->advance($second / 5);
+	last if ($dt->group_row('batch')->{pressure_reason} // '') =~ /^The group rests/;
+}
+is(in_force(), $floor, 'beside another signal: at the floor for a moment');
+my $sampler = $dt->sampler;
+kill 'STOP', $sampler;
+$dt->sql("SELECT dt_test_stopped($sampler)");
+$dt->advance(4 * $second);
+is(in_force(), 0, 'the sampler has stopped: no longer than for that moment');
+$dt->sql('SELECT dt_test_stopped(0)');
+kill 'CONT', $sampler;
+$dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free')});
+$dt->reading(commit_latency => 'measured', 1000);
+$dt->advance(120 * $second);
 
 # what is owed from before a probe is owed after it
 $dt->cancel_ms($s);

@@ -219,7 +219,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				{
 					int64_t		rate[DT_RESOURCES] = {next_limit(&in), 0};
 
-					dt_pressure_group_init(g, rate, g->used);
+					dt_pressure_group_init(g, rate, g->used, NULL);
 					break;
 				}
 			default:

@@ -193,8 +193,9 @@ start_controller(DtPressure *p, DtController *c, DtDrain *drain, DtStall *stall,
 		DtPressureGroup *g = &groups[i];
 		int64_t		counters[DT_RESOURCES] = {(int64_t) used[i], (int64_t) used[i]};
 		int64_t		rates[DT_RESOURCES] = {g->rate[0], g->rate[1]};
+		int			decides[DT_RESOURCES] = {g->decides[0], g->decides[1]};
 
-		dt_pressure_group_init(g, rates, counters);
+		dt_pressure_group_init(g, rates, counters, decides);
 		g->limit[DT_DIRTY] = g->limit[DT_WAL] = (int64_t) s->limit[i];
 		g->weight = s->weight[i] > 0 ? s->weight[i] : 1;
 		g->follows[s->signal] = c;

@@ -271,7 +271,7 @@ test_brake(void)
 	/* never below what may be written in any case, and soon back from there */
 	b.least = 64 * KB;
 	for (int i = 0; i < 60; i++)
-		rate = next_value(&b, 5000, 10 * KB, 1);
+		rate = next_value(&b, 5000, rate, 1);
 	ok(rate == 64 * KB, "it stays at the floor");
 	for (int i = 0; i < 12; i++)
 		rate = next_value(&b, 0, rate, 1);
@@ -478,7 +478,7 @@ new_world(World *w)
 	memset(w, 0, sizeof(*w));
 	w->now = 100 * HOUR;
 	for (i = 0; i < 3; i++)
-		dt_pressure_group_init(&w->g[i], zeros, zeros);
+		dt_pressure_group_init(&w->g[i], zeros, zeros, NULL);
 	for (i = 0; i < DT_SIGNALS; i++)
 		w->value[i] = NONE;
 }
@@ -1272,11 +1272,14 @@ test_restart(void)
 	World		w;
 	int64_t		rates[DT_RESOURCES];
 	int64_t		used[DT_RESOURCES] = {GB, GB};
+	int			decides[DT_RESOURCES];
 
 	new_world(&w);
 	rates[DT_DIRTY] = MB;
 	rates[DT_WAL] = 2 * MB;
-	dt_pressure_group_init(&w.g[0], rates, used);
+	decides[DT_DIRTY] = DT_IO_PRESSURE;
+	decides[DT_WAL] = DT_REPORTED;
+	dt_pressure_group_init(&w.g[0], rates, used, decides);
 	ok(w.g[0].rate[DT_WAL] == 2 * MB && w.g[0].rate[DT_DIRTY] == MB,
 	   "a new group has the rates in force");
 	follow(&w, 0, DT_IO_PRESSURE, 100000);
@@ -1294,7 +1297,7 @@ test_restart(void)
 	for (int k = 0; k < 2; k++)
 	{
 		new_world(&w);
-		dt_pressure_group_init(&w.g[0], rates, used);
+		dt_pressure_group_init(&w.g[0], rates, used, decides);
 		follow(&w, 0, DT_REPORTED, 1000);
 		w.use[0][DT_WAL] = 4 * MB;
 		w.value[DT_REPORTED] = k == 0 ? 1500 : NONE;
@@ -1307,8 +1310,8 @@ test_restart(void)
 
 	/* two groups: the brake begins with what both may use */
 	new_world(&w);
-	dt_pressure_group_init(&w.g[0], rates, used);
-	dt_pressure_group_init(&w.g[1], rates, used);
+	dt_pressure_group_init(&w.g[0], rates, used, decides);
+	dt_pressure_group_init(&w.g[1], rates, used, decides);
 	follow(&w, 0, DT_IO_PRESSURE, 100000);
 	follow(&w, 1, DT_IO_PRESSURE, 100000);
 	w.value[DT_IO_PRESSURE] = 95000;
@@ -1324,10 +1327,9 @@ test_restart(void)
 	ok(w.g[0].rate[DT_DIRTY] == 0 && w.g[0].pressure > 900,
 	   "gone, and back: a new beginning");
 
-	/* one of them has a fixed limit, and nothing has limited the other one */
+	/* nothing has limited one of them */
 	new_world(&w);
-	dt_pressure_group_init(&w.g[0], rates, used);
-	w.g[0].limit[DT_DIRTY] = MB;
+	dt_pressure_group_init(&w.g[0], rates, used, decides);
 	follow(&w, 0, DT_IO_PRESSURE, 100000);
 	follow(&w, 1, DT_IO_PRESSURE, 100000);
 	w.value[DT_IO_PRESSURE] = 50000;
@@ -1336,7 +1338,135 @@ test_restart(void)
 	run_world(&w, 1);
 	ok(w.g[1].rate[DT_DIRTY] == 0, "who had no rate goes on without one: %lld",
 	   (long long) w.g[1].rate[DT_DIRTY]);
+
+	/* a rate that is from another signal, or from no signal at all */
+	for (int k = 0; k < 2; k++)
+	{
+		new_world(&w);
+		decides[DT_DIRTY] = DT_DIRTY_BUFFERS;
+		dt_pressure_group_init(&w.g[0], rates, used, k == 0 ? decides : NULL);
+		follow(&w, 0, DT_IO_PRESSURE, 100000);
+		w.value[DT_IO_PRESSURE] = 50000;
+		w.use[0][DT_DIRTY] = MB;
+		run_world(&w, 2);
+		ok(w.c[0].brake.rate == 0, "what another signal has found is not the brake's");
+	}
 }
+
+/* A report that comes once, as an old one stays what it is. */
+static void
+report(World *w, int64_t value)
+{
+	w->c[0].value = value;
+	w->c[0].read_at = w->now + CYCLE;
+}
+
+/*
+ * A group that has worked for long, and works, follows a signal.  Its counters are those
+ * of this cycle.
+ */
+static void
+begin_to_follow(World *w, DtSignal signal, int64_t threshold)
+{
+	int64_t		zeros[DT_RESOURCES] = {0};
+	int64_t		use = w->use[0][DT_WAL];
+
+	dt_pressure_group_init(&w->g[0], zeros, w->g[0].used, NULL);
+	w->n = 0;
+	follow(w, 0, signal, threshold);
+	w->c[0].fresh_us = HOUR;
+	w->use[0][DT_WAL] = 0;
+	w->other = use;
+	report(w, 1300);
+	run_world(w, CYCLE * 1e-6);
+	w->use[0][DT_WAL] = use;
+	w->other = 0;
+}
+
+/* The brake begins with what is used, whatever was before. */
+static void
+test_begin(void)
+{
+	World		w;
+	DtStall		stall = {0};
+
+	/* a job that has run for long, and then follows */
+	for (int k = 0; k < 2; k++)
+	{
+		new_world(&w);
+		w.use[0][DT_WAL] = 50 * MB;
+		if (k == 1)
+			follow(&w, 1, DT_SLOT_LAG, GB);
+		run_world(&w, 5);
+		w.now += k == 0 ? HOUR : 0;
+		begin_to_follow(&w, DT_REPORTED, 1000);
+		run_world(&w, 3);
+		ok_range(w.g[0].rate[DT_WAL], 40 * MB, 45 * MB, "a new follower that works");
+		begin_to_follow(&w, DT_WAL_RATE, GB);
+		report(&w, 0);
+		run_world(&w, CYCLE * 1e-6);
+		ok(w.c[0].others < MB, "what it writes is soon known not to be others'");
+	}
+
+	/* a job that begins while an old report stands */
+	new_world(&w);
+	follow(&w, 0, DT_REPORTED, 1000);
+	w.c[0].fresh_us = HOUR;
+	report(&w, 1300);
+	run_world(&w, 300);
+	ok(w.g[0].rate[DT_WAL] == 0, "nobody works: no limit");
+	w.g[0].used[DT_WAL] += MB;	/* it has begun at the end of a cycle */
+	w.wal += MB;
+	run_world(&w, CYCLE * 1e-6);
+	w.use[0][DT_WAL] = 50 * MB;
+	run_world(&w, 3);
+	ok_range(w.g[0].rate[DT_WAL], 30 * MB, 45 * MB, "who begins to work");
+
+	/* it ends, and reports come */
+	w.use[0][DT_WAL] = 0;
+	run_world(&w, 5);
+	report(&w, 1000);
+	run_world(&w, 10);
+	report(&w, 1050);
+	run_world(&w, 1);
+	ok_range(w.g[0].rate[DT_WAL], 30 * MB, 45 * MB, "an idle group is not slowed down");
+
+	/* nobody obeys */
+	for (int k = 0; k < 2; k++)
+	{
+		new_world(&w);
+		follow(&w, 0, DT_REPORTED, 1000);
+		w.g[0].observe = true;
+		w.value[DT_REPORTED] = 2000;
+		w.use[0][DT_WAL] = 50 * MB;
+		run_world(&w, 60);
+		ok(w.c[0].rate == w.g[0].floor, "mode observe: the rate tells nothing");
+		w.g[0].observe = false;
+		w.g[0].redefined = true;
+		run_world(&w, CYCLE * 1e-6);
+		ok_range(w.g[0].rate[DT_WAL], 24 * MB, 26 * MB, "the mode changes: it begins with what is used");
+	}
+
+	/* counters that are reset are those of a group, and not of others */
+	new_world(&w);
+	follow(&w, 0, DT_WAL_RATE, GB);
+	w.value[DT_WAL_RATE] = 0;
+	w.use[0][DT_WAL] = 50 * MB;
+	run_world(&w, 5);
+	w.g[0].used[DT_WAL] = 0;
+	run_world(&w, CYCLE * 1e-6);
+	ok(w.c[0].others < MB, "counters that are reset");
+
+	/* an hour in which nobody looked */
+	dt_stall_sample(&stall, 0, HOUR);
+	dt_stall_sample(&stall, 5 * SEC, HOUR + 10 * SEC);
+	ok(stall.mean == 500000, "half of the time");
+	dt_stall_sample(&stall, 5 * SEC + HOUR, 2 * HOUR);
+	ok(stall.watched_us == 0, "nobody looked for an hour: nothing is known");
+	dt_stall_sample(&stall, 6 * SEC + HOUR, 2 * HOUR + 10 * SEC);
+	ok(stall.mean == 100000, "but from then on");
+}
+
 
 /* A probe is over, which one threshold has asked for, and finds that. */
 static void
@@ -1475,6 +1605,24 @@ test_commits(void)
 	   "and are let go at once");
 	ok(w.g[0].pressure > 600 && w.g[0].pressure < 900, "with the base");
 
+	/* nobody has looked for a minute, from the middle of a probe on */
+	new_world(&w);
+	follow(&w, 0, DT_COMMIT_LATENCY, 200000);
+	w.c[0].by_share = true;
+	w.use[0][DT_WAL] = 10 * MB;
+	while (!w.g[0].probed)
+		run_commits(&w, 0.2, 1000);
+	w.use[0][DT_WAL] = 0;
+	w.now += 60 * SEC;
+	run_commits(&w, 0.2, 1000);
+	ok(!w.g[0].probed && w.p.latency.probes == 0, "a probe that nobody has watched tells nothing");
+	for (cycles = 0; cycles < 100; cycles++)
+	{
+		w.use[0][DT_WAL] = w.g[0].probed ? w.g[0].floor : 10 * MB;
+		run_commits(&w, 0.2, 1000);
+	}
+	ok(w.p.latency.probes >= 2, "and costs nothing: others follow");
+
 	/* what is only observed makes nobody rest */
 	new_world(&w);
 	follow(&w, 0, DT_COMMIT_LATENCY, 200000);
@@ -1527,6 +1675,7 @@ main(void)
 	test_thresholds();
 	test_assume();
 	test_restart();
+	test_begin();
 	test_commits();
 	test_questions();
 	test_names();

@@ -96,7 +96,7 @@ simulate(Kind kind, double every, double noise, bool print)
 	c->signal = DT_REPORTED;
 	c->threshold = 1000;
 	c->fresh_us = (int64_t) (2e6 * every);
-	dt_pressure_group_init(&g, none, none);
+	dt_pressure_group_init(&g, none, none, NULL);
 	g.follows[DT_REPORTED] = c;
 	for (tick = 0; tick * TICK < HOURS * 3600; tick++)
 	{

@@ -898,13 +898,15 @@ start_sampler(void)
 	{
 		int64_t		rates[DT_RESOURCES];
 		int64_t		used[DT_RESOURCES];
+		int			decides[DT_RESOURCES];
 
 		for (r = 0; r < DT_RESOURCES; r++)
 		{
 			rates[r] = dt_rate_lately(&groups[i].usage[r].rate);
 			used[r] = groups[i].usage[r].used;
+			decides[r] = groups[i].pressure.decides[r];
 		}
-		dt_pressure_group_init(&groups[i].pressure, rates, used);
+		dt_pressure_group_init(&groups[i].pressure, rates, used, decides);
 	}
 }
 

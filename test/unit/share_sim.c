@@ -115,7 +115,7 @@ run(const Case *s)
 	c->fresh_us = DT_STALE_US;
 	for (int i = 0; i < MAX_GROUPS; i++)
 	{
-		dt_pressure_group_init(&g[i], none, none);
+		dt_pressure_group_init(&g[i], none, none, NULL);
 		if (s->jobs[i].weight > 0)
 			g[i].weight = s->jobs[i].weight;
 		if (s->jobs[i].floor > 0)

@@ -94,7 +94,7 @@ init_group(DtPressureGroup *g, DtController *c, const Setup *s, int i)
 {
 	int64_t		none[DT_RESOURCES] = {0, 0};
 
-	dt_pressure_group_init(g, none, none);
+	dt_pressure_group_init(g, none, none, NULL);
 	g->weight = s->weight[i];
 	g->follows[s->signal] = c;
 	if (s->floor > 0)

@@ -10,6 +10,7 @@ use parent 'DirtyThrottle';
 
 use DirtyThrottle;
 use Exporter 'import';
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(compile_library gone insert_sql);
@@ -52,6 +53,22 @@ sub insert_sql
 	my ($table, $n) = @_;
 	return "INSERT INTO $table SELECT i, repeat('x', 900)"
 	  . " FROM generate_series(1, $n) i";
+}
+
+# The process ID of a process of the server by a part of its title, or undef.
+sub process
+{
+	my ($self, $title) = @_;
+	my ($postmaster) = slurp_file($self->node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	my ($pid) = `ps -o pid=,args= --ppid $postmaster` =~ /^\s*(\d+) .*$title/m;
+
+	return $pid;
+}
+
+sub sampler
+{
+	my ($self) = @_;
+	return $self->process('dirty_throttle pressure');
 }
 
 # Where the server log ends now, and what it says from there on.

@@ -9,7 +9,6 @@ use parent 'DirtyThrottle::Life';
 
 use DirtyThrottle;
 use Exporter 'import';
-use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -58,22 +57,6 @@ sub wait_group
 
 	return poll_until(
 		sub { $row = $self->group_row($group); $code->($row) }, $timeout) ? $row : undef;
-}
-
-# The process ID of a process of the server by a part of its title, or undef.
-sub process
-{
-	my ($self, $title) = @_;
-	my ($postmaster) = slurp_file($self->node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	my ($pid) = `ps -o pid=,args= --ppid $postmaster` =~ /^\s*(\d+) .*$title/m;
-
-	return $pid;
-}
-
-sub sampler
-{
-	my ($self) = @_;
-	return $self->process('dirty_throttle pressure');
 }
 
 # Have a member of the group write as much WAL as it may, about 100 kB a
