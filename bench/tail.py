@@ -3,8 +3,10 @@
 First, what one part of a job does by itself, beside the same load: a snapshot that
 is held as long as a big statement would hold it, and nothing is written; a quarter
 of a processor, in runs of 5 ms every 20 ms, and nothing is written; WAL at the fixed
-limit, in large messages, which take hardly any processor; and the job itself at that
-limit. Rounds, figures and brackets are as in `headroom`.
+limit, in large messages, which take hardly any processor; the job itself at that
+limit, in batches also with the lowest priority that the kernel gives a process (*nice*);
+and an index build at that limit, by three processes and by one. Rounds, figures and
+brackets are as in `headroom`.
 
 Then the load and the jobs of that scenario, alone and beside a group that follows
 `commit_latency` at 20 %, while what the sessions of the load wait for is read from
@@ -87,25 +89,37 @@ class Nice(headroom.Job):
         super().work()
 
 
+class Single(headroom.Job):
+    def work(self):
+        self.connection.execute('SET max_parallel_maintenance_workers = 0')
+        super().work()
+
+
 class Parts(headroom.Setting):
     """What one part of a job does by itself, and the jobs that have all of them."""
 
     FIXED = headroom.NAMES[2]
-    PARTS = {'a snapshot': Snapshot, 'a quarter of a processor': Processor,
-             'WAL, ' + FIXED: Messages}
+    # limit, and the job
+    PARTS = {
+        'a snapshot': (0, Snapshot, 'UPDATE'),
+        'a quarter of a processor': (0, Processor, 'UPDATE'),
+        'WAL, ' + FIXED: (headroom.LIMIT, Messages, 'UPDATE'),
+        'UPDATE, ' + FIXED: (headroom.LIMIT, headroom.Job, 'UPDATE'),
+        'UPDATE in batches, ' + FIXED: (headroom.LIMIT, headroom.Job, 'UPDATE in batches'),
+        'UPDATE in batches, nice': (headroom.LIMIT, Nice, 'UPDATE in batches'),
+        'CREATE INDEX, ' + FIXED: (headroom.LIMIT, headroom.Job, 'CREATE INDEX'),
+        'CREATE INDEX, one process': (headroom.LIMIT, Single, 'CREATE INDEX'),
+    }
 
     def cases(self):
-        return ([('alone', None, None)]
-                + [(name, headroom.LIMIT if make is Messages else 0, None)
-                   for name, make in self.PARTS.items()]
-                + [(job + ', ' + self.FIXED + nice, headroom.LIMIT, None)
-                   for job in headroom.JOBS for nice in ('', ', nice')])
+        return [('alone', None, None)] + [(name, kb, None)
+                                          for name, (kb, _, _) in self.PARTS.items()]
 
     def make(self, case, srv, rows, path):
-        if case[0] in self.PARTS:
-            return self.PARTS[case[0]](srv, self.job, rows, path)
-        make = Nice if case[0].endswith(', nice') else headroom.Job
-        return make(srv, case[0].split(', ')[0], rows, path) if case[1] else None
+        if case[0] not in self.PARTS:
+            return None
+        _, make, job = self.PARTS[case[0]]
+        return make(srv, job, rows, path)
 
 
 PARTS = Parts('UPDATE', 'parts')

@@ -319,24 +319,28 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
 				NAMEDATALEN);
 }
 
-/* What is owed of a resource, in time at the group's rate. */
-static int64
-owed_us_locked(DtGroup *g, int resource, int64 now)
+/* What is owed of a resource, if that takes longer than what is noted. */
+static void
+note_owed_locked(DtDue *due, DtGroup *g, int resource, int64 now)
 {
 	DtRateGroup *engine = &g->usage[resource].engine;
+	int64		bytes = dt_rate_debt(engine, &my->slot->account[resource], now);
+	int64		us = dt_rate_time(engine, bytes);
 
-	return dt_rate_time(engine,
-						dt_rate_debt(engine, &my->slot->account[resource], now));
+	if (us <= due->owed_us)
+		return;
+	due->owed_us = us;
+	due->owed_bytes = bytes;
 }
 
 /*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Sets pause_us[] to how long a pause each resource asks
- * for, and *owed_us to what is owed where one does, in time at the group's rate.
+ * for, and notes in *due what is owed where one does.
  */
 static void
 charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
-			  int64 *owed_us)
+			  DtDue *due)
 {
 	int64		next_charge[DT_RESOURCES];
 
@@ -361,7 +365,7 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 			usage->batch = dt_rate_batch(engine, account);
 		}
 		if (pause_us[r] > 0)
-			*owed_us = Max(*owed_us, owed_us_locked(my->group, r, now));
+			note_owed_locked(due, my->group, r, now);
 		usage->was_throttled = throttled;
 		next_charge[r] = usage->charged_up_to + usage->batch;
 	}
@@ -379,6 +383,14 @@ note_due(const DtDue *due)
 		my->due = DT_DUE_AFTER;
 }
 
+/* Tell those who look who waits for whom, too. */
+static void
+note_debt(const DtDue *due, int64 now)
+{
+	dt_waiters_note_debt(my->group != NULL ? my->group->id : 0,
+						 due->owed_us > 0 ? now + due->owed_us : 0);
+}
+
 /* Charge what was used since the last charge.  Returns what is due. */
 DtDue
 dt_account_charge(DtHeed heed)
@@ -394,12 +406,12 @@ dt_account_charge(DtHeed heed)
 	g = dt_account_lock(&now);
 	if (g != NULL)
 	{
-		charge_locked(now, jitter, pause_us, &due.owed_us);
+		charge_locked(now, jitter, pause_us, &due);
 		decide_locked(&due, pause_us, heed);
 		dt_group_unlock(g);
 	}
 	note_due(&due);
-	dt_waiters_note_debt(due.owed_us > 0 ? now + due.owed_us : 0);
+	note_debt(&due, now);
 	return due;
 }
 
@@ -480,7 +492,7 @@ dt_account_look(DtHeed heed, DtPause *pause)
 			pause_us[r] = dt_rate_wake(&g->usage[r].engine,
 									   &my->slot->account[r], now);
 			if (pause_us[r] > 0)
-				due.owed_us = Max(due.owed_us, owed_us_locked(g, r, now));
+				note_owed_locked(&due, g, r, now);
 		}
 		decide_locked(&due, pause_us, heed);
 		if (pause->group == g)
@@ -490,6 +502,7 @@ dt_account_look(DtHeed heed, DtPause *pause)
 	if (pause->group != g)
 		count_pause_elsewhere(pause);
 	note_due(&due);
+	note_debt(&due, now);
 	return due;
 }
 
@@ -502,13 +515,13 @@ void
 dt_account_leave(void)
 {
 	int64		pause_us[DT_RESOURCES];
-	int64		owed_us = 0;
+	DtDue		due = {0};
 	int64		now;
 	DtGroup    *g = dt_account_lock(&now);
 
 	if (g == NULL)
 		return;
-	charge_locked(now, 0, pause_us, &owed_us);
+	charge_locked(now, 0, pause_us, &due);
 	dt_member_leave(my->slot, true, now);
 	dt_group_unlock(g);
 	forget_account();

@@ -34,9 +34,9 @@
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
- * The session may go on if it owes no more than this, us: what it owed the last time
- * that it went on although that was too much.  No bound if it has owed less
- * since then; 0 if it has owed too much since it came into the group.
+ * The session may go on if it owes no more than this, in bytes, as the rate may change:
+ * what it owed the last time that it went on although that was too much.  No bound if
+ * it has owed less since then; 0 if it has owed too much since it came into the group.
  */
 static int64 owed_before = 0;
 static uint32 times_joined;
@@ -46,12 +46,12 @@ static bool no_bound = false;
 
 /* To be called after a charge. */
 void
-dt_let_go_note_debt(int64 owed_us)
+dt_let_go_note_debt(const DtDue *due)
 {
 	if (times_joined != dt_account.times_joined)
 		owed_before = 0;
 	times_joined = dt_account.times_joined;
-	if (owed_us < TOO_MUCH_US)
+	if (due->owed_us < TOO_MUCH_US)
 		owed_before = PG_INT64_MAX;
 }
 
@@ -63,29 +63,29 @@ dt_let_go_note_debt(int64 owed_us)
  * left it for this.
  */
 static bool
-may_go_on(int64 owed_us)
+may_go_on(const DtDue *due)
 {
-	dt_let_go_note_debt(owed_us);
-	if (owed_us > owed_before)
+	dt_let_go_note_debt(due);
+	if (due->owed_bytes > owed_before)
 		return false;
-	if (owed_us >= TOO_MUCH_US)
-		owed_before = owed_us;
+	if (due->owed_us >= TOO_MUCH_US)
+		owed_before = due->owed_bytes;
 	return true;
 }
 
 /* Does the session go on that has this mark?  See above. */
 static bool
-goes_on(DtMark mark, bool in_flight, int64 owed_us)
+goes_on(DtMark mark, bool in_flight, const DtDue *due)
 {
 	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight;
 	switch (mark)
 	{
 		case DT_IN_THE_WAY_OF_OUTSIDERS:
-			return in_flight || may_go_on(owed_us);
+			return in_flight || may_go_on(due);
 		case DT_IN_THE_WAY_OF_MATES:
-			return may_go_on(owed_us);
+			return may_go_on(due);
 		case DT_GROUP_HAS_PREPARED:
-			return !in_flight && may_go_on(owed_us);
+			return !in_flight && may_go_on(due);
 		default:
 			return false;
 	}
@@ -96,19 +96,19 @@ goes_on(DtMark mark, bool in_flight, int64 owed_us)
  * it heeds DT_HEED_HARD.
  */
 bool
-dt_let_go(DtHeed heed, int64 owed_us)
+dt_let_go(DtHeed heed, const DtDue *due)
 {
 	DtMark		mark;
 	int			pid = 0;
 
 	if (dt_account_is_suspended_hard())
 		mark = DT_NOT_IN_THE_WAY;
-	else if (dt_account_is_released() && (no_bound || owed_us < TOO_MUCH_US))
+	else if (dt_account_is_released() && (no_bound || due->owed_us < TOO_MUCH_US))
 		return true;
 	else
 		mark = dt_waiters_mark(&pid);
 
-	if (goes_on(mark, heed == DT_HEED_HARD, owed_us))
+	if (goes_on(mark, heed == DT_HEED_HARD, due))
 	{
 		dt_account_note_release(pid);
 		dt_account.slot->released_until = dt_now_us() + RELEASED_US;

@@ -10,8 +10,8 @@
 
 #include "session/account.h"
 
-extern bool dt_let_go(DtHeed heed, int64 owed_us);
-extern void dt_let_go_note_debt(int64 owed_us);
+extern bool dt_let_go(DtHeed heed, const DtDue *due);
+extern void dt_let_go_note_debt(const DtDue *due);
 extern void dt_let_go_end(void);
 
 #endif							/* DT_LET_GO_H */

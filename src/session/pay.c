@@ -290,7 +290,7 @@ dt_pay_charge(DtHeed heed)
 {
 	DtDue		due = dt_account_charge(heed);
 
-	dt_let_go_note_debt(due.owed_us);
+	dt_let_go_note_debt(&due);
 	if (due.pause_us == 0)
 		reading.bytes = 0;
 	return due;
@@ -314,7 +314,7 @@ charge_and_pause_at(DtPlace place, DtHeed heed)
 
 	if (due.pause_us == 0 || !may_pause ||
 		(due.owed_us < from_us && due.cause != DT_BY_SUSPEND) ||
-		dt_let_go(heed, due.owed_us))
+		dt_let_go(heed, &due))
 		return false;
 	if (due.owed_us >= grace_us)
 		xact.paces = true;

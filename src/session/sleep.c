@@ -146,7 +146,7 @@ may_sleep_on(DtHeed heed, const DtDue *due, int64 *us)
 								dt_process() != DT_APPLY);
 
 	*us = Min(Min(*us, client_interval()), look_us);
-	return !dt_let_go(heed, due->owed_us);
+	return !dt_let_go(heed, due);
 }
 
 /* A slice begins, for the group that the session is in now. */

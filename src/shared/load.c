@@ -540,6 +540,7 @@ handle_transaction_event(XactEvent event)
 						 errhint("Change them in a transaction of its own.")));
 			break;
 		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_ABORT:
 			if (event == XACT_EVENT_COMMIT && my.own_load != NULL)
 			{

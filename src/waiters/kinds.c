@@ -146,11 +146,27 @@ dt_kind_may_be_let_go(int number)
 	return g == NULL || !dt_group_is_suspended(g, true);
 }
 
+/*
+ * The core leaves there what was prepared and is finished by now, but a prepared
+ * transaction has at least the lock of its own ID.
+ */
+static bool
+is_prepared(PGPROC *proc)
+{
+	bool		has_lock = false;
+
+	if (!TransactionIdIsValid(((volatile PGPROC *) proc)->xid))
+		return false;			/* its lists of locks were never set up */
+	for (int i = 0; i < NUM_LOCK_PARTITIONS && !has_lock; i++)
+		has_lock = dt_next_lock(proc, i, NULL) != NULL;
+	return has_lock;
+}
+
 static void
 find_prepared(DtFound found)
 {
 	for (int i = 0; i < max_prepared_xacts; i++)
-		if (TransactionIdIsValid(((volatile PGPROC *) &PreparedXactProcs[i])->xid))
+		if (is_prepared(&PreparedXactProcs[i]))
 			found(&PreparedXactProcs[i]);
 }
 

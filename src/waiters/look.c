@@ -472,13 +472,17 @@ note_own_wait(const DtWait *wait, int64 now)
 	int			number = node_of(proc);
 	DtLongest	longest = {wait->us, proc->pid};
 	DtWaits		waits = DT_NO_WAITS;
+	DtWaitSlot *slot = &dt_wait_slots[number];
+	DtGroup    *g = NULL;
 
 	waits.all = longest;
 	if (number < dt_shared->n_members &&
 		(dt_flags_with_leader(proc) & PROC_IS_AUTOVACUUM) == 0)
-		waits.group = group_number(dt_members[number].group);
-	if (waits.group != 0 && dt_wait_slots[number].counts_as_mate &&
-		now >= dt_wait_slots[number].owes_until)
+		g = ((volatile DtMember *) &dt_members[number])->group;
+	waits.group = group_number(g);
+	/* what it owes to a group that it was moved out of does not count */
+	if (g != NULL && slot->counts_as_mate &&
+		(now >= slot->owes_until || slot->owes_in != g->id))
 		waits.own = longest;
 	dt_nodes[number].own.group = waits.group;
 	if (dt_waits_add(&dt_nodes[number].own, &waits))

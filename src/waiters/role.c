@@ -77,7 +77,7 @@ dt_waiters_attach(bool counts_as_mate)
 
 /* What a parallel worker owes its leader owes. */
 void
-dt_waiters_note_debt(int64 owes_until)
+dt_waiters_note_debt(uint64 group_id, int64 owes_until)
 {
 	PGPROC	   *leader = MyProc->lockGroupLeader;
 	DtWaitSlot *slot = leader == NULL ? my_slot() :
@@ -85,6 +85,8 @@ dt_waiters_note_debt(int64 owes_until)
 
 	if (slot->owes_until != owes_until)
 		slot->owes_until = owes_until;
+	if (slot->owes_in != group_id)
+		slot->owes_in = group_id;
 }
 
 /* ------------------------------------------------------------------- roles */

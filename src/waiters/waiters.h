@@ -84,10 +84,10 @@ extern void dt_waiters_after_pause(void);
 extern void dt_waiters_end_transaction(void);
 
 /*
- * What this session owes its group earns up to this time (us), if it earns for
+ * What this session owes its group, which has that ID, earns up to this time (us), if it earns for
  * nobody else.  0: it owes nothing.
  */
-extern void dt_waiters_note_debt(int64 owes_until);
+extern void dt_waiters_note_debt(uint64 group_id, int64 owes_until);
 
 /*
  * A transaction of this session, with that ID, was prepared.  group_id: in which

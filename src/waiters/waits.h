@@ -26,7 +26,8 @@ typedef struct DtWaitSlot
 	bool		wakes_to_look;	/* ... also to take a role */
 	bool		counts_as_mate; /* when it waits for one of its own group */
 	int			max_blocking_ms;	/* the parameter */
-	volatile int64 owes_until;	/* us, if its group earned for it alone */
+	volatile int64 owes_until;	/* us, if its group earned for it alone: */
+	volatile uint64 owes_in;	/* the ID of that one */
 
 	/* of a member; written by who looks */
 	volatile DtMark mark;

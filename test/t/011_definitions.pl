@@ -82,6 +82,11 @@ subtest 'transactions' => sub {
 	fails($s, q{BEGIN; SELECT drop_resource_group('none', true); PREPARE TRANSACTION 'p'},
 		'0A000', qr/cannot PREPARE a transaction that has changed resource groups/,
 		'PREPARE, with nothing to change');
+	# nothing is changed, and the transaction is over
+	$s->query(q{BEGIN; SAVEPOINT s; SELECT set_group_dirty_limit('a', 2); ROLLBACK TO s; PREPARE TRANSACTION 'p'});
+	fails($s, q{SET dirty_throttle."group" = 'missing'}, '42704', qr/does not exist\n(?!.*this transaction)/s,
+		'PREPARE, and nothing of it is left');
+	$s->query(q{COMMIT PREPARED 'p'});
 	fails($s, q{BEGIN READ ONLY; SELECT set_group_dirty_limit('a', 1)},
 		'25006', qr/in a read-only transaction.*BEGIN READ WRITE/s, 'READ ONLY');
 	$s->query('ROLLBACK');

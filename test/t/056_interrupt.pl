@@ -562,9 +562,29 @@ sub check_other
 	$s->quit;
 }
 
+# A session that others take out of a group, while it is idle, is asked no more.
+sub check_released
+{
+	my $s = $dt->session;
+	my $burn = q{DO $$ DECLARE n int; BEGIN FOR i IN 1 .. 300000 LOOP n := i % 7; END LOOP; END $$};
+
+	$dt->limit(released => 1000);
+	$s->query($burn);
+	$dt->sql('SELECT set_session_group(' . $s->pid . q{, 'released')});
+	$s->query('INSERT INTO released VALUES (1)');
+	$dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)');
+	my ($before) = $s->query('SELECT log_hook_seen()') =~ /listings (\d+)/;
+	$s->query($burn) foreach 1 .. 5;
+	my ($after) = $s->query('SELECT log_hook_seen()') =~ /listings (\d+)/;
+	cmp_ok($after - $before, '<=', 3, 'taken out of its group: it is asked once or so');
+	$s->quit;
+}
+
 SKIP:
 {
 	skip 'no library can be compiled here', 1 unless $library;
+	$outsider->query('CREATE TABLE released (n int)');
+	check_released();
 	check_other('another hook in front', in_front => 1);
 	$outsider->quit;
 	$dt->disconnect;

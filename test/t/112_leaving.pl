@@ -406,6 +406,26 @@ subtest 'what is due' => sub {
 	$other->quit;
 	$dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)');
 
+	# moved out of a group while it was idle, and within its next transaction to where
+	# its role owes something: it was no member in between
+	my $debtor = $dt->session(user => 'pool');
+	my $moved = $dt->session(user => 'pool');
+	$dt->sql('SELECT set_session_group(' . $moved->pid . q{, 'h')});
+	$moved->query('SELECT 1');
+	$dt->sql('SELECT set_session_group(' . $moved->pid . ', NULL)');
+	$moved->query($_) foreach 'BEGIN', insert_sql('t', 1);
+	$dt->fresh(h => dirty => $kb);
+	$debtor->query($_) foreach 'BEGIN', $local{h}, insert_sql('t', 20), 'ROLLBACK';
+	$dt->sql('SELECT set_session_group(' . $moved->pid . q{, 'h')});
+	$moved->send(insert_sql('t', 1));
+	$dt->settle;
+	ok($moved->finished, 'within a transaction, moved to a debt: it goes on');
+	$dt->run unless $moved->finished;
+	$moved->wait;
+	$moved->query('ROLLBACK');
+	$_->quit foreach $moved, $debtor;
+	$dt->limit(h => 0);
+
 	# the group is dropped while it sleeps
 	$dt->limit(passing => 1000);
 	$s->query($_) foreach q{SET dirty_throttle.max_commit_pause = 0}, 'RESET ALL', 'BEGIN',

@@ -227,6 +227,18 @@ is($dt->sql(q{SELECT round(rate::numeric, 3) FROM dirty_throttle_batches() WHERE
 $free->query('RESET default_transaction_isolation');
 $keeper->quit;
 
+# Its session is moved while it pauses: what it has paused there counts, and no more.
+$dt->sql('CHECKPOINT');
+$dt->fresh(g => (dirty => $kb));
+$s->send(call('moved', 't'));
+$dt->advance(3 * $second);
+$dt->sql('SELECT set_session_group(' . $s->pid . q{, 'free')});
+is($s->wait->{out}, "$rows|t", 'moved: to the end');
+my $paused = job('moved')->{paused_time};
+cmp_ok($paused, '>', 2000, 'moved: what it has paused before, ms');
+cmp_ok($paused, '<=', 3000, 'moved: and no more');
+$dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)');
+
 # ------------------------------------------------------ transactions made long
 
 sub long
@@ -263,6 +275,17 @@ cmp_ok($long->[0], '>=', $long->[1], 'pauses of more than a minute: it was longe
 cmp_ok($long->[1], '>', 60, 'pauses of more than a minute: s');
 is_deeply(transaction(50, 0), [], 'less than a minute: none');
 is_deeply(transaction(70, 30), [], 'less than nine tenths of it: none');
+
+# The time of a command that has paused nowhere is not that of the next one.
+$dt->fresh('g');
+$dt->sql('UPDATE t SET n = n + 1');
+$other->query('BEGIN; LOCK t IN SHARE UPDATE EXCLUSIVE MODE');
+$s->send('VACUUM t');
+ok(poll_until(sub { $dt->state($s) eq 'waits' }), 'a command waits');
+$dt->sql("SELECT dt_test_advance(60 * $second)");
+$other->query('COMMIT');
+is($s->wait->{sqlstate}, undef, 'a command that takes a minute');
+is(scalar @{ transaction(70, 0) }, 2, 'the one after it: a message');
 
 # What waits before it has begun keeps nothing.
 foreach my $sql ('UPDATE t SET n = n + 1 WHERE id = 1', 'BEGIN; UPDATE t SET n = n + 1 WHERE id = 1; COMMIT')

@@ -639,6 +639,54 @@ foreach my $case (
 	};
 }
 
+# The core remembers the ID of what was prepared last, but nobody waits for that.
+subtest 'what was prepared, and is finished' => sub {
+	my $somebody = $dt->session(group => 'other');
+
+	$s->query('BEGIN; ' . update(1) . "; PREPARE TRANSACTION 'p'");
+	$s->query("COMMIT PREPARED 'p'");
+	$somebody->query('BEGIN; ' . update(2));
+	$dt->fresh(g => dirty => $kb);
+	$s->query('SET dirty_throttle.max_commit_pause = 0; ' . insert(500));
+	$s->send(insert(1));
+	$dt->settle;
+	$outsider->send(q{SELECT pg_create_logical_replication_slot('slot', 'pgoutput')});
+	ok_waits($outsider, 'somebody else');
+	$dt->advance($second);
+	is($dt->state($s), 'sleeps', 'no reason to go on');
+	$somebody->query('ROLLBACK');
+	end();
+	$s->query('RESET dirty_throttle.max_commit_pause');
+	$dt->sql(q{SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots});
+	$somebody->quit;
+};
+
+# Who owes too much goes on when it has paid for what it has used since the last time,
+# also when its limit has become lower.
+subtest 'a lower limit' => sub {
+	$dt->fresh(g => dirty => 100);
+	$s->query(q{SET dirty_throttle.max_commit_pause = 0; SET dirty_throttle.transaction_grace = '1d'});
+	$s->query($session_lock);
+	$s->query(insert(450));
+	$outsider->send($session_lock);
+	ok_waits($outsider, 'for the lock');
+	foreach my $kb (100, 10)
+	{
+		$dt->sql("SELECT set_group_dirty_limit('g', $kb)");
+		$s->send(insert(1));
+		$dt->settle;
+		$dt->advance(5 * $second);
+		ok($s->finished, "$kb KB/s: it goes on");
+		end() unless $s->finished;
+		is($s->wait->{sqlstate}, undef, "$kb KB/s: without an error");
+	}
+	cmp_ok($dt->group_row('g')->{dirty_debt}, '>', 300, 'and owes more than 30 s');
+	$s->query($unlock);
+	$s->query('RESET dirty_throttle.max_commit_pause; RESET dirty_throttle.transaction_grace');
+	end();
+	$outsider->query($unlock);
+};
+
 # ------------------------------------------------------------- of its own group
 
 # A member that owes nothing counts, too; one that does waits.
@@ -665,6 +713,30 @@ subtest 'a member of the group that owes' => sub {
 	ok(!$more[0]->finished, 'it waits on');
 	end();
 	$more[0]->query('ROLLBACK; RESET dirty_throttle.transaction_grace');
+};
+
+# It was moved into the group, and owes nothing there.
+subtest 'a member of the group that owes elsewhere' => sub {
+	my $moved = $dt->session(group => 'other');
+
+	$moved->query(q{SET dirty_throttle.max_commit_pause = 0; SET dirty_throttle.transaction_grace = '1d'});
+	$dt->fresh(other => dirty => 1);
+	$moved->query('BEGIN');
+	$moved->query(insert(20));
+	$dt->fresh(g => dirty => $kb);
+	$s->query('BEGIN; ' . update(1));
+	$s->send(insert(200) . '; COMMIT');
+	$dt->settle;
+	$moved->send(update(1));
+	ok_waits($moved, 'it');
+	cmp_ok($dt->session_row($moved)->{dirty_debt}, '>', 100, 'it owes');
+	$dt->sql('SELECT set_session_group(' . $moved->pid . q{, 'g')});
+	$dt->advance($at_most);
+	ok($moved->finished($timeout), 'it gets it');
+	end();
+	$moved->query('ROLLBACK');
+	$moved->quit;
+	$dt->limit(other => 0);
 };
 
 # ------------------------------------------------------------------- accomplices
