@@ -523,7 +523,7 @@ run_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	DtJob		job = run->job;
 	bool		at_end = loop->at_end;
 	int64		paused_us = dt_account_paused_us();
-	int64		paused_after_us;
+	uint32		times_joined = dt_account.slot->times_joined;
 	int64		before[DT_RESOURCES];
 	ErrorData  *error;
 
@@ -548,10 +548,10 @@ run_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	}
 	else
 		loop->at_end = at_end;
-	paused_after_us = dt_account_paused_us();
 	/* who was moved into another group counts anew there */
-	run->job.progress.paused_us += paused_after_us < paused_us ?
-		paused_after_us : paused_after_us - paused_us;
+	if (dt_account.slot->times_joined != times_joined)
+		paused_us = 0;
+	run->job.progress.paused_us += dt_account_paused_us() - paused_us;
 	MemoryContextSwitchTo(run->context);
 	return error;
 }

@@ -76,8 +76,9 @@ typedef struct Use
 	int64_t		rest;			/* of that, in a probe: what floors leave */
 	int64_t		observed;		/* by those that do not */
 	int64_t		observed_bytes;
-	int64_t		rates;			/* in force because of the signal, the sum; at
-								 * DT_LAW_MAX somebody has none */
+	int64_t		rates;			/* in force, the sum; at DT_LAW_MAX somebody
+								 * has none */
+	bool		decided;		/* one of these is from the signal */
 	int64_t		floors;			/* what these may use in any case, the sum */
 	int64_t		weights;		/* of those that use up their shares */
 	int64_t		modest;			/* used by those that do not */
@@ -130,7 +131,7 @@ dt_controller_take_over(DtController *c, const DtController *before)
 	c->rate = before->rate;
 	c->brake = before->brake;
 	c->obeyed = before->obeyed;
-	c->pressed_us = before->pressed_us;
+	c->worked_us = before->worked_us;
 	c->evidence.rate = before->evidence.rate;
 	c->evidence.hold_us = before->evidence.hold_us;
 	c->evidence.unused_us = before->evidence.unused_us;
@@ -229,9 +230,9 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->used_now += g->use_now[r];
 	u->bytes += g->bytes[r];
 	u->rest += min64(g->floor, g->use_now[r]);
-	u->rates = min64(u->rates + (g->decides[r] == c->signal && g->rate[r] > 0 &&
-								 g->rate[r] != g->limit[r] ?
-								 g->rate[r] : DT_LAW_MAX), DT_LAW_MAX);
+	u->rates = min64(u->rates + (g->rate[r] > 0 ? g->rate[r] : DT_LAW_MAX),
+					 DT_LAW_MAX);
+	u->decided |= g->decides[r] == c->signal && g->rate[r] != g->limit[r];
 	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
 	if (uses_up(c, g))
 		u->weights += g->weight;
@@ -404,9 +405,14 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 								  allowed_latency(c), u->obeyed);
 	else if (law == DT_LAW_BRAKE)
 	{
-		/* who has just begun is to be judged by what he uses */
-		if (c->read_at != c->brake.seen_at &&
-			c->pressed_us >= USE_WINDOW_US && c->brake.used_us > 0)
+		/*
+		 * That it is too much is heard when they have worked for a second:
+		 * who uses no more than his floor is not the reason, and who has just
+		 * begun is to be judged by what he uses.
+		 */
+		if (c->read_at != c->brake.seen_at && u->presses &&
+			c->brake.used_us > 0 &&
+			(c->value <= c->threshold || c->worked_us >= USE_WINDOW_US))
 			c->rate = dt_law_brake(&c->brake, c->value, c->threshold, u->used,
 								   c->read_at);
 	}
@@ -507,14 +513,15 @@ note_use(const DtPressure *p, DtController *c, const Use *u, int64_t dt)
 		c->rate = 0;
 	}
 	c->obeyed = u->obeyed;
-	c->pressed_us = u->presses ? min64(c->pressed_us + dt, USE_WINDOW_US) : 0;
-	if (c->pressed_us > 0)
+	if (!u->presses || c->worked_us == 0)
+		c->brake.used = c->brake.used_us = 0;	/* work begins, or none does */
+	if (u->presses)
 	{
 		c->brake.used = min64(c->brake.used + u->bytes, BYTES_MAX);
 		c->brake.used_us = add64(c->brake.used_us, p->elapsed);
 	}
-	else
-		c->brake.used = c->brake.used_us = 0;
+	c->worked_us = u->used > u->floors ?
+		min64(c->worked_us + dt, USE_WINDOW_US) : 0;
 	c->brake.least = min64(u->floors, DT_LAW_MAX);
 }
 
@@ -534,16 +541,17 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 
 /*
  * In the first second of a sampler a controller goes on from what is in force
- * because of it, which the brake and evidence would have to learn again; not from
- * that of somebody whom it does not limit.
+ * because of it, which the brake and evidence would have to learn again, as if that
+ * had been used; not where it limits nobody, or somebody has no limit at all.
  */
 static void
 start(DtController *c, const Use *u)
 {
-	if (u->rates >= DT_LAW_MAX)
+	if (!u->decided || u->rates >= DT_LAW_MAX)
 		return;
 	c->brake.rate = c->evidence.rate = c->rate = u->rates;
-	c->pressed_us = USE_WINDOW_US;
+	c->brake.used = min64(u->rates, BYTES_MAX);
+	c->worked_us = USE_WINDOW_US;
 }
 
 /* The signal is absent, so when it is back all begins anew. */

@@ -96,8 +96,8 @@ typedef struct DtController
 	DtBrake		brake;
 	DtEvidence	evidence;
 	bool		obeyed;			/* by somebody, in the last step */
-	int64_t		pressed_us;		/* for how long a law may limit somebody, up
-								 * to a second */
+	int64_t		worked_us;		/* for how long its groups have used more than
+								 * their floors, up to a second */
 } DtController;
 
 /* One group.  All zeros is a group that is limited by nothing. */

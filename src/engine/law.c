@@ -64,8 +64,7 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  * whichever is more: who works by fits and starts is judged by his work.
  *
  * The rate does not fall below what they may write in any case.  From further down
- * it would not come back for long, and nobody would have been slower for it.  Nor
- * does it fall while they write no more than that: they are not the reason.
+ * it would not come back for long, and nobody would have been slower for it.
  *
  * None of these is tuned: half and twice of each hold in all simulators.
  */
@@ -113,7 +112,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 	b->used = b->used_us = 0;
 	/* by the same measure as those who share: see uses_up() in control.c */
 	b->unused_us = used < b->rate / 4 * 3 ? b->unused_us + dt : 0;
-	if (value > threshold && used > b->least)
+	if (value > threshold)
 		brake(b, value, threshold, used, dt);
 	else if (value < enough && b->unused_us >= UNUSED_US)
 		b->rate = 0;

@@ -533,8 +533,9 @@ note_wal_rate(void)
 	DtSignalInfo *info = &my.infos[DT_WAL_RATE];
 
 	info->value = my.pressure.wal_rate;
-	if (my.pressure.watched_us == 0)
-		info->read_at = 0;		/* not known yet */
+	/* 0: nobody wants to know, or not known yet */
+	info->read_at = info->looked && my.pressure.watched_us > 0 ?
+		my.pressure.stepped_at : 0;
 }
 
 /*

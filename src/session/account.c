@@ -319,18 +319,27 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
 				NAMEDATALEN);
 }
 
-/* What is owed of a resource, if that takes longer than what is noted. */
+/* Note what is owed, where a pause is asked for. */
 static void
-note_owed_locked(DtDue *due, DtGroup *g, int resource, int64 now)
+note_owed_locked(DtDue *due, DtGroup *g, const int64 pause_us[DT_RESOURCES],
+				 int64 now)
 {
-	DtRateGroup *engine = &g->usage[resource].engine;
-	int64		bytes = dt_rate_debt(engine, &my->slot->account[resource], now);
-	int64		us = dt_rate_time(engine, bytes);
-
-	if (us <= due->owed_us)
+	if (pause_us[DT_DIRTY] <= 0 && pause_us[DT_WAL] <= 0)
 		return;
-	due->owed_us = us;
-	due->owed_bytes = bytes;
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *engine = &g->usage[r].engine;
+		int64		us;
+
+		if (engine->rate == 0)
+			continue;
+		due->owed_bytes[r] = dt_rate_debt(engine, &my->slot->account[r], now);
+		us = dt_rate_time(engine, due->owed_bytes[r]);
+		if (pause_us[r] <= 0 || us <= due->owed_us)
+			continue;
+		due->owed_us = us;
+		due->slowest = r;
+	}
 }
 
 /*
@@ -364,11 +373,10 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 										 jitter);
 			usage->batch = dt_rate_batch(engine, account);
 		}
-		if (pause_us[r] > 0)
-			note_owed_locked(due, my->group, r, now);
 		usage->was_throttled = throttled;
 		next_charge[r] = usage->charged_up_to + usage->batch;
 	}
+	note_owed_locked(due, my->group, pause_us, now);
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
 }
@@ -488,12 +496,9 @@ dt_account_look(DtHeed heed, DtPause *pause)
 	if (g != NULL)
 	{
 		for (int r = 0; r < DT_RESOURCES && dt_throttling_is_enabled(); r++)
-		{
 			pause_us[r] = dt_rate_wake(&g->usage[r].engine,
 									   &my->slot->account[r], now);
-			if (pause_us[r] > 0)
-				note_owed_locked(&due, g, r, now);
-		}
+		note_owed_locked(&due, g, pause_us, now);
 		decide_locked(&due, pause_us, heed);
 		if (pause->group == g)
 			dt_member_count_pause(my->slot, pause, now);

@@ -60,7 +60,8 @@ typedef struct DtDue
 	int64		pause_us;		/* how long to pause, at most a second; 0: not */
 	int64		owed_us;		/* what is owed, in time at the group's rate;
 								 * 0 if it is not worth a pause */
-	int64		owed_bytes;		/* the same, of the resource that takes longer */
+	int64		owed_bytes[DT_RESOURCES];	/* of each, ... */
+	DtResource	slowest;		/* ... of which this takes longest */
 	DtPauseCause cause;
 	bool		observed;		/* mode observe: instead of a pause call
 								 * dt_account_forgive() */

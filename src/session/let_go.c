@@ -34,11 +34,12 @@
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
- * The session may go on if it owes no more than this, in bytes, as the rate may change:
- * what it owed the last time that it went on although that was too much.  No bound if
- * it has owed less since then; 0 if it has owed too much since it came into the group.
+ * The session may go on if it owes no more than this of the resource that takes longest,
+ * in bytes, as the rate may change: what it owed the last time that it went on although
+ * that was too much.  No bound if it has owed less since then; 0 if it has owed too much
+ * since it came into the group.
  */
-static int64 owed_before = 0;
+static int64 owed_before[DT_RESOURCES];
 static uint32 times_joined;
 
 /* It has gone on last for somebody for whom it goes on whatever it owes. */
@@ -48,11 +49,14 @@ static bool no_bound = false;
 void
 dt_let_go_note_debt(const DtDue *due)
 {
-	if (times_joined != dt_account.times_joined)
-		owed_before = 0;
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		if (times_joined != dt_account.times_joined)
+			owed_before[r] = 0;
+		if (due->owed_us < TOO_MUCH_US)
+			owed_before[r] = PG_INT64_MAX;
+	}
 	times_joined = dt_account.times_joined;
-	if (due->owed_us < TOO_MUCH_US)
-		owed_before = PG_INT64_MAX;
 }
 
 /*
@@ -66,10 +70,10 @@ static bool
 may_go_on(const DtDue *due)
 {
 	dt_let_go_note_debt(due);
-	if (due->owed_bytes > owed_before)
+	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
 	if (due->owed_us >= TOO_MUCH_US)
-		owed_before = due->owed_bytes;
+		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }
 

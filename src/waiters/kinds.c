@@ -156,7 +156,7 @@ is_prepared(PGPROC *proc)
 	bool		has_lock = false;
 
 	if (!TransactionIdIsValid(((volatile PGPROC *) proc)->xid))
-		return false;			/* its lists of locks were never set up */
+		return false;			/* its lists of locks may not be set up */
 	for (int i = 0; i < NUM_LOCK_PARTITIONS && !has_lock; i++)
 		has_lock = dt_next_lock(proc, i, NULL) != NULL;
 	return has_lock;

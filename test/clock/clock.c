@@ -443,8 +443,10 @@ move(int64 end, bool pauses)
 {
 	pg_atomic_write_u32(&test_clock->mover, (uint32) MyProcNumber);
 	do
+	{
+		CHECK_FOR_INTERRUPTS();
 		settle();
-	while (wake_next(end, pauses));
+	} while (wake_next(end, pauses));
 	pg_atomic_write_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
 }
 

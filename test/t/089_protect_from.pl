@@ -103,6 +103,9 @@ ok(poll_until(sub {
 	my ($amount, $unit) = $err =~ /others than the group write ([\d.]+) (\w*)B\/s/;
 	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
 }, 30), 'which is not counted as what others write');
+sleep(2);
+like($admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err},
+	qr/others than the group write [\d.]+/, 'and is known at any time while a group follows a signal');
 $admin->quit;
 $dt->sql('SELECT pg_cancel_backend(' . $writer->pid . ')');
 $writer->wait;

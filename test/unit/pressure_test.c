@@ -1388,6 +1388,7 @@ static void
 test_begin(void)
 {
 	World		w;
+	int64_t		rate;
 	DtStall		stall = {0};
 
 	/* a job that has run for long, and then follows */
@@ -1430,6 +1431,10 @@ test_begin(void)
 	report(&w, 1050);
 	run_world(&w, 1);
 	ok_range(w.g[0].rate[DT_WAL], 30 * MB, 45 * MB, "an idle group is not slowed down");
+	rate = w.g[0].rate[DT_WAL];
+	w.use[0][DT_WAL] = rate;
+	run_world(&w, 3);
+	ok_range(w.g[0].rate[DT_WAL], rate * 7 / 10, rate * 98 / 100, "but when it works again");
 
 	/* nobody obeys */
 	for (int k = 0; k < 2; k++)
