@@ -696,8 +696,8 @@ dt_pressure_step(DtPressure *p, DtController *const *controllers,
 	int64_t		dt;
 
 	now = clock64(now);
-	dt = p->stepped_at == 0 ? 0 : min64(advanced(p->stepped_at, now), STEP_MAX_US);
 	update_use(p, groups, n, wal, now);
+	dt = min64(p->elapsed, STEP_MAX_US);
 	for (int i = 0; i < n_controllers; i++)
 		step_controller(p, controllers[i], groups, n, dt, now);
 	for (int i = 0; i < n; i++)

@@ -73,6 +73,8 @@
 #define RESERVE_US		(2 * SECOND_US) /* ... one of which is for answers */
 #define PEAK_US			(30 * SECOND_US)	/* in which the best is forgotten */
 
+static const DtCommits none = {0, 0};
+
 static int64_t
 mean_ns(DtCommits c)
 {
@@ -182,10 +184,7 @@ add_sample(DtLatency *l, int64_t mean)
 		l->n_samples++;
 	l->sampled_at = l->read_at;
 	l->high = 0;
-	l->carried = (DtCommits)
-	{
-		0, 0
-	};
+	l->carried = none;
 }
 
 /* The base is this, ns: forget the samples. */
@@ -299,10 +298,7 @@ static void
 begin_probe(DtLatency *l)
 {
 	if (l->read_at - l->sampled_at > CARRY_US)
-		l->carried = (DtCommits)
-	{
-		0, 0
-	};
+		l->carried = none;
 	l->probe_us = 1;
 	l->probe_failed = false;
 	l->probe_cost = l->used;
@@ -337,7 +333,6 @@ add_commits(DtCommits a, DtCommits b)
 static bool
 go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
 {
-	DtCommits	none = {0, 0};
 	DtCommits	commits = add_commits(l->carried, r->commits);
 	bool		is_long;
 	int64_t		mean;
@@ -418,10 +413,7 @@ static void
 begin_anew(DtLatency *l)
 {
 	l->probe_us = l->probe_mean = 0;
-	l->carried = (DtCommits)
-	{
-		0, 0
-	};
+	l->carried = none;
 	l->n = l->mean = l->recent = 0;
 	l->batch_n = l->batch_sum = l->batch_mean = 0;
 	l->low_n = l->low_sum = 0;
@@ -442,15 +434,13 @@ dt_latency_read(DtLatency *l, const DtLatencyReading *r)
 	l->read_at = r->now;
 	l->is_new = false;
 	note_use(l, r);
+	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
 	if (is_first)
 	{
 		l->sampled_at = r->now;
 		l->budget = BUDGET_US;
-		open_window(l);
-		return true;
 	}
-	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
-	if (l->elapsed > GAP_US)
+	if (is_first || l->elapsed > GAP_US)
 	{
 		begin_anew(l);
 		begins = true;

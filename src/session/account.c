@@ -196,13 +196,6 @@ dt_account_quantum(DtResource resource)
 	return QUANTUM * my->usage[resource].batch;
 }
 
-/* Is this process in a group, as far as it or others know? */
-bool
-dt_account_is_member(void)
-{
-	return my->slot->group != NULL || my->group != NULL;
-}
-
 /*
  * Is there reason for a check for interrupts?  Has a quantum of bytes been
  * used or more, and so many that the group takes worth_us or more to earn

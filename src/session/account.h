@@ -215,8 +215,17 @@ dt_account_is_released(void)
 	return dt_now_us() < dt_account.slot->released_until;
 }
 
+/*
+ * Is this process in a group, as far as it or others know?  Others may have taken it
+ * out, which it is to find out.  May be called in a signal handler.
+ */
+static inline bool
+dt_account_is_member(void)
+{
+	return dt_account.slot->group != NULL || dt_account.group != NULL;
+}
+
 /* These only read.  They may be called in a signal handler. */
-extern bool dt_account_is_member(void);
 extern bool dt_account_is_suspended_hard(void);
 extern int64 dt_account_quantum(DtResource resource);
 extern bool dt_account_check_is_due(int64 worth_us);

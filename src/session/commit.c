@@ -87,12 +87,6 @@ forget_transaction(void)
 	is_prepared = false;
 }
 
-static inline void
-forget_times(void)
-{
-	after.times.us = after.times.before_us = 0;
-}
-
 /*
  * A pause before its first statement is no part of it, where that holds no snapshot
  * yet.
@@ -142,7 +136,7 @@ end_transaction(bool committed)
 	dt_account_renew_allowance();
 	forget_transaction();
 	if (!dt_activity_command_goes_on())
-		forget_times();
+		dt_pause_log_forget_times(&after.times);
 	return false;
 }
 

@@ -510,13 +510,6 @@ at_check(void)
 {
 	if (dt_process() == DT_APPLY)
 		dt_parallel_apply_note_check(dt_commit_for_workers);
-
-	/*
-	 * others may have taken it out of its group: then there are no more
-	 * checks
-	 */
-	if (dt_account.group != NULL && dt_account.slot->group == NULL)
-		(void) dt_account_follow();
 	if (!dt_session_active() || !dt_activity_is_working())
 		return;
 	dt_commit_need(true);

@@ -39,6 +39,13 @@ dt_pause_log_is_empty(void)
 			dt_account.slot->xact.stats[DT_RELEASES]) == 0;
 }
 
+/* A command has ended that has paused nowhere. */
+static inline void
+dt_pause_log_forget_times(DtXactTimes *times)
+{
+	times->us = times->before_us = 0;
+}
+
 extern void dt_pause_log_report(int log_min_pause, const DtXactTimes *times);
 
 /*
@@ -56,7 +63,7 @@ dt_pause_log_end(int log_min_pause, DtXactTimes *times)
 			dt_pause_log_report(log_min_pause, times);
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 	}
-	times->us = times->before_us = 0;
+	dt_pause_log_forget_times(times);
 }
 
 #endif							/* DT_PAUSE_LOG_H */

@@ -203,8 +203,7 @@ dt_assign_interrupt_pauses(bool newval, void *extra)
 bool
 dt_session_follow(void)
 {
-	bool		was_member = dt_account.group != NULL &&
-		dt_account.times_left == dt_account.slot->times_left;
+	bool		was_member = dt_account.group != NULL;
 	bool		is_member = dt_account_follow();
 
 	if (is_member && !was_member)

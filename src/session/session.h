@@ -28,7 +28,7 @@ extern int	dt_session_state;
 static inline bool
 dt_session_active(void)
 {
-	return unlikely(dt_session_state != 0 || dt_account.slot->group != NULL ||
+	return unlikely(dt_session_state != 0 || dt_account_is_member() ||
 					dt_load_may_be_due);
 }
 

@@ -72,14 +72,14 @@ follow(DtDefinition *d, Choice *c, DtUnit unit, int64 value)
 	c->is_set = true;
 }
 
-/* What the sampler has seen of a signal no longer ago than that; -1: not known. */
+/* What the sampler has seen of a signal within that time; -1: not known. */
 static int64
-sampled(DtSignal signal, int64 longest_us)
+sampled(DtSignal signal, int64 fresh_us)
 {
 	DtSignalInfo info = dt_sampler_info(signal);
 
-	return info.read_at > 0 && dt_now_us() - info.read_at <= longest_us ?
-		info.value : -1;
+	return dt_signal_state(info.read_at, fresh_us, dt_now_us()) ==
+		DT_SIGNAL_FRESH ? info.value : -1;
 }
 
 /*

@@ -84,8 +84,8 @@ extern void dt_waiters_after_pause(void);
 extern void dt_waiters_end_transaction(void);
 
 /*
- * What this session owes its group, which has that ID, earns up to this time (us), if it earns for
- * nobody else.  0: it owes nothing.
+ * What this session owes the group with that ID, its own, that group earns up to this
+ * time (us), if it earns for nobody else.  0: it owes nothing.
  */
 extern void dt_waiters_note_debt(uint64 group_id, int64 owes_until);
 

@@ -271,7 +271,7 @@ test_brake(void)
 	/* never below what may be written in any case, and soon back from there */
 	b.least = 64 * KB;
 	for (int i = 0; i < 60; i++)
-		rate = next_value(&b, 5000, rate, 1);
+		rate = next_value(&b, 5000, 10 * KB, 1);
 	ok(rate == 64 * KB, "it stays at the floor");
 	for (int i = 0; i < 12; i++)
 		rate = next_value(&b, 0, rate, 1);
@@ -1327,17 +1327,24 @@ test_restart(void)
 	ok(w.g[0].rate[DT_DIRTY] == 0 && w.g[0].pressure > 900,
 	   "gone, and back: a new beginning");
 
-	/* nothing has limited one of them */
-	new_world(&w);
-	dt_pressure_group_init(&w.g[0], rates, used, decides);
-	follow(&w, 0, DT_IO_PRESSURE, 100000);
-	follow(&w, 1, DT_IO_PRESSURE, 100000);
-	w.value[DT_IO_PRESSURE] = 50000;
-	w.use[0][DT_DIRTY] = MB;
-	w.use[1][DT_DIRTY] = 50 * MB;
-	run_world(&w, 1);
-	ok(w.g[1].rate[DT_DIRTY] == 0, "who had no rate goes on without one: %lld",
-	   (long long) w.g[1].rate[DT_DIRTY]);
+	/*
+	 * one of them has a rate, by its fixed limit or by the signal, and
+	 * nothing has limited the other one
+	 */
+	for (int k = 0; k < 2; k++)
+	{
+		new_world(&w);
+		dt_pressure_group_init(&w.g[0], rates, used, decides);
+		w.g[0].limit[DT_DIRTY] = k == 0 ? MB : 0;
+		follow(&w, 0, DT_IO_PRESSURE, 100000);
+		follow(&w, 1, DT_IO_PRESSURE, 100000);
+		w.value[DT_IO_PRESSURE] = 50000;
+		w.use[0][DT_DIRTY] = MB;
+		w.use[1][DT_DIRTY] = 50 * MB;
+		run_world(&w, 1);
+		ok(w.g[1].rate[DT_DIRTY] == 0, "who had no rate goes on without one: %lld",
+		   (long long) w.g[1].rate[DT_DIRTY]);
+	}
 
 	/* a rate that is from another signal, or from no signal at all */
 	for (int k = 0; k < 2; k++)
@@ -1437,20 +1444,17 @@ test_begin(void)
 	ok_range(w.g[0].rate[DT_WAL], rate * 7 / 10, rate * 98 / 100, "but when it works again");
 
 	/* nobody obeys */
-	for (int k = 0; k < 2; k++)
-	{
-		new_world(&w);
-		follow(&w, 0, DT_REPORTED, 1000);
-		w.g[0].observe = true;
-		w.value[DT_REPORTED] = 2000;
-		w.use[0][DT_WAL] = 50 * MB;
-		run_world(&w, 60);
-		ok(w.c[0].rate == w.g[0].floor, "mode observe: the rate tells nothing");
-		w.g[0].observe = false;
-		w.g[0].redefined = true;
-		run_world(&w, CYCLE * 1e-6);
-		ok_range(w.g[0].rate[DT_WAL], 24 * MB, 26 * MB, "the mode changes: it begins with what is used");
-	}
+	new_world(&w);
+	follow(&w, 0, DT_REPORTED, 1000);
+	w.g[0].observe = true;
+	w.value[DT_REPORTED] = 2000;
+	w.use[0][DT_WAL] = 50 * MB;
+	run_world(&w, 60);
+	ok(w.c[0].rate == w.g[0].floor, "mode observe: the rate tells nothing");
+	w.g[0].observe = false;
+	w.g[0].redefined = true;
+	run_world(&w, CYCLE * 1e-6);
+	ok_range(w.g[0].rate[DT_WAL], 24 * MB, 26 * MB, "the mode changes: it begins with what is used");
 
 	/* counters that are reset are those of a group, and not of others */
 	new_world(&w);
@@ -1471,7 +1475,6 @@ test_begin(void)
 	dt_stall_sample(&stall, 6 * SEC + HOUR, 2 * HOUR + 10 * SEC);
 	ok(stall.mean == 100000, "but from then on");
 }
-
 
 /* A probe is over, which one threshold has asked for, and finds that. */
 static void
