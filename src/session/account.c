@@ -464,6 +464,18 @@ dt_account_pass_debt(DtMember *to)
 	return same;
 }
 
+void
+dt_account_begin_pause(DtPause *pause)
+{
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return;
+	dt_member_begin_pause(my->slot, pause, now);
+	dt_group_unlock(g);
+}
+
 /* The session left its group while it paused: the pause was for that one. */
 static void
 count_pause_elsewhere(DtPause *pause)

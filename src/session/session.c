@@ -147,7 +147,8 @@ leave_at_exit(int code, Datum arg)
 {
 	dt_defer_termination();		/* for good: it ends anyway */
 	dt_member_mine()->can_be_asked = false;
-	dt_member_mine()->pause.group = NULL;	/* it may end while it sleeps */
+	/* it may end while it sleeps */
+	dt_member_end_pause(dt_account.slot, &dt_member_mine()->pause);
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	dt_waiters_detach();
 	if (IsParallelWorker())

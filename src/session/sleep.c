@@ -130,7 +130,7 @@ show_pause(DtPause *pause, bool is_new)
 		pause->since = GetCurrentTimestamp();
 		pause->counted = false;
 	}
-	pause->uncounted_since_us = dt_now_us();
+	dt_account_begin_pause(pause);
 }
 
 /*
@@ -356,7 +356,7 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		dt_account.slot->xact.before_us +=
 			dt_account.slot->xact.stats[DT_PAUSED_US] - paused_us;
 	dt_waiters_after_pause();
-	pause->group = NULL;
+	dt_member_end_pause(dt_account.slot, pause);
 	start_client_timer(had_timer);
 	dt_start_transaction_timeout(transaction_left_us);
 	if (latch_set || InterruptPending)

@@ -107,17 +107,32 @@ dt_member_count(DtMember *member, DtGroup *g, DtCounter counter, int64 n)
 		g->stats[counter] += n;
 }
 
+/* When several processes of a session pause at the same time, that counts once. */
+void
+dt_member_begin_pause(DtMember *member, DtPause *pause, int64 now)
+{
+	pause->is_on = true;
+	if (pg_atomic_fetch_add_u32(&member->n_pausing, 1) == 0)
+		member->paused_up_to_us = now;
+}
+
+void
+dt_member_end_pause(DtMember *member, DtPause *pause)
+{
+	pause->group = NULL;
+	if (pause->is_on)
+		pg_atomic_fetch_sub_u32(&member->n_pausing, 1);
+	pause->is_on = false;
+}
+
 /*
- * When several processes of a session pause at the same time, that counts once;
- * but where a pause begins before another one that ends earlier, the time before
- * that one is not seen.  When the group has been dropped meanwhile, the session
- * has paused all the same.
+ * When the group has been dropped meanwhile, the session has paused all the same.
  */
 void
 dt_member_count_pause(DtMember *member, DtPause *pause, int64 now)
 {
 	DtGroup    *g = pause->group->id == pause->group_id ? pause->group : NULL;
-	int64		us = now - Max(pause->uncounted_since_us, member->paused_up_to_us);
+	int64		us = now - member->paused_up_to_us;
 
 	if (!pause->counted)
 	{
@@ -131,7 +146,6 @@ dt_member_count_pause(DtMember *member, DtPause *pause, int64 now)
 		dt_member_count(member, g, DT_PAUSED_US, us);
 		member->xact.paused_us[pause->cause] += us;
 	}
-	pause->uncounted_since_us = now;
 	/* another process of this session may have read its time later */
 	member->paused_up_to_us = Max(member->paused_up_to_us, now);
 }

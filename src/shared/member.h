@@ -33,9 +33,13 @@ extern void dt_member_count(DtMember *member, DtGroup *g, DtCounter counter,
 							int64 n);
 
 /*
- * With the pause's group locked: a slice of a pause of the member, or of a parallel
- * worker of it, is over.  Counts it.
+ * A pause of the member, or of a parallel worker of it, begins; with its group
+ * locked.  And it ends, unless it has: with or without a lock.
  */
+extern void dt_member_begin_pause(DtMember *member, DtPause *pause, int64 now);
+extern void dt_member_end_pause(DtMember *member, DtPause *pause);
+
+/* With the pause's group locked: a slice of it is over.  Counts it. */
 extern void dt_member_count_pause(DtMember *member, DtPause *pause, int64 now);
 
 /*

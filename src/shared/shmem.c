@@ -126,6 +126,7 @@ dt_shmem_startup(void)
 		pg_atomic_init_u32(&dt_shared->sampler, 0);
 		for (int i = 0; i < dt_shared->n_members; i++)
 		{
+			pg_atomic_init_u32(&dt_members[i].n_pausing, 0);
 			pg_atomic_init_u64(&dt_members[i].n_commits, 0);
 			pg_atomic_init_u64(&dt_members[i].commit_us, 0);
 		}

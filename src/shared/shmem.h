@@ -225,7 +225,7 @@ typedef struct DtPause
 	TimestampTz since;			/* when it began; one that goes on at another
 								 * place is the same */
 	bool		counted;		/* among the pauses */
-	int64		uncounted_since_us; /* up to then its time is counted */
+	bool		is_on;			/* among the session's n_pausing */
 } DtPause;
 
 /*
@@ -298,8 +298,9 @@ typedef struct DtMember
 
 	int64		stats[DT_COUNTERS]; /* since it joined */
 	DtXactPauses xact;			/* reset by the session, while it is awake */
-	int64		paused_up_to_us;	/* up to then the time of its processes'
-									 * pauses is counted */
+	pg_atomic_uint32 n_pausing; /* of its processes; they end without lock */
+	int64		paused_up_to_us;	/* while there are any: the time from then
+									 * on is still to be counted */
 	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
 								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */

@@ -310,8 +310,7 @@ copy_session(SessionCopy *copy, int number, const DtPause *pause)
 static void
 count_pause(SessionCopy *copy)
 {
-	int64		us = copy->now - Max(copy->pause.uncounted_since_us,
-									 copy->member.paused_up_to_us);
+	int64		us = copy->now - copy->member.paused_up_to_us;
 
 	if (copy->pause.group == NULL)
 		return;
