@@ -113,6 +113,7 @@ def prepare(srv, plan, path):
         c.execute('CREATE UNLOGGED TABLE source AS SELECT g AS id, 0 AS n,'
                   " repeat('x', 100) || g AS filler"
                   ' FROM generate_series(0, %d) AS g' % (plan['rows'] - 1))
+        c.execute('ALTER TABLE source ADD PRIMARY KEY (id)')
         c.execute('CREATE TABLE job (LIKE source)')
         c.execute("COPY source TO '%s'" % path)
 

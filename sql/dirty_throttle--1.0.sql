@@ -264,7 +264,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION stop_batches(text) TO PUBLIC;
 COMMENT ON FUNCTION stop_batches(text) IS
-'Makes run_in_batches() end after its present batch, in the session that runs the batches with that name, of the caller or of a role whose privileges he has. The same CALL goes on with them. Batches that are not running cause a notice.';
+'Makes run_in_batches() end after its present batch, in the session that runs the batches with that name, of the caller or of a role whose privileges the caller has. The same CALL goes on with them. Batches that are not running cause a notice. It is an error during recovery.';
 
 CREATE FUNCTION forget_batches(name text)
 RETURNS void
@@ -272,7 +272,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION forget_batches(text) TO PUBLIC;
 COMMENT ON FUNCTION forget_batches(text) IS
-'Removes what is stored of the batches with that name, of the caller or of a role whose privileges he has: how far they have come, and that they have finished. It is an error if they are running.';
+'Removes what is stored of the batches with that name, of the caller or of a role whose privileges the caller has: how far they have come, and that they have finished. It is an error if they are running.';
 
 -- What is stored of them.  It is written by the library only, and contains what
 -- it contains: its query returns that.  See src/batch/store.c.
@@ -321,7 +321,7 @@ WITH NO DATA;
 CREATE UNIQUE INDEX dirty_throttle_stored_batches_key
     ON dirty_throttle_stored_batches (owner, name);
 REVOKE ALL ON dirty_throttle_stored_batches FROM PUBLIC;
-COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs that run_in_batches() runs; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it';
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs that run_in_batches() runs; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it, but WITH NO DATA forgets all jobs';
 
 -- Views, for everybody.
 

@@ -38,13 +38,19 @@
 /* ---------------------------------------------------------------- context */
 
 void
-dt_job_check_writable(const char *what)
+dt_job_check_primary(const char *what)
 {
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot %s batches during recovery", what),
 				 errhint("Do it on the primary.")));
+}
+
+void
+dt_job_check_writable(const char *what)
+{
+	dt_job_check_primary(what);
 	if (XactReadOnly)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),

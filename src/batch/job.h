@@ -52,6 +52,7 @@ typedef struct DtRun
 } DtRun;
 
 /* ERROR where nothing can be written; "what" is what was to be done to batches. */
+extern void dt_job_check_primary(const char *what);
 extern void dt_job_check_writable(const char *what);
 
 /* ERROR where the CALL cannot commit. */

@@ -26,6 +26,7 @@
 #include "batch/key.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_opfamily.h"
@@ -188,15 +189,34 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 	fmgr_info(input, &column->input);
 }
 
+static bool
+has_not_null(Oid table, const char *name)
+{
+	Relation	relation = table_open(table, NoLock);
+	bool		result = relation->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
+		dt_attribute_not_null(RelationGetDescr(relation),
+							  get_attnum(table, name) - 1);
+
+	table_close(relation, NoLock);
+	return result;
+}
+
 /*
  * Is this column null in no row?  Not all that inherit from a table need have its
- * constraint, and nobody enforces that of a foreign partition.
+ * constraint, and nobody enforces that of a foreign partition.  They are locked;
+ * see dt_job_open_table().
  */
 static bool
 is_never_null(Relation table, AttrNumber attnum)
 {
-	return dt_attribute_not_null(RelationGetDescr(table), attnum - 1) &&
-		!table->rd_rel->relhassubclass;
+	const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), attnum - 1)->attname);
+	bool		result = has_not_null(RelationGetRelid(table), name);
+
+	if (!result || !table->rd_rel->relhassubclass)
+		return result;
+	foreach_oid(child, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
+		result &= has_not_null(child, name);
+	return result;
 }
 
 static void

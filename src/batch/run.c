@@ -510,6 +510,14 @@ store_end(Loop *loop, DtJob *job, DtBatchCost *cost)
 
 /* ---------------------------------------------------------- a transaction */
 
+static bool
+may_go_on(const DtRun *run)
+{
+	return run->job.progress.finished == 0 && !dt_claim_is_to_stop() &&
+		(run->options->run_us == 0 ||
+		 dt_now_us() - run->started_us < run->options->run_us);
+}
+
 /*
  * One that does this.  Returns the error with which it has ended; then it has
  * changed nothing, and the transaction that has begun since is empty.  But
@@ -534,7 +542,9 @@ run_transaction(Loop *loop, Action action, DtBatchCost *cost)
 	job.progress.size = get_size(loop);
 	for (int r = 0; r < DT_RESOURCES; r++)
 		before[r] = dt_account_counter(r);
-	error = do_undoably(action, loop, &job, cost);
+	/* it may have paused for long, and is to stop by now */
+	error = action == store_end || may_go_on(run) ?
+		do_undoably(action, loop, &job, cost) : NULL;
 	if (error == NULL)
 		error = commit(run->context);
 	else if (!is_cancel(error))
@@ -567,6 +577,22 @@ write_down_end(Loop *loop)
 	(void) run_transaction(loop, store_end, &cost);
 }
 
+/* The same, whatever ends the pause before that: what is told is the error. */
+static void
+write_down_error(Loop *loop)
+{
+	PG_TRY();
+	{
+		write_down_end(loop);
+	}
+	PG_CATCH();
+	{
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(loop->run->context);
+}
+
 /*
  * The job ends with this error.  It is raised again, and says how to go on.  Who
  * has canceled the CALL waits for nothing more.
@@ -580,7 +606,7 @@ fail(Loop *loop, ErrorData *error)
 	{
 		run->job.progress.failed = true;
 		run->job.error = error->message;
-		write_down_end(loop);
+		write_down_error(loop);
 		dt_tell_failure(run);
 	}
 	if (loop->tries >= MOST_TRIES)
@@ -681,14 +707,6 @@ check_postmaster(void)
 		ereport(FATAL,
 				(errcode(ERRCODE_ADMIN_SHUTDOWN),
 				 errmsg("terminating connection due to unexpected postmaster exit")));
-}
-
-static bool
-may_go_on(const DtRun *run)
-{
-	return run->job.progress.finished == 0 && !dt_claim_is_to_stop() &&
-		(run->options->run_us == 0 ||
-		 dt_now_us() - run->started_us < run->options->run_us);
 }
 
 static void

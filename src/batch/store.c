@@ -13,7 +13,7 @@
  * so subscribers that do not know it go on; nobody can change it by SQL, row
  * security, rules and triggers do not concern it; and pg_dump, whoever runs it,
  * leaves it alone.  Its query returns what it contains, so that REFRESH
- * MATERIALIZED VIEW changes nothing.
+ * MATERIALIZED VIEW changes nothing, unless it is told WITH NO DATA.
  *
  * Nobody has privileges on it, and none are needed here.  Callers see to it that
  * a user gets only what is his.
@@ -147,15 +147,15 @@ set_time(Values *row, int column, TimestampTz value)
 	set(row, column, TimestampTzGetDatum(value), value == 0);
 }
 
-static HeapTuple
-form(Relation store, const DtJob *job)
+static Values
+values_of(const DtJob *job)
 {
 	Values		row;
-	NameData	name;
+	Name		name = palloc(sizeof(NameData));
 
-	namestrcpy(&name, job->name);
+	namestrcpy(name, job->name);
 	set(&row, COLUMN_OWNER, ObjectIdGetDatum(job->owner), false);
-	set(&row, COLUMN_NAME, NameGetDatum(&name), false);
+	set(&row, COLUMN_NAME, NameGetDatum(name), false);
 	set(&row, COLUMN_TABLE, ObjectIdGetDatum(job->table), false);
 	set_text(&row, COLUMN_STATEMENT, job->statement);
 	set(&row, COLUMN_NAMES_TABLE, BoolGetDatum(job->names_table), false);
@@ -182,7 +182,7 @@ form(Relation store, const DtJob *job)
 	set_text(&row, COLUMN_ERROR, job->error == NULL ? NULL :
 			 pnstrdup(job->error, pg_mbcliplen(job->error, strlen(job->error),
 											   LONGEST_ERROR)));
-	return heap_form_tuple(RelationGetDescr(store), row.value, row.isnull);
+	return row;
 }
 
 static Datum
@@ -361,14 +361,36 @@ dt_store_copy(Relation store, Tuplestorestate *to)
 void
 dt_store_insert(Relation store, const DtJob *job)
 {
-	CatalogTupleInsert(store, form(store, job));
+	Values		row = values_of(job);
+
+	CatalogTupleInsert(store, heap_form_tuple(RelationGetDescr(store),
+											  row.value, row.isnull));
 	CommandCounterIncrement();
 }
 
+/* A long statement is in the TOAST table, and is not written there each time. */
 void
 dt_store_update(Relation store, ItemPointer tid, const DtJob *job)
 {
-	CatalogTupleUpdate(store, tid, form(store, job));
+	TupleDesc	descriptor = RelationGetDescr(store);
+	TupleTableSlot *slot = table_slot_create(store, NULL);
+	Values		row = values_of(job);
+	bool		replaces[COLUMNS];
+	bool		isnull;
+	HeapTuple	tuple;
+
+	if (!table_tuple_fetch_row_version(store, tid, SnapshotAny, slot))
+		elog(ERROR, "could not find a row of \"%s\"", STORE);
+	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	memset(replaces, true, sizeof(replaces));
+	replaces[COLUMN_STATEMENT - 1] =
+		strcmp(TextDatumGetCString(heap_getattr(tuple, COLUMN_STATEMENT,
+												descriptor, &isnull)),
+			   job->statement) != 0;
+	CatalogTupleUpdate(store, tid, heap_modify_tuple(tuple, descriptor,
+													 row.value, row.isnull,
+													 replaces));
+	ExecDropSingleTupleTableSlot(slot);
 	CommandCounterIncrement();
 }
 

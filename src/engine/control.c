@@ -79,7 +79,7 @@ typedef struct Use
 	int64_t		rates;			/* in force, the sum; at DT_LAW_MAX somebody
 								 * has none */
 	bool		decided;		/* one of these is from the signal */
-	int64_t		floors;			/* what these may use in any case, the sum */
+	int64_t		floors;			/* of that, what these may use in any case */
 	int64_t		weights;		/* of those that use up their shares */
 	int64_t		modest;			/* used by those that do not */
 
@@ -233,7 +233,8 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->rates = min64(u->rates + (g->rate[r] > 0 ? g->rate[r] : DT_LAW_MAX),
 					 DT_LAW_MAX);
 	u->decided |= g->decides[r] == c->signal && g->rate[r] != g->limit[r];
-	u->floors += clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX);
+	u->floors += min64(max64(g->use_rate[r], g->use_now[r]),
+					   clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX));
 	if (uses_up(c, g))
 		u->weights += g->weight;
 	else

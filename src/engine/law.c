@@ -63,8 +63,9 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  * use is what they have used since the value before, or just now ("used"),
  * whichever is more: who works by fits and starts is judged by his work.
  *
- * The rate does not fall below what they may write in any case.  From further down
- * it would not come back for long, and nobody would have been slower for it.
+ * The rate is not less than what they write that they may write in any case.  From
+ * further down it would not come back for long, and nobody would have been slower
+ * for it.
  *
  * None of these is tuned: half and twice of each hold in all simulators.
  */
@@ -94,6 +95,7 @@ go_faster(DtBrake *b, int64_t value, int64_t enough, int64_t dt)
 	int64_t		percent = UP_PERCENT +
 		muldiv64(UP_MORE, enough - value, enough);
 
+	b->rate = max64(b->rate, b->least);
 	b->rate += muldiv64(b->rate, percent * dt, 100 * SECOND_US) + 1;
 	b->rate = min64(b->rate, DT_LAW_MAX);
 }

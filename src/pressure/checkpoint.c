@@ -74,7 +74,7 @@ dt_look_checkpoint(DtFound *found)
 	XLByteToSeg(redo, segment, wal_segment_size);
 	XLogSegNoOffsetToRecPtr(segment + CheckPointSegments, 0, wal_segment_size,
 							end);
-	found->value = (int64) (end - GetXLogInsertRecPtr());
+	found->value = Max((int64) (end - GetXLogInsertRecPtr()), 0);
 
 	/*
 	 * The checkpointer counts in whole seconds, and may be late by a little.

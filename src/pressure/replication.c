@@ -101,8 +101,9 @@ sample(Replica *seen, const Replica *told, int64 now)
 	{
 		memset(seen, 0, sizeof(*seen));
 		seen->pid = told->pid;
-		copy_name(seen->pid, seen->name);
 	}
+	if (seen->name[0] == '\0')	/* a backend's snapshot may be older than it */
+		copy_name(seen->pid, seen->name);
 	written = GetFlushRecPtr(NULL); /* after the standby's position */
 	if (told->reply_time != seen->reply_time ||
 		told->position != seen->position || told->position >= written)

@@ -306,7 +306,7 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
 		due->pause_us = SUSPEND_SLICE_US;
 		due->cause = DT_BY_SUSPEND;
 	}
-	due->observed = my->group->definition.observe;
+	due->observed = my->group->definition.observe && due->cause != DT_BY_SUSPEND;
 	if (due->pause_us > 0)
 		strlcpy(my->slot->xact.group_name, my->group->definition.name,
 				NAMEDATALEN);
@@ -464,16 +464,19 @@ dt_account_pass_debt(DtMember *to)
 	return same;
 }
 
-void
+bool
 dt_account_begin_pause(DtPause *pause)
 {
+	uint32		times_joined = my->times_joined;
 	int64		now;
 	DtGroup    *g = dt_account_lock(&now);
 
 	if (g == NULL)
-		return;
-	dt_member_begin_pause(my->slot, pause, now);
+		return false;
+	if (my->times_joined == times_joined)
+		dt_member_begin_pause(my->slot, pause, now);
 	dt_group_unlock(g);
+	return pause->is_on;
 }
 
 /* The session left its group while it paused: the pause was for that one. */
@@ -500,7 +503,8 @@ dt_account_look(DtHeed heed, DtPause *pause)
 
 	if (g != NULL)
 	{
-		for (int r = 0; r < DT_RESOURCES && dt_throttling_is_enabled(); r++)
+		for (int r = 0; r < DT_RESOURCES && dt_throttling_is_enabled() &&
+			 !g->definition.observe; r++)
 			pause_us[r] = dt_rate_wake(&g->usage[r].engine,
 									   &my->slot->account[r], now);
 		note_owed_locked(&due, g, pause_us, now);

@@ -242,7 +242,12 @@ extern void dt_account_leave(void);
 extern bool dt_account_pass_debt(DtMember *to);
 extern bool dt_account_exempt(uint64 group_id);
 extern DtDue dt_account_charge(DtHeed heed);
-extern void dt_account_begin_pause(DtPause *pause);
+
+/*
+ * A pause begins, for what was due when this process looked last.  False: not so,
+ * as the session was moved meanwhile.
+ */
+extern bool dt_account_begin_pause(DtPause *pause);
 extern DtDue dt_account_look(DtHeed heed, DtPause *pause);
 extern void dt_account_forgive(void);
 extern void dt_account_catch_up(void);

@@ -466,6 +466,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
 	bool		is_active = dt_session_active();
+	bool		prepares = is_active && is_prepare(pstmt->utilityStmt);
 	DtCallbackCut cut;
 
 	if (is_active)
@@ -486,13 +487,14 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		dt_commit_need(false);
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
+	pstmt = NULL;				/* a ROLLBACK in a procedure may have freed it */
 	if (is_active)
 	{
 		/*
 		 * Outside of a block, and where that has failed, it prepares nothing.
 		 * Who is no member has nothing to do at the end.
 		 */
-		if (is_prepare(pstmt->utilityStmt) && qc != NULL &&
+		if (prepares && qc != NULL &&
 			qc->commandTag != CMDTAG_ROLLBACK && dt_pay_state != DT_PAY_NOTHING)
 			dt_commit_note_prepare();
 		dt_check_end_cut(&cut);

@@ -396,6 +396,8 @@ due_before(void)
 	{
 		0
 	};
+	if (dt_pay_state == DT_PAY_READS)
+		(void) exceeds_reading();
 	return dt_account_charge(DT_HEED_ANY);
 }
 

@@ -177,6 +177,7 @@ dt_session_attach(void)
 	if (!IsParallelWorker())
 	{
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
+		pg_atomic_write_u32(&dt_account.slot->n_pausing, 0);
 		dt_account.slot->told_to_end = false;
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}

@@ -121,8 +121,11 @@ client_has_gone(bool *latch_set)
 	return true;
 }
 
-/* The slot shows a pause, or a part of the last one. */
-static void
+/*
+ * The slot shows a pause, or a part of the last one.  False: there is none, as what
+ * is due was due in a group that the session has been moved out of since then.
+ */
+static bool
 show_pause(DtPause *pause, bool is_new)
 {
 	if (is_new)
@@ -130,7 +133,7 @@ show_pause(DtPause *pause, bool is_new)
 		pause->since = GetCurrentTimestamp();
 		pause->counted = false;
 	}
-	dt_account_begin_pause(pause);
+	return dt_account_begin_pause(pause);
 }
 
 /*
@@ -332,7 +335,8 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 	if (latch_set)
 		ResetLatch(MyLatch);
 	dt_sigterm_watch();
-	show_pause(pause, is_new);
+	if (!show_pause(pause, is_new))
+		due.pause_us = 0;
 	/* each look at the account may find that it was moved out of its group */
 	while (due.pause_us > 0 && dt_account.group != NULL &&
 		   !is_over(place, events))

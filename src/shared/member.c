@@ -119,10 +119,14 @@ dt_member_begin_pause(DtMember *member, DtPause *pause, int64 now)
 void
 dt_member_end_pause(DtMember *member, DtPause *pause)
 {
+	bool		was_on = pause->is_on;
+
 	pause->group = NULL;
-	if (pause->is_on)
-		pg_atomic_fetch_sub_u32(&member->n_pausing, 1);
+	/* first, as SIGTERM may end a background worker at any instruction */
 	pause->is_on = false;
+	pg_compiler_barrier();
+	if (was_on)
+		pg_atomic_fetch_sub_u32(&member->n_pausing, 1);
 }
 
 /*

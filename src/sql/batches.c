@@ -253,6 +253,7 @@ stop_batches(PG_FUNCTION_ARGS)
 	DtJobName	job;
 
 	dt_sql_need_library();
+	dt_job_check_primary("stop");
 	name = get_job_name(fcinfo);
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
 	job = find_job(store, name);

@@ -273,6 +273,8 @@ typedef struct SessionCopy
 	Oid			userid;
 	Oid			databaseid;
 	char		group_name[NAMEDATALEN];
+	char		reported[NAMEDATALEN];	/* the signal of that kind that it
+										 * follows */
 	int64		debt[DT_RESOURCES]; /* bytes */
 	int64		now;			/* time of the copy, us */
 } SessionCopy;
@@ -299,6 +301,7 @@ copy_session(SessionCopy *copy, int number, const DtPause *pause)
 	copy->userid = proc->roleId;
 	copy->databaseid = proc->databaseId;
 	memcpy(copy->group_name, g->definition.name, NAMEDATALEN);
+	memcpy(copy->reported, g->definition.reported, NAMEDATALEN);
 	for (int r = 0; r < DT_RESOURCES && m->group == g; r++)
 		copy->debt[r] = dt_rate_debt(&g->usage[r].engine, &m->account[r],
 									 copy->now);
@@ -317,6 +320,17 @@ count_pause(SessionCopy *copy)
 	copy->member.stats[DT_PAUSES] += !copy->pause.counted;
 	copy->member.stats[DT_PAUSED_US] += Max(us, 0);
 	copy->member.xact.stats[DT_PAUSED_US] += Max(us, 0);
+}
+
+static const char *
+cause_name(const SessionCopy *copy)
+{
+	if (copy->pause.group == NULL)
+		return NULL;
+	if (copy->pause.cause == DT_BY_SIGNAL + DT_REPORTED &&
+		copy->reported[0] != '\0')
+		return copy->reported;
+	return dt_member_cause_name(copy->pause.cause);
 }
 
 Datum
@@ -343,7 +357,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_name(&row, copy.group_name);
 		add(&row, BoolGetDatum(m->moved), false);
 		add_time(&row, is_paused ? copy.pause.since : 0);
-		add_text(&row, is_paused ? dt_member_cause_name(copy.pause.cause) : NULL);
+		add_text(&row, cause_name(&copy));
 		add_thousandths(&row, m->xact.stats[DT_PAUSED_US]);
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);
@@ -643,11 +657,12 @@ add_known(Row *row, double value)
 	add(row, Float8GetDatum(value), value < 0);
 }
 
+/* NULL: a standby does not know what runs on the primary. */
 static const char *
 job_state(const DtProgress *progress, int pid)
 {
 	return pid != 0 ? "running" : progress->finished != 0 ? "finished" :
-		progress->failed ? "failed" : "paused";
+		progress->failed ? "failed" : RecoveryInProgress() ? NULL : "paused";
 }
 
 static void

@@ -346,6 +346,19 @@ cmp_ok($dt->session_row($s)->{dirty_debt},
 	'>', 200, 'SET LOCAL of max_commit_pause: the rest is owed');
 $dt->limit(grp_a => 0);
 
+# A ROLLBACK in a procedure frees the plan of the CALL, if that has parameters; and
+# what comes next gets its memory.
+my $statements = join '', map { "PERFORM count(*) FROM t WHERE id > n + $_ AND filler LIKE '%$_%' ORDER BY 1; " } 1 .. 20;
+$dt->sql(qq{CREATE PROCEDURE rolls_back(n int) LANGUAGE plpgsql AS \$\$
+	BEGIN INSERT INTO t VALUES (n, 'x'); ROLLBACK; $statements END \$\$});
+my $calls = PostgreSQL::Test::Utils::tempdir() . '/calls.sql';
+append_to_file($calls, "\\set n random(1, 9)\nCALL rolls_back(:n);\n");
+{
+	local $ENV{PGOPTIONS} = '-c dirty_throttle.group=grp_a';
+	command_ok([ 'pgbench', '-n', '-t', 20, '-M', 'extended', '-f', $calls, '-d', $dt->node->connstr('postgres') ],
+		'CALLs with a parameter of what rolls back');
+}
+
 # After its commit a transaction fails, and so ends once more: it is charged
 # once, and the session goes on.
 my $library = compile_library('fail_at_end');

@@ -15,6 +15,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Batches;
+use Digest::MD5 qw(md5_hex);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -335,6 +336,15 @@ foreach my $change (@changes)
 	is($dt->counts($table), $counts, "$sql: the rows") if defined $counts;
 	like($r->{err}, $message, "$sql: what it says") if $message;
 }
+
+# A long statement is stored once, and not with each batch.
+$dt->counted(long => 200);
+my $long = join ', ', map { "'" . md5_hex($_) . "'" } 1 .. 3000;
+is($dt->batches($s, 'long', 'long', max_rows => 10,
+		statement => "UPDATE long SET n = n + 1 WHERE {batch} AND id::text NOT IN ($long)")->{out},
+	'200|t', 'a long statement');
+cmp_ok($dt->sql(q{SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 'dirty_throttle_stored_batches'}),
+	'<', 3 * length($long), 'is stored once');
 
 # Its row is locked or deleted by somebody else: SQL cannot do that; REFRESH keeps it.
 staying(v => 50);

@@ -384,6 +384,17 @@ $r = $dt->batches($sessions[3], 'bounds', 'public.k', key => 'a, b', finish => \
 	statement => 'UPDATE public.k SET n = n + 0 WHERE {batch}');
 is($r->{out}, '2|t', 'a named type without one of its columns');
 
+# A table is not read for NULLs where none of its partitions can have any.
+$dt->sql(q{CREATE TABLE public.days (day date, id int, n int DEFAULT 0, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
+	CREATE TABLE public.days1 PARTITION OF public.days FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+	CREATE TABLE public.days2 PARTITION OF public.days FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+	INSERT INTO public.days SELECT date '2026-01-01' + i % 50, i FROM generate_series(1, 20000) i});
+$dt->sql("VACUUM ANALYZE public.$_") foreach qw(days1 days2 days);
+my $reader = $dt->session;
+is($dt->batches($reader, 'days', 'public.days', max_rows => 100, run_time => '1 s')->{sqlstate}, undef, 'partitions: it begins');
+$reader->quit;
+is($dt->sql(q{SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname LIKE 'days_'}), 0, 'partitions: and does not read all');
+
 # what cannot be a key
 $dt->sql('CREATE INDEX partial ON public.k (n) WHERE n = 0; CREATE INDEX expression ON public.k ((b + 1)); CREATE INDEX hash ON public.k USING hash (b)');
 foreach my $key ('n', 'b', 'b, a')

@@ -219,6 +219,44 @@ $s->wait;
 $dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
 check_kinds('in flight', dirty => 2000);
 check_kinds('in flight', wal => 300);
+
+# When processes of a session pause at the same time, that counts once, and all of
+# it: also if the one that began later ends first.
+$fresh->();
+$dt->fresh('g');
+$dt->sql(
+	q{CREATE FUNCTION takes_time(int) RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS
+		$$ BEGIN PERFORM pg_sleep(0.001); RETURN true; END $$});
+my $workers = 'FROM pg_stat_activity WHERE leader_pid = ' . $s->pid;
+my $postmaster = (split /\n/, slurp_file($dt->node->data_dir . '/postmaster.pid'))[0];
+my $paused_before;
+my $paused = sub {
+	return sprintf '%.0f', 1000 * ($dt->session_row($s)->{paused_time} - $paused_before);
+};
+
+$s->query('BEGIN; INSERT INTO log VALUES (1)');
+$dt->fresh(g => dirty => 100);
+$paused_before = $dt->session_row($s)->{paused_time};
+kill STOP => $postmaster;
+$s->send('SELECT count(*) FROM t WHERE takes_time(id)');
+$dt->advance(100_000);
+kill CONT => $postmaster;
+is($paused->(), 100_000, 'several processes: the leader has paused, and has no workers yet');
+poll_until(
+	sub {
+		$dt->sql("SELECT count(*) = 2 AND bool_and(dt_test_state(pid) = 'sleeps') $workers") eq 't';
+	}) or die 'its workers do not pause';
+$dt->advance(50_000);    # no slice of the leader's pause is over
+is($paused->(), 150_000, 'several processes: all pause');
+$dt->sql("SELECT pg_terminate_backend(min(pid)) $workers");
+poll_until(sub { $dt->sql("SELECT count(*) $workers") < 2 }) or die 'a worker does not end';
+is($paused->(), 150_000, 'several processes: one that began later has ended');
+my $us = $dt->run;
+is($s->wait->{sqlstate}, '57P01', 'several processes: by an error, in the end');
+is($paused->(), 150_000 + $us, 'several processes: that was all');
+$s->query('ROLLBACK');
+$dt->advance(100_000);
+measure('none pauses any more', $kinds[0], dirty => 2000);
 $dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
 
 $dt->finish;

@@ -326,6 +326,30 @@ subtest 'suspended' => sub {
 };
 
 # Who is in a transaction runs to its end, whose pause does not take for ever.
+subtest 'suspended in mode observe' => sub {
+	mode('observe');
+	foreach my $hard (0, 1)
+	{
+		my $name = $hard ? 'hard' : 'after transactions';
+
+		$dt->fresh(g => dirty => $kb);
+		suspend($hard);
+		$s->send(insert(70));
+		$dt->advance(3 * $second);
+		is($dt->state($s), 'sleeps', "$name: it pauses");
+		check_resume($name);
+	}
+	$s->query('BEGIN; ' . insert(70));
+	suspend(1);
+	$s->send(insert(70));
+	$dt->advance(3 * $second);
+	is($dt->state($s), 'sleeps', 'hard, in a transaction: it pauses');
+	check_resume('hard, in a transaction');
+	$s->query('COMMIT');
+	is($dt->group_row('g')->{dirty_debt}, 0, 'nothing is owed');
+	mode('enforce');
+};
+
 subtest 'suspended in a transaction' => sub {
 	$dt->fresh('g');
 	$s->query('BEGIN; ' . insert(5));

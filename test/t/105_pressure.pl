@@ -606,6 +606,7 @@ sub after_reports
 		$dt->advance($seconds * $second);
 	}
 	my $rate = in_force('b', 'wal');
+	is($dt->session_row($s)->{paused_by}, 'credit', 'the reason for its pauses has the name of the report');
 	unfollow();
 	$dt->cancel_ms($s);
 	$s->quit;

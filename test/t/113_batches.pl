@@ -239,6 +239,36 @@ cmp_ok($paused, '>', 2000, 'moved: what it has paused before, ms');
 cmp_ok($paused, '<=', 3000, 'moved: and no more');
 $dt->sql('SELECT set_session_group(' . $s->pid . ', NULL)');
 
+# Who is to stop while it pauses before a batch does not run that one.
+$dt->sql('CHECKPOINT');
+$dt->fresh(g => (dirty => $kb));
+$s->query('SET dirty_throttle.max_commit_pause = 0');
+$s->send(call('stopped in a pause', 't'));
+$dt->advance(3 * $second);
+is($dt->state($s), 'sleeps', 'stopped in a pause: it pauses');
+my $batches = job('stopped in a pause')->{batches};
+$dt->sql(q{SELECT stop_batches('stopped in a pause')});
+$dt->run;
+like($s->wait->{out}, qr/^\d+\|f$/, 'stopped in a pause: it ends');
+is(job('stopped in a pause')->{batches}, $batches, 'stopped in a pause: without another batch');
+
+# A pause between an error and the end of the CALL is canceled: the error is told.
+$dt->sql(q{CREATE TABLE dirt (i int, filler text) WITH (fillfactor = 10);
+	CREATE FUNCTION fails() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO dirt SELECT i, repeat('x', 800) FROM generate_series(1, 200) i;
+		RAISE division_by_zero; END $$});
+$s->query(q{SET dirty_throttle.transaction_grace = '1d'});
+$dt->fresh(g => (dirty => $kb));
+$mark = $dt->log_mark;
+$s->send(call('fails', 't', statement => 'UPDATE t SET n = n + fails() WHERE {batch}'));
+$dt->advance(200_000);
+is($dt->state($s), 'sleeps', 'an error: the CALL pauses');
+$dt->cancel_ms($s);
+is($s->wait->{sqlstate}, '22012', 'an error, and a cancel: the error');
+like($dt->log_since($mark), qr/batches "fails" .*failed/, 'and the log has it');
+$s->query('RESET dirty_throttle.transaction_grace; RESET dirty_throttle.max_commit_pause');
+$dt->limit(g => 0);
+
 # ------------------------------------------------------ transactions made long
 
 sub long

@@ -904,6 +904,26 @@ test_floors(void)
 	ok(w.g[0].rate[DT_WAL] == 2 * MB, "it stays there");
 	ok_range(w.g[2].rate[DT_WAL], 5.9 * MB, 6.1 * MB,
 			 "when another one wants less");
+
+	/* who does not work leaves nobody his floor */
+	new_world(&w);
+	for (i = 0; i < 3; i++)
+	{
+		follow(&w, i, DT_REPORTED, 1000);
+		w.g[i].floor = 5 * MB;
+	}
+	w.use[0][DT_WAL] = 8 * MB;
+	w.value[DT_REPORTED] = 2000;
+	run_world(&w, 5);
+	ok_range(w.g[0].rate[DT_WAL], 5 * MB, 6 * MB,
+			 "a brake, beside floors that are not used");
+
+	/* and who begins to work has it */
+	w.use[1][DT_WAL] = w.use[2][DT_WAL] = 5 * MB;
+	w.value[DT_REPORTED] = 500;
+	run_world(&w, 2);
+	ok_range(w.g[0].rate[DT_WAL], 5.5 * MB, 12 * MB,
+			 "and when they are used, it goes on from them");
 }
 
 /* Free space, a report, and what is out of reach. */
