@@ -51,7 +51,10 @@ typedef struct DtRun
 	int64		rows_before;
 } DtRun;
 
-/* ERROR where nothing can be written; "what" is what was to be done to batches. */
+/*
+ * ERROR on a standby, and where else nothing can be written; "what" is what was to be
+ * done to batches.
+ */
 extern void dt_job_check_primary(const char *what);
 extern void dt_job_check_writable(const char *what);
 

@@ -210,13 +210,14 @@ static bool
 is_never_null(Relation table, AttrNumber attnum)
 {
 	const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), attnum - 1)->attname);
-	bool		result = has_not_null(RelationGetRelid(table), name);
 
-	if (!result || !table->rd_rel->relhassubclass)
-		return result;
-	foreach_oid(child, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
-		result &= has_not_null(child, name);
-	return result;
+	/* the table itself is the first of them */
+	foreach_oid(oid, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
+	{
+		if (!has_not_null(oid, name))
+			return false;
+	}
+	return true;
 }
 
 static void

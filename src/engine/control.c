@@ -195,6 +195,13 @@ shares(const DtController *c, const DtPressureGroup *g)
 	return other == c || (other != NULL && c->signal != DT_REPORTED);
 }
 
+/* What g uses: on average, or just now if that is more. */
+static int64_t
+use_of(const DtPressureGroup *g, DtResource r)
+{
+	return max64(g->use_rate[r], g->use_now[r]);
+}
+
 /*
  * Does g use up its share?  More than its floor it must not give away, so it is
  * as if it did not when that is all it uses.
@@ -204,7 +211,7 @@ uses_up(const DtController *c, const DtPressureGroup *g)
 {
 	DtResource	r = dt_signals[c->signal].resource;
 
-	return max64(g->use_rate[r], g->use_now[r]) >
+	return use_of(g, r) >
 		max64(g->share[c->signal] / 4 * 3, max64(g->floor, 0) / 4 * 5);
 }
 
@@ -233,12 +240,12 @@ add_use(Use *u, const DtController *c, const DtPressureGroup *g)
 	u->rates = min64(u->rates + (g->rate[r] > 0 ? g->rate[r] : DT_LAW_MAX),
 					 DT_LAW_MAX);
 	u->decided |= g->decides[r] == c->signal && g->rate[r] != g->limit[r];
-	u->floors += min64(max64(g->use_rate[r], g->use_now[r]),
+	u->floors += min64(use_of(g, r),
 					   clamp64(g->floor, 0, g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX));
 	if (uses_up(c, g))
 		u->weights += g->weight;
 	else
-		u->modest += max64(g->use_rate[r], g->use_now[r]);
+		u->modest += use_of(g, r);
 }
 
 static Use
@@ -482,7 +489,7 @@ share_of(const DtController *c, const Use *u, const DtPressureGroup *g)
 	}
 	else if (!uses_up(c, g))
 	{
-		left += max64(g->use_rate[r], g->use_now[r]);
+		left += use_of(g, r);
 		weights += g->weight;
 	}
 	return max64(muldiv64(max64(left, 0), g->weight, max64(weights, 1)), 1);

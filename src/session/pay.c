@@ -397,7 +397,7 @@ due_before(void)
 		0
 	};
 	if (dt_pay_state == DT_PAY_READS)
-		(void) exceeds_reading();
+		(void) exceeds_reading();	/* it counts, though it is charged here */
 	return dt_account_charge(DT_HEED_ANY);
 }
 

@@ -325,12 +325,9 @@ count_pause(SessionCopy *copy)
 static const char *
 cause_name(const SessionCopy *copy)
 {
-	if (copy->pause.group == NULL)
-		return NULL;
-	if (copy->pause.cause == DT_BY_SIGNAL + DT_REPORTED &&
-		copy->reported[0] != '\0')
-		return copy->reported;
-	return dt_member_cause_name(copy->pause.cause);
+	return copy->pause.cause == DT_BY_SIGNAL + DT_REPORTED &&
+		copy->reported[0] != '\0' ? copy->reported :
+		dt_member_cause_name(copy->pause.cause);
 }
 
 Datum
@@ -357,7 +354,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_name(&row, copy.group_name);
 		add(&row, BoolGetDatum(m->moved), false);
 		add_time(&row, is_paused ? copy.pause.since : 0);
-		add_text(&row, cause_name(&copy));
+		add_text(&row, is_paused ? cause_name(&copy) : NULL);
 		add_thousandths(&row, m->xact.stats[DT_PAUSED_US]);
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);

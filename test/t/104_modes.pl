@@ -325,7 +325,6 @@ subtest 'suspended' => sub {
 	is($dt->group_row('g')->{pauses}, 3, 'three pauses');
 };
 
-# Who is in a transaction runs to its end, whose pause does not take for ever.
 subtest 'suspended in mode observe' => sub {
 	mode('observe');
 	foreach my $hard (0, 1)
@@ -350,6 +349,7 @@ subtest 'suspended in mode observe' => sub {
 	mode('enforce');
 };
 
+# Who is in a transaction runs to its end, whose pause does not take for ever.
 subtest 'suspended in a transaction' => sub {
 	$dt->fresh('g');
 	$s->query('BEGIN; ' . insert(5));
