@@ -264,14 +264,14 @@ subtest 'moved in a transaction' => sub {
 	$dt->sql(q{SELECT create_resource_group('slow')});
 	$dt->fresh(slow => dirty => $kb);
 	$dt->sql('TRUNCATE written');
-	my $pid = $dt->sql(q{SELECT launch_api('postgres', 'app', 'heap', 100000, 1)});
+	my $pid = $dt->sql(q{SELECT launch_api('postgres', 'app', 'heap', 20000, 1)});
 	my $s = $dt->session;
 	ok(poll_until(sub { !defined $s->run(qq{SELECT set_session_group($pid, 'slow')})->{sqlstate} }), 'it is moved');
 	$s->quit;
 	is(settle_worker($pid), 'sleeps', 'it pauses in flight');
 	$dt->sql(qq{SELECT suspend_group('g'), set_session_group($pid, 'g')});
-	ok(poll_until(sub { $dt->sql('SELECT count(*) FROM written') == 100000 || state_of($pid) eq '' }), 'it goes on to the end of its transaction') or diag state_of($pid);
-	is($dt->sql('SELECT count(*) FROM written'), 100000, 'with all of its rows');
+	ok(poll_until(sub { $dt->sql('SELECT count(*) FROM written') == 20000 || state_of($pid) eq '' }), 'it goes on to the end of its transaction') or diag state_of($pid);
+	is($dt->sql('SELECT count(*) FROM written'), 20000, 'with all of its rows');
 	$dt->sql(q{SELECT resume_group('g')});
 	ok(poll_until(sub { state_of($pid) eq '' }), 'and ends');
 };
