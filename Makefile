@@ -6,7 +6,7 @@
 #   make test           all tests, on servers of their own
 #   make indent         format the C sources, bring typedefs.list up to date
 #   make indent-check   fail if that would change anything
-#   make bench          the benchmarks, on servers of their own; about two hours
+#   make bench          the benchmarks, on servers of their own; more than five hours
 #   make demo           the manual's four examples, on a server of their own
 #
 #   make dist           an archive for PGXN, in dist/

@@ -107,7 +107,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION protect_from(text) FROM PUBLIC;
 COMMENT ON FUNCTION protect_from(text) IS
-'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, flush_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
+'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, flush_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION reset_group_pressure(group_name text, signal text)
 RETURNS void
@@ -221,7 +221,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION resume_group(text) FROM PUBLIC;
 COMMENT ON FUNCTION resume_group(text) IS
-'Resumes a resource group that suspend_group() has suspended. A group that is not suspended causes a notice.';
+'Resumes a resource group that suspend_group() has suspended. A group that is not suspended causes a notice. It takes effect at once, also on a standby.';
 
 CREATE FUNCTION dirty_throttle_reset(group_name text DEFAULT NULL)
 RETURNS void
@@ -229,7 +229,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION dirty_throttle_reset(text) FROM PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_reset(text) IS
-'Resets the counters of a resource group, or of all groups, to 0.';
+'Resets the counters of a resource group, or of all groups, to 0. It takes effect at once, also on a standby.';
 
 -- For everybody.
 
@@ -459,7 +459,7 @@ COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold as a n
 COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value; the same as in dirty_throttle_pressure, unless the threshold of commit_latency or disk_free is a percentage';
 COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag and flush_lag';
 COMMENT ON COLUMN dirty_throttle_thresholds.standbys IS 'Names of the standbys that count; NULL if all do, and for other signals';
-COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may follow other standbys than another one: fresh; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal does not slow the group down';
+COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may follow other standbys than another one: fresh; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; or absent if the signal does not slow the group down';
 
 CREATE FUNCTION dirty_throttle_pressure(
     OUT signal text,
@@ -490,7 +490,7 @@ COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, so that the signal slows a group down no more; stale if there has been no new value for 10 s, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of flush_lag, how far it is behind with writing WAL to its disk; of slot_lag, the WAL that the slowest consumer of a replication slot has not received; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long commits of others take. NULL if it is not known: of commit_latency while no group follows it, and of replica_lag, flush_lag, disk_free, kernel_dirty and io_pressure for roles that are not members of pg_read_all_stats. What no group follows is measured every 10 s';
 COMMENT ON COLUMN dirty_throttle_pressure.base IS 'What the value is without the groups that follow the signal: of commit_latency, if it is known';
-COMMENT ON COLUMN dirty_throttle_pressure.threshold IS 'What the value may be, in the same unit, also where the threshold was set as a percentage; of several thresholds that of the highest pressure. NULL if no group follows the signal, or it has no threshold';
+COMMENT ON COLUMN dirty_throttle_pressure.threshold IS 'What the value may be, in the same unit, also where the threshold was set as a percentage; of several thresholds that of the highest pressure. NULL if no group follows the signal, or it has no threshold; 1 for reported signals';
 COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of base, value and threshold: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
 COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
