@@ -261,6 +261,15 @@ check_size(const char *argument, Size size)
 }
 
 void
+dt_job_find_key(DtRun *run, Relation table)
+{
+	run->key = dt_key_find(table, run->options->key, NULL,
+						   run->options->descending);
+	run->job.columns = run->key->columns;
+	run->job.ordering = run->key->ordering;
+}
+
+void
 dt_job_check(DtRun *run, Relation table)
 {
 	const DtJobOptions *options = run->options;
@@ -275,9 +284,7 @@ dt_job_check(DtRun *run, Relation table)
 	job->progress.size = FIRST_SIZE;
 	check_size("statement", strlen(job->statement));
 	run->statement = dt_statement_parse(job->statement);
-	run->key = dt_key_find(table, options->key, NULL, job->descending);
-	job->columns = run->key->columns;
-	job->ordering = run->key->ordering;
+	dt_job_find_key(run, table);
 	sample.low.n = sample.high.n = run->key->n;
 	job->names_table = dt_statement_check(run->statement, run->key, job->table,
 										  &sample);

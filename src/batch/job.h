@@ -42,8 +42,9 @@ typedef struct DtRun
 	DtStatement *statement;
 	DtJob		job;			/* as of the last COMMIT; its positions only
 								 * in the transaction that begins the CALL */
-	DtKey	   *key;			/* in the transaction that begins the CALL */
+	DtKey	   *key;			/* in the transaction that has found it */
 	bool		is_new;			/* it begins with the first batch */
+	bool		functions_tracked;	/* as the CALL began */
 
 	/* for the job's times and rates; the clock is that of dt_now_us() */
 	int64		started_us;
@@ -73,6 +74,9 @@ extern Relation dt_job_open_table(Oid table, const char *name);
  * and an SPI connection.
  */
 extern void dt_job_check(DtRun *run, Relation table);
+
+/* Its key, once more in the transaction in which it begins. */
+extern void dt_job_find_key(DtRun *run, Relation table);
 
 /*
  * Find out what is stored of it, and so where it begins and ends.  False if it has

@@ -358,6 +358,8 @@ report_missing(Relation table, const char *columns, const char *ordering)
 	example = find_example(table);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 OidIsValid(table->rd_pkindex) ?
+			 errmsg("the primary key of table \"%s\" is no valid B-tree index", name) :
 			 errmsg("table \"%s\" has no primary key", name),
 			 example != NULL ?
 			 errhint("Name the columns of a B-tree index, here for example key => %s.",

@@ -29,11 +29,13 @@
 #include "batch/run.h"
 #include "batch/tell.h"
 #include "batch/walk.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "commands/trigger.h"
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "replication/syncrep.h"
 #include "session/account.h"
 #include "shared/claim.h"
@@ -61,6 +63,9 @@
 /* After the first failure it waits for so long, then twice as long, ...; us. */
 #define FIRST_WAIT_US			INT64CONST(200000)
 #define LONGEST_WAIT_US			INT64CONST(10000000)
+
+/* After so long the server is told of what was done, us. */
+#define REPORT_US				INT64CONST(1000000)
 
 /* "follow" looks again after so long, us. */
 #define LOOK_AGAIN_US			INT64CONST(1000000)
@@ -93,6 +98,8 @@ typedef struct Loop
 	Mark		new;			/* and of the present one */
 	Mark		last;			/* that was noted */
 	int64		told_us;		/* of the last notice */
+	int64		reported_us;	/* to the server's statistics, last; */
+	bool		functions_tracked;	/* if true, that is not possible */
 } Loop;
 
 /* What is done in a transaction of its own; it changes the job. */
@@ -194,6 +201,9 @@ take_error(MemoryContext context)
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
+	if (error->funcname != NULL)
+		error->funcname = pstrdup(error->funcname); /* of a parallel worker's
+													 * message, perhaps */
 	FlushErrorState();
 	return error;
 }
@@ -220,12 +230,17 @@ is_unconfirmed(void)
 
 /*
  * Only a cancel ends the wait for a standby like that.  To the server it is a
- * warning then, and is over; so the next batch would wait in its turn.
+ * warning then, and is over; so the next batch would wait in its turn.  For a
+ * transaction that has written no WAL the server has not waited.
  */
 static void
 keep_cancel(XactEvent event, void *arg)
 {
-	if (event != XACT_EVENT_COMMIT || !is_unconfirmed())
+	static bool has_written = false;
+
+	if (event == XACT_EVENT_PRE_COMMIT)
+		has_written = XactLastRecEnd != InvalidXLogRecPtr;
+	if (event != XACT_EVENT_COMMIT || !has_written || !is_unconfirmed())
 		return;
 	QueryCancelPending = true;
 	InterruptPending = true;
@@ -299,12 +314,16 @@ is_temporary(const ErrorData *error)
 		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
 }
 
-/* Has the user or the server wanted it to end? */
+/*
+ * Has the user or this server wanted it to end?  A foreign server may report that it
+ * has canceled something, and so may a function.
+ */
 static bool
 is_cancel(const ErrorData *error)
 {
-	return ERRCODE_TO_CATEGORY(error->sqlerrcode) ==
-		ERRCODE_OPERATOR_INTERVENTION;
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+		error->funcname != NULL &&
+		strcmp(error->funcname, "ProcessInterrupts") == 0;
 }
 
 /*
@@ -697,6 +716,29 @@ follow(Loop *loop)
 }
 
 /*
+ * The server adds to its statistics what a session has done when that becomes idle,
+ * and without these autovacuum would begin after the CALL.  The transaction that
+ * there always is has done nothing yet; it ends lest it be taken to have ended now.
+ *
+ * Statistics of a function that runs must stay where they are until it returns, and a
+ * procedure that has called this one may be such a function.  A server with assertions
+ * has one against all of this.
+ */
+static void
+report_statistics(Loop *loop)
+{
+	loop->functions_tracked |= pgstat_track_functions != TRACK_FUNC_OFF;
+	if (loop->functions_tracked ||
+		dt_now_us() - loop->reported_us < REPORT_US)
+		return;
+	loop->reported_us = dt_now_us();
+#ifndef USE_ASSERT_CHECKING
+	(void) pgstat_report_stat(true);
+	SPI_commit();
+#endif
+}
+
+/*
  * Nothing that the loop does waits for its client, so it would go on without a
  * postmaster, and no other one could start meanwhile.
  */
@@ -719,7 +761,9 @@ run_loop(DtRun *run)
 										 ALLOCSET_DEFAULT_SIZES),
 		.old = begin,
 		.new = begin,
-		.told_us = run->started_us
+		.told_us = run->started_us,
+		.reported_us = run->started_us,
+		.functions_tracked = run->functions_tracked
 	};
 
 	while (may_go_on(run))
@@ -730,6 +774,7 @@ run_loop(DtRun *run)
 			follow(&loop);
 		else
 			next_batch(&loop);
+		report_statistics(&loop);
 		if (run->options->notice_us > 0 &&
 			dt_now_us() - loop.told_us >= run->options->notice_us)
 		{
@@ -744,6 +789,22 @@ run_loop(DtRun *run)
 }
 
 /* ------------------------------------------------------------------ the CALL */
+
+static Relation
+open_table(const DtJobOptions *options)
+{
+	Relation	table = dt_job_open_table(options->table, options->name);
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	return table;
+}
+
+static void
+close_table(Relation table)
+{
+	PopActiveSnapshot();
+	relation_close(table, NoLock);
+}
 
 static void
 claim(const DtRun *run)
@@ -760,13 +821,35 @@ claim(const DtRun *run)
 						 quote_literal_cstr(run->job.name))));
 }
 
+/*
+ * The arguments needed a snapshot: end its transaction.  What SET LOCAL has set ends
+ * with that.  As another role, or with another search_path, the statement would be
+ * another one.
+ */
+static void
+end_callers_transaction(DtRun *run)
+{
+	Oid			user = GetUserId();
+	char	   *path = pstrdup(namespace_search_path);
+	const char *ended;
+
+	commit_or_fail(run->context);
+	ended = GetUserId() != user ? "role" :
+		strcmp(namespace_search_path, path) != 0 ? "search_path" : NULL;
+	if (ended != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("run_in_batches() cannot run with a \"%s\" that SET LOCAL has set", ended),
+				 errdetail("It commits after each batch, which ends that."),
+				 errhint("Use SET before the CALL, and RESET after it.")));
+}
+
 static void
 run_claimed(DtRun *run, Relation table)
 {
 	bool		begins = dt_job_begin(run, table);
 
-	PopActiveSnapshot();
-	relation_close(table, NoLock);
+	close_table(table);
 	run->rows_before = run->job.progress.rows;
 	if (!begins)
 	{
@@ -799,16 +882,17 @@ claim_and_run(DtRun *run, Relation table)
 int64
 dt_run(const DtJobOptions *options, bool *finished)
 {
-	DtRun		run = {.options = options};
+	DtRun		run = {
+		.options = options,
+		.functions_tracked = pgstat_track_functions != TRACK_FUNC_OFF
+	};
 	Relation	table;
 
 	dt_job_check_writable("run");
 	dt_job_check_can_commit(options);
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	run.context = CurrentMemoryContext;
-	commit_or_fail(run.context);	/* the arguments needed a snapshot */
-	table = dt_job_open_table(options->table, options->name);
-	PushActiveSnapshot(GetTransactionSnapshot());
+	table = open_table(options);
 	dt_job_check(&run, table);
 	if (options->dry_run)
 	{
@@ -817,11 +901,19 @@ dt_run(const DtJobOptions *options, bool *finished)
 		else
 			dt_tell_nothing_to_do(&run);
 		run.rows_before = run.job.progress.rows;
-		PopActiveSnapshot();
-		relation_close(table, NoLock);
+		close_table(table);
 	}
 	else
+	{
+		/* not before: what is refused commits nothing that was done before it */
+		close_table(table);
+		end_callers_transaction(&run);
+		table = open_table(options);
+		dt_job_find_key(&run, table);
+		dt_statement_lock(run.statement, run.key,
+						  run.job.names_table ? options->table : InvalidOid);
 		claim_and_run(&run, table);
+	}
 	SPI_finish();
 	*finished = run.job.progress.finished != 0;
 	return run.job.progress.rows - run.rows_before;

@@ -323,6 +323,11 @@ dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
 	foreach_ptr(Query, query, source->query_list)
 		check_key_stays(query, key, table);
 	names_table = list_member_oid(source->relationOids, table);
+	if (!names_table)
+		ereport(WARNING,
+				(errmsg("the statement does not name table %s, along whose key the batches go",
+						key->table),
+				 errdetail("Rows of other tables that lie beyond its smallest and largest key are in no batch.")));
 	SPI_freeplan(plan);
 	return names_table;
 }

@@ -36,7 +36,8 @@ extern char *dt_statement_fill(const DtStatement *statement, const DtKey *key,
 
 /*
  * ERROR if it is not a single statement of a kind that can be run in batches,
- * or the table or a column of it does not exist.  Warns if it changes the key.
+ * or the table or a column of it does not exist.  Warns if it changes the key, or
+ * does not name the table.
  * Returns whether it names that table.  In an SPI connection.
  */
 extern bool dt_statement_check(const DtStatement *statement, const DtKey *key,

@@ -66,14 +66,18 @@ do_nothing(DestReceiver *self)
 {
 }
 
-/* Until AtEOXact_GUC() with the result, the planner sorts if it must. */
+/*
+ * Until AtEOXact_GUC() with the result, the planner sorts if it must.  Before 18 that
+ * seems so expensive to it then that it would have the query compiled.
+ */
 static int
 begin_following_index(void)
 {
 	static const char *const settings[][2] = {
 		{"enable_bitmapscan", "off"},
 		{"enable_seqscan", "off"},
-		{"enable_sort", "off"}
+		{"enable_sort", "off"},
+		{"jit", "off"}
 	};
 
 	return dt_key_begin_settings(settings, lengthof(settings));

@@ -276,8 +276,8 @@ dt_law_evidence(DtEvidence *e, DtLatency *l, DtAllowed allowed, bool obeyed)
 	}
 	hear_answer(e, l);
 	threshold = dt_evidence_threshold(l, allowed);
-	if (obeyed && allowed.share > 0 && (e->rate > 0 || threshold == 0))
-		l->wants_sample = true;
+	if (obeyed && (allowed.share > 0 || threshold > allowed.ns))
+		l->wants_sample = true; /* the threshold follows from the base */
 
 	e->hold_us = max64(e->hold_us - l->elapsed, 0);
 	if (l->read_at - l->rested_at < START_US)

@@ -57,10 +57,11 @@
 
 /*
  * So long others must have forced checkpoints alone until that is believed, and
- * so long they must not have.
+ * so long they must not have: twice as long each time that this was wrong.
  */
 #define OUT_OF_REACH_US	INT64CONST(10000000)
 #define IN_REACH_US		INT64CONST(60000000)
+#define IN_REACH_MOST_US	INT64CONST(600000000)
 
 /* Records of WAL are all but at most this part of it: the rest is page headers. */
 #define UNCHARGED		16
@@ -98,6 +99,8 @@ static struct
 	Condition	conditions[DT_SIGNALS];
 	int64		reach_since;	/* whether checkpoints are in reach is to
 								 * change, us; 0 = it is not */
+	int64		reached_at;		/* since when they are, us */
+	int64		in_reach_us;	/* for how long they have to seem so */
 }			my;
 
 /* Have the worker started; while shared_preload_libraries is processed. */
@@ -367,6 +370,20 @@ log_reach(const DtController *c)
 										 floors_at_checkpoint()))));
 }
 
+/* It has turned out whether checkpoints are in reach. */
+static void
+change_reach(DtController *c, int64 now)
+{
+	c->out_of_reach = !c->out_of_reach;
+	my.reach_since = 0;
+	if (!c->out_of_reach)
+		my.reached_at = now;
+	else if (now - my.reached_at < my.in_reach_us)
+		my.in_reach_us = Min(2 * my.in_reach_us, IN_REACH_MOST_US);
+	else
+		my.in_reach_us = IN_REACH_US;
+}
+
 /*
  * Can it be reached at all that no checkpoint is forced?  It cannot when others
  * alone have forced them for a while.  When they seem not to any more, that is
@@ -385,10 +402,10 @@ note_reach(DtController *c, int64 now)
 	else if (my.reach_since == 0)
 		my.reach_since = now;
 	else if (now - my.reach_since >=
-			 (c->out_of_reach ? IN_REACH_US : OUT_OF_REACH_US))
+			 (c->out_of_reach ? my.in_reach_us : OUT_OF_REACH_US))
 	{
-		begins = c->out_of_reach = !c->out_of_reach;
-		my.reach_since = 0;
+		change_reach(c, now);
+		begins = c->out_of_reach;
 	}
 	if (c == NULL || !c->out_of_reach)
 		return;
@@ -409,6 +426,8 @@ signal_at_floor(const DtPressureGroup *law)
 {
 	int			signal = -1;
 
+	if (law->observe)
+		return -1;
 	for (int r = 0; r < DT_RESOURCES; r++)
 		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
 			law->rate[r] != law->limit[r] && law->signal >= 0 &&

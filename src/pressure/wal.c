@@ -65,6 +65,7 @@ dt_look_archive_lag(DtFound *found)
 	static DtDrain drain;
 	static const DtDrain *const one = &drain;
 	static XLogRecPtr archived = InvalidXLogRecPtr;
+	static char last[MAX_XFN_CHARS + 1];
 	XLogRecPtr	wal = GetXLogInsertRecPtr();
 	PgStat_ArchiverStats *stats;
 
@@ -88,6 +89,10 @@ dt_look_archive_lag(DtFound *found)
 		if (access(path, F_OK) != 0)
 			archived = oldest_ready(wal);
 	}
+	else if (strcmp(stats->last_archived_wal, last) != 0)
+		archived = oldest_ready(wal);	/* a file of a backup or timeline, and
+										 * there may have been segments before */
+	strlcpy(last, stats->last_archived_wal, sizeof(last));
 	dt_drain_sample(&drain, wal, Min(archived, wal), found->at);
 	found->drains = &one;
 	found->n = 1;

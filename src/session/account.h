@@ -71,7 +71,7 @@ typedef struct DtDue
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
  * engine.  account.c writes this; but sleep.c, pay.c and tick.c write "due", too
- * (see above), session.c "slot", session.c and pay.c "joined_midway", workers.c up to
+ * (see above), session.c "slot", session.c "joined_in", workers.c up to
  * where a worker's use is charged, and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
@@ -91,8 +91,9 @@ typedef struct DtAccount
 	uint32		times_joined;	/* slot->times_joined at the last look */
 	uint32		times_left;		/* the same of slot->times_left */
 	volatile DtDueState due;
-	bool		joined_midway;	/* the membership began within a transaction
-								 * that had more locks than reading needs */
+	LocalTransactionId joined_in;	/* the membership began within this
+									 * transaction, which had more locks than
+									 * reading needs */
 } DtAccount;
 
 extern DtAccount dt_account;

@@ -72,6 +72,7 @@ static struct
 	 */
 	int			commit_pause_ms;
 	int			log_min_pause;
+	bool		more_follows;	/* in the client's message, after its COMMIT */
 }			after;
 
 void
@@ -80,11 +81,21 @@ dt_commit_note_prepare(void)
 	is_prepared = true;
 }
 
+void
+dt_commit_note_command(const PlannedStmt *pstmt, const char *source)
+{
+	const char *rest = source + pstmt->stmt_location + pstmt->stmt_len;
+
+	after.more_follows = pstmt->stmt_len > 0 &&
+		rest[strspn(rest, "; \t\n\v\f\r")] != '\0';
+}
+
 static void
 forget_transaction(void)
 {
 	dt_pay_forget_transaction();
 	is_prepared = false;
+	after.more_follows = false;
 }
 
 /*
@@ -183,6 +194,13 @@ pay_after(bool client_waits, DtDue due)
 	dt_tick_before_pause();
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
 					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
+
+	/*
+	 * a cancel has ended the pause; the command is done, and must not fail
+	 * now
+	 */
+	if (client_waits && dt_process() == DT_SESSION && !after.more_follows)
+		QueryCancelPending = false;
 	if (dt_account.slot->released_until != 0)
 		dt_let_go_end();		/* it may be idle now */
 	after.pause_end = dt_now_us();

@@ -26,6 +26,9 @@ dt_commit_need(bool needed)
 /* The transaction is being prepared: no pause follows its end. */
 extern void dt_commit_note_prepare(void);
 
+/* A command of the client begins, which may be a COMMIT. */
+extern void dt_commit_note_command(const PlannedStmt *pstmt, const char *source);
+
 /* After a transaction that parallel workers of this apply worker have applied. */
 extern void dt_commit_for_workers(void);
 

@@ -199,6 +199,16 @@ command_reads(Node *command)
 		 (!dt_pay_is_due_before() || dt_reads_queries_of(command)));
 }
 
+/*
+ * Is the snapshot one that was just taken, and nothing but the statement has?  That of
+ * a background worker may be older than the subtransaction that it is in.
+ */
+static bool
+is_snapshot_new(void)
+{
+	return dt_process() == DT_SESSION || GetCurrentTransactionNestLevel() == 1;
+}
+
 /* A command begins, or is going to. */
 static void
 begin_command(bool snapshot_is_new)
@@ -221,16 +231,16 @@ member_analyzes(ParseState *pstate, Query *query)
 		/* one that reads begins in ProcessUtility */
 		if (command_reads(query->utilityStmt))
 			return;
-		begin_command(true);
+		begin_command(is_snapshot_new());
 	}
 	else if (query->commandType != CMD_SELECT)
-		begin_statement(true, false);
+		begin_statement(is_snapshot_new(), false);
 	else
 	{
 		begin_reading();
 		/* the walk over the query is made only where it decides something */
 		if (dt_pay_is_due_before() && !dt_reads_query(query))
-			begin_statement(true, false);
+			begin_statement(is_snapshot_new(), false);
 	}
 	analyzed_at = GetCurrentStatementStartTimestamp();
 }
@@ -472,6 +482,8 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	if (is_active)
 	{
 		set_group(pstmt->utilityStmt, context);
+		if (context == PROCESS_UTILITY_TOPLEVEL)
+			dt_commit_note_command(pstmt, queryString);
 		if (command_reads(pstmt->utilityStmt))
 			begin_reading();
 		else if (context != PROCESS_UTILITY_TOPLEVEL ||

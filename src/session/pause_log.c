@@ -23,6 +23,7 @@
 
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "session/activity.h"
 #include "session/pause_log.h"
 #include "session/session.h"
 #include "session/sleep.h"
@@ -38,6 +39,16 @@ is_long(int64 us)
 		us >= min_pause_ms * INT64CONST(1000);
 }
 
+/*
+ * A background worker may have freed the text of its query by now, and forgets that it
+ * has had one when its transaction is over.
+ */
+static bool
+text_is_gone(void)
+{
+	return dt_process() != DT_SESSION;
+}
+
 static void
 report_long_transaction(void)
 {
@@ -47,7 +58,8 @@ report_long_transaction(void)
 			(errmsg("a transaction of process %d took %.1f s, of which %.1f s were pauses in resource group \"%s\"",
 					MyProcPid, xact_times.us / 1e6, xact_times.paused_us / 1e6,
 					dt_account.slot->xact.group_name),
-			 errhint("A limit makes a large transaction a long one, which keeps its locks, and dead rows everywhere. Do such work in small transactions, for example with run_in_batches().")));
+			 errhint("A limit makes a large transaction a long one, which keeps its locks, and dead rows everywhere. Do such work in small transactions, for example with run_in_batches()."),
+			 errhidestmt(text_is_gone())));
 }
 
 static void
@@ -60,7 +72,8 @@ report_observed(void)
 				(errmsg("process %d would have paused for %.3f ms in resource group \"%s\"",
 						MyProcPid, pauses->stats[DT_OBSERVED_US] / 1000.0,
 						pauses->group_name),
-				 errdetail_log("The mode is observe.")));
+				 errdetail_log("The mode is observe."),
+				 errhidestmt(text_is_gone())));
 }
 
 static void
@@ -92,7 +105,8 @@ report_paused(void)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("process %d paused for %.3f ms in resource group \"%s\"",
 					MyProcPid, total_us / 1000.0, pauses->group_name),
-			 errdetail_log("%s", detail.data)));
+			 errdetail_log("%s", detail.data),
+			 errhidestmt(text_is_gone())));
 	pfree(detail.data);
 }
 

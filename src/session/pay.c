@@ -231,6 +231,14 @@ set_longest_at_check(bool is_new, int64 owed_us)
 	xact.owed_us = owed_us;
 }
 
+/* Has the membership begun in the middle of this transaction? */
+static inline bool
+joined_midway(void)
+{
+	return LocalTransactionIdIsValid(dt_account.joined_in) &&
+		dt_account.joined_in == dt_local_xid(MyProc);
+}
+
 /*
  * Is a session about to begin something?  As long as no hook has told of that, it
  * reads, analyzes or plans what the client has sent, or has just begun to run its
@@ -241,7 +249,7 @@ static inline bool
 is_to_begin(void)
 {
 	return dt_pay_state == DT_PAY_NOTHING && dt_process() == DT_SESSION &&
-		(dt_activity_client_waits() || !dt_account.joined_midway);
+		(dt_activity_client_waits() || !joined_midway());
 }
 
 /*
@@ -364,14 +372,13 @@ dt_pay_later(void)
 
 /*
  * A pause before the transaction must not hold a snapshot, which would keep
- * VACUUM from removing dead rows.  These two release and replace it.  When a
- * utility command runs it belongs to the portal; when a query has just been
+ * VACUUM from removing dead rows.  These two release and replace that of a query.
+ * When a utility command runs it belongs to the portal; when a query has just been
  * analyzed, to nobody.
  */
 static void
 release_snapshot(void)
 {
-	InvalidateCatalogSnapshot();
 	PopActiveSnapshot();
 	if (ActivePortal != NULL)
 		ActivePortal->portalSnapshot = NULL;
@@ -390,7 +397,7 @@ take_snapshot(void)
 static DtDue
 due_before(void)
 {
-	if (dt_account.joined_midway || !may_pause_here() ||
+	if (joined_midway() || !may_pause_here() ||
 		dt_process_is_servers_own())
 		return (DtDue)
 	{
@@ -422,6 +429,7 @@ pause_before(bool snapshot_is_new)
 	snapshot_is_new &= ActiveSnapshotSet() && !IsolationUsesXactSnapshot();
 	if (snapshot_is_new)
 		release_snapshot();
+	InvalidateCatalogSnapshot();
 	pause_at(DT_BEFORE_TRANSACTION, DT_HEED_ANY, due, true);
 	if (snapshot_is_new)
 		take_snapshot();
@@ -460,7 +468,7 @@ dt_pay_mark_begun(void)
 	if (dt_process() == DT_PARALLEL_WORKER)
 		dt_pay_ask_leader();	/* it starts, and has run nothing yet */
 	else if (dt_process() == DT_JOB ?
-			 dt_account.joined_midway || !dt_pay_may_be_due_before() :
+			 joined_midway() || !dt_pay_may_be_due_before() :
 			 !dt_account_is_due_before() && !is_to_begin())
 		begin_to_write();
 }
@@ -522,6 +530,5 @@ dt_pay_forget_transaction(void)
 	}
 	if (!dt_activity_command_goes_on())
 		dt_pay_state = DT_PAY_NOTHING;
-	dt_account.joined_midway = false;
 	memset(&xact, 0, sizeof(xact));
 }

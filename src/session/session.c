@@ -210,8 +210,8 @@ dt_session_follow(void)
 
 	if (is_member && !was_member)
 	{
-		dt_account.joined_midway = FirstSnapshotSet &&
-			dt_waiters_has_more_than_read_locks();
+		if (FirstSnapshotSet && dt_waiters_has_more_than_read_locks())
+			dt_account.joined_in = dt_local_xid(MyProc);
 		dt_sigterm_watch();
 		if (!dt_process_is_servers_own())
 			dt_tick_start();

@@ -255,6 +255,11 @@ stop_batches(PG_FUNCTION_ARGS)
 	dt_sql_need_library();
 	dt_job_check_primary("stop");
 	name = get_job_name(fcinfo);
+	job.database = MyDatabaseId;
+	job.owner = GetUserId();
+	strlcpy(job.name, name, NAMEDATALEN);
+	if (dt_claim_stop(&job) != 0)
+		PG_RETURN_VOID();		/* what begins may not be stored yet */
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
 	job = find_job(store, name);
 	table_close(store, AccessShareLock);

@@ -128,18 +128,35 @@ choose_disk(DtDefinition *d, Choice *c, const DtFound *found)
 	int64		mb = dt_signals[c->signal].lowest;
 	int64		threshold = Min(found->other / DISK_PART,
 								found->value / LEFT_PART);
+	int			n;
+	DtGroupCopy *copies = dt_group_copies(&n);
 
 	threshold -= threshold % (threshold < 10000 * mb ? mb : 1000 * mb);
 	follow(d, c, DT_UNIT_BYTES, Max(threshold, mb));
 	c->detail = psprintf(_("The file system of pg_wal has %s, of which %s are free."),
 						 dt_amount_about(DT_UNIT_BYTES, found->other),
 						 dt_amount_about(DT_UNIT_BYTES, found->value));
+	for (int i = 0; i < n; i++)
+	{
+		const DtDefinition *definition = &copies[i].group.definition;
+
+		if (dt_definition_is_of(d, definition) ||
+			!dt_definition_follows(definition, c->signal))
+			continue;
+		/* who shares a signal does so at one threshold */
+		d->threshold[c->signal] = definition->threshold[c->signal];
+		c->detail = psprintf(_("Resource group \"%s\" follows it at that, too. The file system of pg_wal has %s, of which %s are free."),
+							 definition->name,
+							 dt_amount_about(DT_UNIT_BYTES, found->other),
+							 dt_amount_about(DT_UNIT_BYTES, found->value));
+		break;
+	}
 }
 
 /*
- * How much WAL others than the group write, bytes/s; -1: not known.  While no group
- * follows a signal the sampler looks seldom, and what it knows is of another time
- * than what the group writes now.
+ * How much WAL all write but the group and those that obey signal checkpoint, with
+ * which it shares, bytes/s; -1: not known.  While no group follows a signal the sampler
+ * looks seldom, and what it knows is of another time than what groups write now.
  */
 static int64
 written_by_others(const DtDefinition *d)
@@ -155,9 +172,11 @@ written_by_others(const DtDefinition *d)
 		const DtDefinition *definition = &copies[i].group.definition;
 
 		followed |= dt_definition_follows_any(definition);
-		if (dt_definition_is_of(d, definition))
-			own = (int64) dt_meter_rate(&copies[i].group.usage[DT_WAL].meter,
-										copies[i].now);
+		if (dt_definition_is_of(d, definition) ||
+			(definition->observe == 0 &&
+			 dt_definition_follows(definition, DT_CHECKPOINT)))
+			own += (int64) dt_meter_rate(&copies[i].group.usage[DT_WAL].meter,
+										 copies[i].now);
 	}
 	return all < 0 || !followed ? -1 : Max(all - own, 0);
 }
@@ -173,15 +192,15 @@ choose_checkpoint(DtDefinition *d, Choice *c)
 	int64		others = written_by_others(d);
 
 	c->detail = others < 0 ?
-		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and how much others than the group write is not known yet."),
+		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet."),
 				 dt_amount_about(DT_UNIT_RATE, budget)) :
-		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and others than the group write %s."),
+		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and those that do not follow the signal write %s."),
 				 dt_amount_about(DT_UNIT_RATE, budget),
 				 dt_amount_about(DT_UNIT_RATE, others));
 	if (budget - Max(others, 0) >= WORTH_IT)
 		follow(d, c, DT_UNIT_NONE, 0);
 	else
-		c->hint = psprintf(_("With a max_wal_size of " INT64_FORMAT " MB, %s would be left to the group."),
+		c->hint = psprintf(_("With a max_wal_size of " INT64_FORMAT " MB, %s would be left to those that follow it."),
 						   dt_max_wal_size_for(Max(others, 0) + WORTH_IT),
 						   dt_amount_about(DT_UNIT_RATE, WORTH_IT));
 }

@@ -88,6 +88,7 @@ dt_waiters_shmem_startup(void)
 			pg_atomic_init_u32(&dt_waits->roles[role], 0);
 		pg_atomic_init_u32(&dt_waits->n_asleep, 0);
 		pg_atomic_init_u64(&dt_waits->looked_at, 0);
+		pg_atomic_init_u64(&dt_waits->began_at, 0);
 		dt_waits->look_lock = &GetNamedLWLockTranche(AREA)->lock;
 		dt_waits->is_in_use = true; /* the nodes are to be emptied */
 	}

@@ -15,7 +15,8 @@
  *		"index", the heap and all indexes; "generic", pages by generic WAL;
  *		"custom", as many bytes of WAL by a resource manager of its own, which
  *		takes that the library is preloaded; "copy", as COPY reads them;
- *		"wait": nothing, until it is told to end; "again", the heap, so many rows
+ *		"undone", the heap, but first a query of which the server is told is
+ *		undone; "wait": nothing, until it is told to end; "again", the heap, so many rows
  *		each 10 ms, until then.
  *
  *-------------------------------------------------------------------------
@@ -47,6 +48,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
@@ -198,6 +200,23 @@ read_something(void)
 }
 
 static void
+undo_something(void)
+{
+	static const char query[] = "INSERT INTO written VALUES (0)";
+	ResourceOwner owner = CurrentResourceOwner;
+
+	debug_query_string = query;
+	BeginInternalSubTransaction(NULL);
+	if (SPI_connect() != SPI_OK_CONNECT ||
+		SPI_execute(query, false, 0) != SPI_OK_INSERT ||
+		SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "SPI failed");
+	RollbackAndReleaseCurrentSubTransaction();
+	CurrentResourceOwner = owner;
+	debug_query_string = NULL;
+}
+
+static void
 do_transaction(const char *how, int rows)
 {
 	Relation	relation;
@@ -207,6 +226,8 @@ do_transaction(const char *how, int rows)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (strcmp(how, "read") == 0)
 		read_something();
+	if (strcmp(how, "undone") == 0)
+		undo_something();
 	relation = table_open(RelnameGetRelid("written"), RowExclusiveLock);
 	if (strcmp(how, "generic") == 0)
 		write_pages(relation, rows);

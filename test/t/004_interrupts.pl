@@ -18,6 +18,7 @@ my $dt = DirtyThrottle->new(
 	conf => 'dirty_throttle.max_blocking_time = -1');
 $dt->limit(grp_a => 0);
 $dt->create_sleep_tables;
+$dt->sql('CREATE TABLE committed (i int, pad text) WITH (fillfactor = 10)');
 my $version = $dt->sql("SELECT current_setting('server_version_num')");
 
 # The books after a session was interrupted in its sleep.
@@ -41,6 +42,8 @@ foreach my $kind (sort keys %DirtyThrottle::KINDS)
 	my $in_flight = $DirtyThrottle::KINDS{$kind}[0] eq 'in flight';
 	my $result;
 
+	# a message in the log after the pause, where a pending cancel would be an error
+	$s->query('SET log_duration = on');
 	$dt->put_to_sleep($s, 'grp_a', $kind);
 	$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
 	$result = $s->wait;
@@ -165,6 +168,24 @@ SKIP:
 	$s = $dt->session(group => 'grp_a');
 	$dt->limit(grp_a => 0);
 }
+
+# A cancel in the pause after a COMMIT is one of what follows in the same message.
+foreach my $case ([ '\; SELECT 5', '57014' ], [ '\; ', undef ], [ '', undef ])
+{
+	my ($rest, $sqlstate) = @$case;
+	my $s = $dt->session(group => 'grp_a');
+
+	$s->query(q{SET log_duration = on; SET dirty_throttle.transaction_grace = '1d'});
+	$dt->limit(grp_a => 0);
+	$dt->limit(grp_a => 1);
+	$s->send("BEGIN\\; INSERT INTO committed SELECT i, repeat('x', 800) FROM generate_series(1, 20) i\\; COMMIT$rest");
+	ok($dt->wait_paused($s, 'after transaction'), "COMMIT$rest: it pauses");
+	$dt->cancel_ms($s);
+	is($s->wait->{sqlstate}, $sqlstate, "COMMIT$rest: its end");
+	$s->quit;
+}
+is($dt->sql('SELECT count(*) FROM committed'), 60, 'what was committed stays');
+$dt->limit(grp_a => 0);
 
 # A cancel that a function catches: it goes on, and so does the throttling.
 $dt->sql(

@@ -181,6 +181,7 @@ ok( poll_until(sub { limit_of('limited') > 5000 }),
 	'with a fixed limit, too');
 is( $dt->log_lines($mark, 'resource group "batch" is slowed down to its floor'),
 	1, 'the log has said it once');
+is($dt->log_lines($mark, 'resource group "observed" is slowed down'), 0, 'and not of who is only observed');
 
 # ------------------------------------------------- it stops, and then it goes away
 

@@ -48,7 +48,7 @@ like($err, qr/"new" follows signal "commit_latency" at 20%\nDETAIL:  Commits of 
 	'commit_latency');
 like($err, qr/"new" does not follow signal "$_"\nDETAIL:  No standby is streaming\./, "no standby: not $_")
   foreach 'replica_lag', 'flush_lag';
-like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much others than the group write is not known yet\.\nHINT:  With a max_wal_size of \d+ MB, 10\.0 MB\/s would be left to the group\./,
+like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet\.\nHINT:  With a max_wal_size of \d+ MB, 10\.0 MB\/s would be left to those that follow it\./,
 	'the default of max_wal_size leaves too little: not checkpoint');
 like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
 	'disk_free');
@@ -100,12 +100,27 @@ ok(poll_until(sub { $dt->group_row('new')->{wal_rate} > 5000 }), 'the group writ
 my $admin = $dt->session;
 ok(poll_until(sub {
 	my $err = $admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err};
-	my ($amount, $unit) = $err =~ /others than the group write ([\d.]+) (\w*)B\/s/;
+	my ($amount, $unit) = $err =~ /those that do not follow the signal write ([\d.]+) (\w*)B\/s/;
 	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
 }, 30), 'which is not counted as what others write');
 sleep(2);
 like($admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err},
-	qr/others than the group write [\d.]+/, 'and is known at any time while a group follows a signal');
+	qr/those that do not follow the signal write [\d.]+/, 'and is known at any time while a group follows a signal');
+
+# Nor is it for another group, which shares the signal with it; nor is that to follow
+# what is free of the disk at another threshold.
+$dt->sql(q{SELECT set_group_pressure('new', 'disk_free', '7MB')});
+my ($amount, $unit);
+ok(poll_until(sub {
+	$err = $admin->run(q{SELECT drop_resource_group('third', true)})->{err};
+	$err = $admin->run(q{SELECT protect_from('third')})->{err};
+	($amount, $unit) = $err =~ /those that do not follow the signal write ([\d.]+) (\w*)B\/s/;
+	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
+}, 30), 'nor as what others of a second group write');
+like($err, qr/"third" follows signal "disk_free" at 7MB\nDETAIL:  Resource group "new" follows it at that, too\./,
+	'disk_free: as another group');
+unlike($err, qr/"disk_free" at another threshold/, 'so no notice of that');
+$dt->sql(qq{SELECT drop_resource_group('third'), set_group_pressure('new', 'disk_free', '$disk')});
 $admin->quit;
 $dt->sql('SELECT pg_cancel_backend(' . $writer->pid . ')');
 $writer->wait;
@@ -173,7 +188,7 @@ ok(poll_until(sub {
 $err = protect('second');
 like($err, qr/"second" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
 	'a group that has a limit: the same');
-like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* how much others than the group write is not known yet\./,
+like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* how much those write that do not follow the signal is not known yet\./,
 	'what is sampled seldom is not taken for what others write now');
 $node->append_conf('postgresql.conf', 'recovery_min_apply_delay = 0');
 $node->reload;

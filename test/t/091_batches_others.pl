@@ -6,6 +6,7 @@
 #
 # expect-in-log: WARNING: .*batches ".*" are not throttled
 # expect-in-log: WARNING: .*"hostile".*
+# expect-in-log: WARNING: .*the statement does not name table
 # expect-in-log: WARNING: .*canceling wait for synchronous replication
 
 use strict;
@@ -283,6 +284,85 @@ is($dt->counts('synced'), '1:50', 'each row once');
 
 # Whoever gets the slot of a session that was terminated runs nothing.
 is($dt->session->query('SELECT count(*) FROM dirty_throttle_batches WHERE pid = pg_backend_pid()'), 0, 'nor a new session');
+
+# A transaction that has an xid and has written no WAL waits for no standby, so no cancel
+# has ended that: the first COMMIT that waits is the next one.
+$dt->counted(written => 50);
+$s->query('SET synchronous_commit = on');
+$s->send('DO $$ DECLARE r bigint; f boolean; BEGIN
+	PERFORM pg_current_xact_id();
+	' . $dt->call('written', 'written') =~ s/\)$/, rows => r, finished => f)/r . ';
+	END $$');
+ok(poll_until(sub { $s->finished || ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") // '') eq 'SyncRep' })
+	&& !$s->finished, 'an xid and no WAL: the COMMIT after that waits');
+$dt->sql("SELECT pg_cancel_backend($pid)");
+is($s->wait->{sqlstate}, '57014', 'an xid and no WAL: until it is canceled');
+$s->query('RESET synchronous_commit');
+
+# ------------------------------------------------ what has called it, and how it ends
+
+# In a DO block: SET LOCAL ends with the first COMMIT, and what was done before is
+# committed only when batches begin.
+$dt->counted(called => 10);
+$dt->sql('CREATE SCHEMA tenant; CREATE TABLE tenant.called (LIKE called INCLUDING ALL);
+	INSERT INTO tenant.called SELECT i FROM generate_series(1, 10) i; CREATE ROLE local_role;
+	GRANT ALL ON called TO local_role; CREATE TABLE before (what text)');
+foreach my $case (
+	[ 'SET LOCAL search_path = tenant, public', 'called', {}, '55000', 'set', qr/cannot run with a "search_path" that SET LOCAL has set\n.*HINT: .*Use SET before the CALL/s ],
+	[ 'SET LOCAL ROLE local_role', 'called', {}, '55000', 'set', qr/cannot run with a "role" that SET LOCAL has set/ ],
+	[ '', 'called', { key => 'none' }, '42703', undef, qr/column "none"/ ],
+	[ '', 'called', { statement => 'UPDATE called SET none = 1 WHERE {batch}' }, '42703', undef, qr/column "none"/ ],
+	[ '', 'called', { dry_run => 'true' }, 'P0001', undef, qr/the end/ ],
+	[ 'SET search_path = tenant, public', 'called', {}, 'P0001', 'set', qr/the end/ ])
+{
+	my ($set, $table, $opt, $sqlstate, $before, $message) = @$case;
+	my $name = $set . join(' ', %$opt);
+
+	$dt->sql('TRUNCATE before');
+	$r = $s->run(qq{DO \$do\$ DECLARE r bigint; f boolean; BEGIN
+		INSERT INTO public.before VALUES ('set');
+		${\ ($set || 'NULL')};
+		} . $dt->call("called $name", $table, %$opt) =~ s/\)$/, rows => r, finished => f)/r . q{;
+		RAISE 'the end'; END $do$});
+	is($r->{sqlstate}, $sqlstate, "$name: the error");
+	like($r->{err}, $message, "$name: what it says");
+	is($dt->sql('SELECT count(*) FROM before'), $before ? 1 : 0, "$name: what was done before");
+	is($dt->sql('SELECT sum(n) FROM called'), 0, "$name: nothing was changed in public");
+}
+is($dt->counts('tenant.called'), '1:10', 'SET search_path: each row once in the other table');
+$s->query('RESET search_path');
+
+# A statement about another table is run along the key of this one.
+$dt->counted(articles => 30);
+$r = $dt->batches($s, 'articles', 'called', statement => 'UPDATE articles SET n = 1 WHERE {batch}');
+like($r->{err}, qr/WARNING: .*the statement does not name table public\.called, along whose key the batches go/, 'another table: a warning');
+is($dt->counts('articles'), '0:20, 1:10', 'another table: what lies between the keys of this one');
+
+# While it begins, nothing is stored yet.
+$other->query('BEGIN; CREATE INDEX ON dirty_throttle_stored_batches (name)');
+$dt->send_batches($s, 'begins', 'articles');
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $pid") }), 'it begins');
+is($dt->session->run(q{SELECT stop_batches('begins')})->{sqlstate}, undef, 'it begins, and is stopped');
+$other->query('ROLLBACK');
+is($s->wait->{out}, '0|f', 'it has done nothing');
+
+# What a foreign server reports of itself is no cancel of the CALL.
+$dt->sql(q{CREATE FUNCTION foreign_error() RETURNS int LANGUAGE plpgsql AS
+	$$ BEGIN RAISE 'another server was canceled' USING ERRCODE = '57014'; END $$});
+is($dt->batches($s, 'foreign', 'articles', statement => 'UPDATE articles SET n = foreign_error() WHERE {batch}')->{sqlstate}, '57014', 'an error like a cancel');
+$job = $dt->job('foreign');
+is("$job->{state} $job->{error}", 'failed another server was canceled', 'an error like a cancel: the view');
+
+# The server's statistics get what was done while it runs, so that autovacuum begins.
+SKIP: {
+	skip 'a server with assertions', 2 if $dt->sql('SHOW debug_assertions') eq 'on';
+	staying(vacuumed => 1000);
+	run_to($s, 'vacuumed', 'vacuumed', 995, statement =>
+		  'UPDATE vacuumed SET n = n + 1 + length(pg_sleep(0.002)::text) WHERE {batch}');
+	cmp_ok($dt->sql(q{SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'vacuumed'}), '>', 0, 'statistics of a table while batches run');
+	let_go();
+	like($s->wait->{out}, qr/^1000\|t$/, 'it ends');
+}
 
 # follow: what comes while it runs, and then no more
 staying(f => 20);

@@ -14,6 +14,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use DirtyThrottle;
 use DirtyThrottle::Batches;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $dt = DirtyThrottle::Batches->new('batches_keys');
@@ -404,6 +405,32 @@ foreach my $key ('n', 'b', 'b, a')
 	like($r->{err}, qr/HINT: .*CREATE INDEX CONCURRENTLY ON k \($key\)/, "$key: what to type");
 }
 like($dt->batches($sessions[3], 'no key', 'k')->{err}, qr/has no primary key.*HINT: .*key => 'a, b'/s, 'no primary key: what to type');
+
+# a primary key of another kind
+SKIP: {
+	skip 'primary keys are B-tree indexes before 18', 2 if $version < 180000;
+	$dt->sql('CREATE EXTENSION btree_gist;
+		CREATE TABLE public.stays (room int, during tstzrange, n int, PRIMARY KEY (room, during WITHOUT OVERLAPS))');
+	$r = $dt->batches($sessions[3], 'no key', 'public.stays');
+	is($r->{sqlstate}, '42704', 'a primary key WITHOUT OVERLAPS: the error');
+	like($r->{err}, qr/the primary key of table "stays" is no valid B-tree index\n.*HINT: /s, 'a primary key WITHOUT OVERLAPS: what it says');
+}
+
+# Looking ahead is not compiled, however expensive it seems.
+SKIP: {
+	my $s = $dt->session;
+
+	skip 'no JIT', 2 if $s->query('SET jit = on; SELECT pg_jit_available()') ne 't';
+	$dt->sql('CREATE TABLE public.heir () INHERITS (public.k); INSERT INTO public.heir SELECT i, i FROM generate_series(1, 100) i');
+	$s->query(q{LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
+		SET auto_explain.log_nested_statements = on; SET jit_above_cost = 0});
+	my $log = -s $dt->node->logfile;
+	is($dt->batches($s, 'not compiled', 'public.k', key => 'a, b', statement => 'UPDATE public.k SET n = 0 WHERE {batch}')->{sqlstate},
+		undef, 'a child without an index: it runs');
+	$s->quit;
+	my @plans = grep { /WITH TIES/ } split /LOG:  00000: duration|LOG:  duration/, slurp_file($dt->node->logfile, $log);
+	is_deeply([ scalar(@plans) > 0, grep { /JIT:/ } @plans ], [ 1 ], 'a child without an index: looking ahead is not compiled');
+}
 
 $_->quit foreach @sessions;
 $dt->finish;

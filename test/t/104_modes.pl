@@ -129,6 +129,22 @@ subtest 'the limit of a group that a session has left in debt is removed' => sub
 	$dt->limit(g => 0);
 };
 
+# ------------------------------------------------------------------- before a transaction
+
+# It holds no snapshot of the catalog, which an earlier command has left.
+subtest 'a command that has no snapshot' => sub {
+	$dt->sql('CREATE TABLE emptied (i int)');
+	$dt->fresh('g');
+	$dt->sql(q{SELECT suspend_group('g')});
+	$s->send('SELECT count(*) FROM pg_class\; TRUNCATE emptied');
+	$dt->settle;
+	is($dt->state($s), 'sleeps', 'it stops');
+	is($dt->sql('SELECT backend_xmin FROM pg_stat_activity WHERE pid = ' . $s->pid), '', 'and holds no rows back');
+	$dt->sql(q{SELECT resume_group('g')});
+	$dt->settle;
+	is($s->wait->{sqlstate}, undef, 'it goes on');
+};
+
 # ----------------------------------------------------------------------- at a check
 
 # Whatever the command holds there, it holds for 200 ms, or for 50 times the CPU time

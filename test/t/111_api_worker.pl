@@ -229,6 +229,17 @@ foreach my $hard ('false', 'true')
 	};
 }
 
+# It has a snapshot of its own, under which it runs a query that it undoes.
+subtest 'a snapshot of its own' => sub {
+	$dt->fresh('g');
+	$dt->sql(q{SELECT suspend_group('g')});
+	my $pid = launch('undone', 100, 1);
+	is(settle_worker($pid), 'sleeps', 'it stops before the query');
+	$dt->sql(q{SELECT resume_group('g')});
+	is(settle_worker($pid), '', 'resumed: it comes to its end');
+	is(written(), 100, 'with all of its rows');
+};
+
 # Cancelled in its pause it ends with an error; terminated, at once.
 subtest 'interrupted' => sub {
 	foreach my $function ('pg_cancel_backend', 'pg_terminate_backend')

@@ -154,6 +154,19 @@ SKIP:
 }
 $dt->stop_jobs;
 
+# The last file that was archived may be that of a backup, which comes after its segments.
+unlink "$tmp/works";
+my $backup = $dt->session;
+$backup->query(q{SELECT set_group_pressure('batch', 'archive_lag', '100MB'); SELECT pg_backup_start('b', true)});
+$backup->query('SELECT pg_backup_stop(false)');
+$backup->quit;
+ok(poll_until(sub { ($dt->signal('archive_lag')->{value} // 0) > 0 }), 'a backup: its segments wait to be archived');
+write_file("$tmp/works", '');
+$dt->node->reload;    # wakes the archiver
+ok(poll_until(sub { $dt->sql('SELECT last_archived_wal FROM pg_stat_archiver') =~ /backup$/ }), 'its own file is the last one');
+ok(poll_until(sub { $dt->signal('archive_lag')->{value} == 0 }, 30), 'then nothing waits');
+$dt->sql(q{SELECT reset_group_pressure('batch', 'archive_lag')});
+
 # A commit of somebody else takes as long as from the writing of its record on: not
 # what it does before, as the emptying of many temporary tables, or commits on other
 # servers, in whichever order libraries were loaded.

@@ -480,6 +480,13 @@ test_weather(void)
 		  s.step_at = 20, s.step_end = 40, s.from = 40);
 	CHECK("all commits get faster", 0.7, 1.5, 1.7, s.weather = 0.33,
 		  s.step_at = 40, s.from = 40);
+	CHECK("a job that nothing limited while they were slow", 0.9, 1.4, 1.45,
+		  s.weather = 10, s.step = 10, s.step_at = 0, s.step_end = 120,
+		  s.noise = 0.1, s.single = 0.3, s.from = 180, s.end = 300);
+	CHECK("the same, 5 ms allowed", 2.4, 2.9, 5.3, s.threshold = 5000000,
+		  s.share = 0, s.base = 1, s.knee = 20 * MB, s.most = 12,
+		  s.weather = 30, s.step = 10, s.step_at = 0, s.step_end = 60,
+		  s.idle = 20, s.from = 90, s.end = 200);
 	CHECK("gusts", 0.5, 1.2, 1.4, s.gusts = 10, s.gust = 3);
 	CHECK("a storm", 0.25, 1.2, 1.3, s.gusts = 4, s.gust = 5);
 	CHECK("the disk stood still for 5 s", 0.7, 1.2, 1.4, s.halt_at = 40,
