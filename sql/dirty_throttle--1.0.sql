@@ -312,7 +312,7 @@ REVOKE ALL ON FUNCTION dirty_throttle_stored_batches() FROM PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
 'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
 
-CREATE MATERIALIZED VIEW dirty_throttle_stored_batches WITH (fillfactor = 50) AS
+CREATE MATERIALIZED VIEW dirty_throttle_stored_batches USING heap WITH (fillfactor = 50) AS
 SELECT owner, name, table_id, statement, names_table, key, ordering, descending, start, finish,
        "position", until, size, keys, expected, rows, batches, retries, elapsed,
        paused, rate, started, updated, finished, failed, error

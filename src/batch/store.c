@@ -30,6 +30,7 @@
 #include "access/xact.h"
 #include "batch/store.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -110,6 +111,15 @@ dt_store_open(Oid routine, LOCKMODE lockmode)
 	if (RelationGetNumberOfAttributes(store) != COLUMNS)
 		elog(ERROR, "relation \"%s\" has %d columns, but the library has %d",
 			 STORE, RelationGetNumberOfAttributes(store), COLUMNS);
+	/* it is written as a catalog is */
+	if (store->rd_rel->relam != HEAP_TABLE_AM_OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("materialized view \"%s\" has another access method than heap",
+						STORE),
+				 errhint("Use ALTER MATERIALIZED VIEW %s SET ACCESS METHOD heap.",
+						 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(store)),
+													STORE))));
 	return store;
 }
 

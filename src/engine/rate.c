@@ -84,6 +84,9 @@
 /* After a longer time without use, the pool keeps burst_us only. */
 #define IDLE_US			INT64_C(1000000)
 
+/* Nobody is stopped for so long between a look at the clock and the lock, us. */
+#define SET_BACK_US		INT64_C(600000000)
+
 /* How long a tour around all members takes; also what makes a long gap. */
 #define SWEEP_US		INT64_C(50000)
 
@@ -306,8 +309,9 @@ lower_claim(DtRateGroup *g, int64_t tokens)
  * Credit the income up to now.
  *
  * Callers read the clock before they take the lock, so "now" may be a little
- * in the past; the time until t_last has been credited already.  More than
- * a little: the clock was set back, and we start anew from there.
+ * in the past, or more if they were stopped meanwhile; the time until t_last has
+ * been credited already.  Farther in the past: the clock was set back, and we start
+ * anew from there.
  */
 static void
 advance(DtRateGroup *g, int64_t now)
@@ -316,7 +320,7 @@ advance(DtRateGroup *g, int64_t now)
 
 	now = clamp64(now, 0, TIME_MAX);
 	dt = now - g->t_last;
-	if (dt <= 0 && dt >= -IDLE_US)
+	if (dt <= 0 && dt >= -SET_BACK_US)
 		return;
 	g->t_last = now;
 	if (dt < 0)

@@ -167,8 +167,9 @@ wrap_gather(PlanState *node)
 void
 dt_workers_begin(DtGathers *run, PlanState *top)
 {
-	if (dt_gathers_have_failed())
-		dt_workers_forget();	/* the error was caught */
+	/* the error was caught; workers of an outer query may still be charged for */
+	if (dt_gathers_have_failed() && !IsInParallelMode())
+		dt_workers_forget();
 	dt_gathers_begin(run, top, wrap_gather);
 }
 

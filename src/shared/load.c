@@ -228,7 +228,8 @@ put_in_force(Load *load)
 	if (!load->is_same)
 	{
 		dt_shared->is_current = false;
-		memset(&dt_shared->row, 0, sizeof(dt_shared->row));
+		/* neither a row's nor that of no row */
+		dt_shared->row.xmin = BootstrapTransactionId;
 		pg_atomic_fetch_add_u64(&dt_shared->registry_changes, 1);
 		if (!load->is_bad)
 			replace_definitions(load);
@@ -433,7 +434,8 @@ role_is_altered(Oid role)
 						DT_DEFINITIONS_ROLE)));
 	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
 		load_at_commit();
-	LockSharedObject(AuthIdRelationId, role, 0, AccessExclusiveLock);
+	/* who grants something to it waits, and not who creates what it owns */
+	LockSharedObject(AuthIdRelationId, role, 0, ShareLock);
 	follow_role(name, new_name);
 }
 

@@ -341,7 +341,8 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	if (strcmp(name, "grant") == 0)
 	{
 		name = read_name(reader, value, NAMEDATALEN);
-		entry->grants = lappend(entry->grants, makeString(name));
+		if (name != NULL)
+			entry->grants = list_append_unique(entry->grants, makeString(name));
 		return name != NULL;
 	}
 	if (key == KEYS)

@@ -30,6 +30,7 @@
 #include "shared/member.h"
 #include "sql/notices.h"
 #include "sql/sql.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
@@ -191,23 +192,33 @@ set_session_group(PG_FUNCTION_ARGS)
  * of its group, with the name of the role, so that it can be dumped and
  * restored; load.c renames or drops it with the role.  A name without a role,
  * as after a restore of the definitions only, grants nothing until there is
- * one.
+ * one, and can be revoked.
  */
 static Datum
 set_grant(FunctionCallInfo fcinfo, bool allow)
 {
 	char	   *group = dt_sql_get_group(fcinfo);
-	Oid			role;
 	String	   *name;
+	Oid			role;
 	List	   *entries;
 	DtEntry    *entry;
 
 	dt_sql_check_not_null(fcinfo, 1, "role name");
-	role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
-	/* as the core does: if it is renamed or dropped, no name stays behind */
-	shdepLockAndCheckObject(AuthIdRelationId, role);
-	name = makeString(GetUserNameFromId(role, false));
+	name = makeString(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	role = get_role_oid(strVal(name), true);
+	if (OidIsValid(role))
+	{
+		/*
+		 * as the core does: if it is renamed or dropped, no name stays
+		 * behind; see role_is_altered()
+		 */
+		shdepLockAndCheckObject(AuthIdRelationId, role);
+		LockSharedObject(AuthIdRelationId, role, 0, RowExclusiveLock);
+		name = makeString(GetUserNameFromId(role, false));
+	}
 	entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	if (!OidIsValid(role) && (allow || !list_member(entry->grants, name)))
+		(void) get_role_oid(strVal(name), false);
 	if (list_member(entry->grants, name) != allow)
 	{
 		entry->grants = allow ? lappend(entry->grants, name) :
@@ -314,6 +325,18 @@ count_rows(const char *query, const char *parameter)
 	return found;
 }
 
+/* A parameter still has the name of a group that was renamed or dropped. */
+static void
+notice_parameter(const char *parameter, const char *value, const char *name)
+{
+	if (value != NULL && strcmp(value, name) == 0)
+		ereport(NOTICE,
+				(errmsg("%s still refers to resource group \"%s\"", parameter, name),
+				 errdetail("Processes to which it applies will not be throttled."),
+				 errhint("Use ALTER SYSTEM SET %s, or mend the configuration file, and reload it.",
+						 parameter)));
+}
+
 /*
  * The settings of roles and databases contain names of groups, and so do the SET
  * clauses of routines.  After a group was renamed or dropped, tell how many
@@ -349,6 +372,9 @@ notice_settings_of(const char *name)
 				 errdetail("Calls of such a routine will fail. Those of other databases are not counted."),
 				 errhint("Use SELECT oid::regprocedure FROM pg_proc WHERE %s = ANY (proconfig) to list them, and ALTER ROUTINE to set or reset dirty_throttle.\"group\".",
 						 quote_literal_cstr(setting))));
+	notice_parameter("dirty_throttle.autovacuum_group",
+					 dt_parameters.autovacuum_group, name);
+	notice_parameter("dirty_throttle.apply_group", dt_parameters.apply_group, name);
 }
 
 PG_FUNCTION_INFO_V1(rename_resource_group);

@@ -429,6 +429,11 @@ subtest 'the lock' => sub {
 		AND locktype = 'object' AND classid = 'pg_db_role_setting'::regclass};
 	my $s = $dt->session;
 	$dt->sql('DROP ROLE dirty_throttle; CREATE ROLE someone');
+	my $owner = $dt->session;
+	$owner->query('BEGIN; CREATE TEMP TABLE owned (); ALTER TABLE owned OWNER TO someone');
+	is($s->run(q{SET lock_timeout = '20s'; BEGIN; ALTER ROLE someone RENAME TO somebody; ROLLBACK})->{sqlstate}, undef,
+		'a rename does not wait for a transaction that has created what the role owns');
+	$owner->quit;
 	foreach (
 		[ 'a setting of all roles', q{ALTER ROLE ALL SET work_mem = '1MB'}, 0 ],
 		[ 'no setting of all roles', 'ALTER ROLE ALL RESET work_mem', 0 ],
@@ -485,6 +490,24 @@ subtest 'grants' => sub {
 	$dt->sql(q{DO $$ BEGIN FOR i IN 1..200 LOOP EXECUTE 'DROP ROLE r' || i; END LOOP; END $$});
 	is($dt->sql('SELECT count(*) FROM dirty_throttle_grants'), 1, 'gone with their roles');
 	$s->quit;
+
+	# one that was written twice, and one of a role that is not there
+	$dt->sql(q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = 'g grant="the first" grant="the first" grant=gone'});
+	$dt->sql(q{SELECT revoke_group_use('g', 'the first'), revoke_group_use('g', 'gone')});
+	is(row(), 'g', 'nothing is left of either');
+	is($dt->session->run(q{SELECT revoke_group_use('g', 'gone')})->{sqlstate}, '42704', 'no role, and no grant');
+	is($dt->session->run(q{SELECT grant_group_use('g', 'gone')})->{sqlstate}, '42704', 'nor a new one');
+	reset_all();
+};
+
+# The parameters of the server that name a group keep its name, too.
+subtest 'parameters' => sub {
+	$dt->limit(g => 0);
+	$dt->set_conf('dirty_throttle.autovacuum_group', 'g');
+	like($dt->session->run(q{SELECT rename_resource_group('g', 'h')})->{err},
+		qr/NOTICE: .*dirty_throttle\.autovacuum_group still refers to resource group "g"\n.*HINT: .*ALTER SYSTEM SET dirty_throttle\.autovacuum_group/s, 'a notice');
+	unlike($dt->session->run(q{SELECT rename_resource_group('h', 'i')})->{err}, qr/still refers/, 'not of another name');
+	$dt->sql('ALTER SYSTEM RESET dirty_throttle.autovacuum_group');
 	reset_all();
 };
 

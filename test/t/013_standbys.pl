@@ -132,7 +132,11 @@ $_->quit foreach $asleep, @idle;
 
 # after restarts, from the WAL and from nothing else
 $_->disconnect, $_->node->stop('immediate'), $_->node->start foreach $two, $three;
-is($_->definitions, 'batch=7 new=0', $_->node->name . ': restarted') foreach $two, $three;
+foreach my $standby ($two, $three)
+{
+	ok(poll_until(sub { $standby->definitions eq 'batch=7 new=0' }), $standby->node->name . ': restarted')
+	  or diag $standby->definitions;
+}
 
 # ------------------------------------------------- a failover, under load
 

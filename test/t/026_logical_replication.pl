@@ -120,8 +120,8 @@ between($dt->group_row('grp_a')->{blocks_dirtied} - $row->{blocks_dirtied},
 all_is_paid();
 my $worker =
   $dt->sql('SELECT pid FROM pg_stat_subscription WHERE relid IS NULL');
-like(slurp_file($dt->node->logfile),
-	qr/LOG:  process $worker paused for [\d.]+ ms in resource group "grp_a"\n[^\n]*Causes: dirty [1-9]/,
+ok(poll_until(sub { slurp_file($dt->node->logfile) =~
+		qr/LOG:  process $worker paused for [\d.]+ ms in resource group "grp_a"\n[^\n]*Causes: dirty [1-9]/ }),
 	'the server log has its pause');
 
 # Many transactions: at the limit.

@@ -515,11 +515,17 @@ $dt->sql('SELECT pg_reload_conf()');
 	poll_until(sub { $member->query('SELECT 1'); place($member) eq 'free' });
 	check_place("the server's default", $member, 'free');
 	move($member, 'fast');
+	# who begins later than the others have been told
+	my $reload = sub {
+		my ($to) = @_;
+
+		$dt->sql('SELECT pg_reload_conf()');
+		poll_until(sub { my $new = $dt->session(user => 'app'); $new->query('SELECT 1'); my $is = place($new); $new->quit; $is eq $to });
+	};
 	foreach my $to ('free', 'slow')
 	{
 		$dt->sql(qq{ALTER SYSTEM SET dirty_throttle."group" = '$to'});
-		$dt->sql('SELECT pg_reload_conf()');
-		sleep 0.2;
+		$reload->($to);
 		check_place("moved from the server's default, which is $to now",
 			$member, 'fast, moved');
 	}
@@ -530,8 +536,7 @@ $dt->sql('SELECT pg_reload_conf()');
 	# the server has no default any more
 	move($member, 'fast');
 	$dt->sql(q{ALTER SYSTEM RESET dirty_throttle."group"});
-	$dt->sql('SELECT pg_reload_conf()');
-	sleep 0.2;
+	$reload->('none');
 	check_place('moved, and no default any more', $member, 'fast, moved');
 	move($member, undef);
 	$member->query('SELECT 1');

@@ -508,8 +508,7 @@ ok( poll_until(
 		sub {
 			$dt->sql("SELECT count(*) FROM dirty_throttle_sessions
 				WHERE usename = 'batch' AND paused_by = 'suspend_group'") == 1;
-		},
-		10),
+		}),
 	'a new session stops');
 is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 0,
 	'before its first statement that may write');

@@ -50,6 +50,21 @@ command_ok([ 'pg_dumpall', '--globals-only', '-f', $dump, '-d', $old->node->conn
 like(slurp_file($dump), qr/^ALTER ROLE dirty_throttle SET "dirty_throttle\.groups" TO E?'batch id=\d+ dirty=12288\.5 wal=0\.001 grant=etl grant=/m,
 	'it can be read');
 
+# As it is documented for a server with other roles: one statement, of one line or more.
+my $page = slurp_file("$FindBin::RealBin/../../docs/high-availability.md");
+my ($awk) = $page =~ /\| awk '(.*?)'\) \| psql/ or die 'the documented command is gone';
+foreach my $text ('batch id=8', "batch id=8\nother id=9")
+{
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/roles.sql';
+	my $statement = qq{ALTER ROLE dirty_throttle SET "dirty_throttle.groups" TO '$text';\n};
+	my $found;
+
+	append_to_file($file, "ALTER ROLE a SET work_mem TO '1MB';\n${statement}\n--\n-- Role memberships\n--\n\nGRANT pg_monitor TO bob GRANTED BY postgres;\n");
+	($found) = run_command([ 'awk', $awk, $file ]);
+	is("$found\n", $statement, 'what the documented command takes: ' . split(/\n/, $text) . ' lines');
+	unlink $file;
+}
+
 my $new = DirtyThrottle::Life->new('new');
 $new->limit(batch => 1);
 $new->limit(own => 2);

@@ -164,7 +164,7 @@ hold(update(0));
 $member[0]->send('BEGIN; ' . update(1) . '; ' . update(0) . '; COMMIT');
 poll_until(sub { waiting() == 1 }, $timeout);
 $outsider->send(update(1));
-poll_until(sub { waiting() == 2 }, $timeout);
+poll_until(sub { waiting() == 2 && $dt->sql('SELECT count(waiting_since) FROM dirty_throttle_blocking') == 2 }, $timeout);
 is( $dt->sql('SELECT waiting_pid FROM dirty_throttle_blocking
 		WHERE holder_paused_since IS NOT NULL ORDER BY waiting_since'),
 	$member[0]->pid . "\n" . $outsider->pid,
@@ -366,7 +366,7 @@ my $preparer = $dt->session(group => 'grp');
 $preparer->query('BEGIN; ' . update(0) . "; PREPARE TRANSACTION 'p'");
 $preparer->send("BEGIN; $insert");
 ok($dt->wait_paused($preparer, 'in flight', $timeout), 'who has prepared one pauses');
-my $before = releases();
+$before = releases();
 $outsider->send(update(0));
 ok(poll_until(sub { waiting() == 1 }, $timeout), 'somebody waits for what is prepared');
 $member[0]->send('BEGIN; ' . update(3) . '; ' . update(0) . '; COMMIT');

@@ -257,7 +257,8 @@ sub check_synced
 	$how //= sub { $dt->sql("SELECT pg_cancel_backend($pid)") };
 	$message //= 'user request';
 	$dt->send_batches($s, @synced);
-	ok(poll_until(sub { ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") // '') eq 'SyncRep' }),
+	# the message below proves it where a timeout was faster
+	ok(poll_until(sub { $s->finished || ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") // '') eq 'SyncRep' }),
 		"$name: it waits for a standby");
 	$how->();
 	my $r = $s->wait;
@@ -447,6 +448,19 @@ foreach my $sql ('DELETE FROM dirty_throttle_stored_batches', 'TRUNCATE dirty_th
 {
 	is($other->run($sql)->{sqlstate}, '42809', "$sql: not even by a superuser");
 }
+
+# What is stored is written as a heap, whatever the default is.
+$dt->sql(q{CREATE DATABASE elsewhere});
+my $elsewhere = $dt->session(dbname => 'elsewhere');
+$elsewhere->query('CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER heap_tableam_handler; SET default_table_access_method = other_heap;
+	CREATE EXTENSION dirty_throttle; CREATE TABLE t (id int PRIMARY KEY, n int) USING heap');
+is($elsewhere->query(q{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'dirty_throttle_stored_batches'}), 'heap',
+	'with another default_table_access_method: a heap');
+$elsewhere->query('ALTER MATERIALIZED VIEW dirty_throttle_stored_batches SET ACCESS METHOD other_heap');
+$r = $dt->batches($elsewhere, 'elsewhere', 't');
+is($r->{sqlstate}, '55000', 'of another access method: the error');
+like($r->{err}, qr/HINT: .*ALTER MATERIALIZED VIEW public\.dirty_throttle_stored_batches SET ACCESS METHOD heap/, 'of another access method: what to type');
+$elsewhere->quit;
 
 # A table that only the planner finds is rewritten: its rows are there all the same.
 $dt->sql('CREATE TABLE orders (id int); CREATE TABLE orders_old () INHERITS (orders);

@@ -346,7 +346,7 @@ subtest 'suspended hard: moved while it reads' => sub {
 
 	$dt->sql(q{SELECT dirty_throttle_reset('g')});
 	$dt->sql(q{SELECT suspend_group('g', hard => true)});
-	$s->send('SELECT count(a.pid) FROM pg_stat_activity a, (SELECT pg_sleep(1)) x');
+	$s->send('SELECT count(a.pid) FROM pg_stat_activity a, (SELECT pg_sleep(4)) x');
 	ok(poll_until(sub { $dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s->pid) eq 'PgSleep' }), 'it reads');
 	$dt->sql('SELECT set_session_group(' . $s->pid . q{, 'g')});
 	is_answered($s, 'moved');
