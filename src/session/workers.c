@@ -167,7 +167,7 @@ wrap_gather(PlanState *node)
 void
 dt_workers_begin(DtGathers *run, PlanState *top)
 {
-	/* the error was caught; workers of an outer query may still be charged for */
+	/* the error was caught; an outer query may still have workers */
 	if (dt_gathers_have_failed() && !IsInParallelMode())
 		dt_workers_forget();
 	dt_gathers_begin(run, top, wrap_gather);
