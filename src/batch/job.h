@@ -44,7 +44,7 @@ typedef struct DtRun
 								 * in the transaction that begins the CALL */
 	DtKey	   *key;			/* in the transaction that has found it */
 	bool		is_new;			/* it begins with the first batch */
-	bool		functions_tracked;	/* as the CALL began */
+	bool		functions_tracked;	/* as the CALL began, or since then */
 
 	/* for the job's times and rates; the clock is that of dt_now_us() */
 	int64		started_us;

@@ -98,8 +98,7 @@ typedef struct Loop
 	Mark		new;			/* and of the present one */
 	Mark		last;			/* that was noted */
 	int64		told_us;		/* of the last notice */
-	int64		reported_us;	/* to the server's statistics, last; */
-	bool		functions_tracked;	/* if true, that is not possible */
+	int64		reported_us;	/* to the server's statistics, last */
 } Loop;
 
 /* What is done in a transaction of its own; it changes the job. */
@@ -201,9 +200,9 @@ take_error(MemoryContext context)
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
+	/* not copied, and perhaps a part of a parallel worker's message */
 	if (error->funcname != NULL)
-		error->funcname = pstrdup(error->funcname); /* of a parallel worker's
-													 * message, perhaps */
+		error->funcname = pstrdup(error->funcname);
 	FlushErrorState();
 	return error;
 }
@@ -727,8 +726,8 @@ follow(Loop *loop)
 static void
 report_statistics(Loop *loop)
 {
-	loop->functions_tracked |= pgstat_track_functions != TRACK_FUNC_OFF;
-	if (loop->functions_tracked ||
+	loop->run->functions_tracked |= pgstat_track_functions != TRACK_FUNC_OFF;
+	if (loop->run->functions_tracked ||
 		dt_now_us() - loop->reported_us < REPORT_US)
 		return;
 	loop->reported_us = dt_now_us();
@@ -762,8 +761,7 @@ run_loop(DtRun *run)
 		.old = begin,
 		.new = begin,
 		.told_us = run->started_us,
-		.reported_us = run->started_us,
-		.functions_tracked = run->functions_tracked
+		.reported_us = run->started_us
 	};
 
 	while (may_go_on(run))

@@ -195,10 +195,7 @@ pay_after(bool client_waits, DtDue due)
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
 					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
 
-	/*
-	 * a cancel has ended the pause; the command is done, and must not fail
-	 * now
-	 */
+	/* a cancel has ended the pause: what is done must not fail now */
 	if (client_waits && dt_process() == DT_SESSION && !after.more_follows)
 		QueryCancelPending = false;
 	if (dt_account.slot->released_until != 0)

@@ -250,14 +250,15 @@ stop_batches(PG_FUNCTION_ARGS)
 {
 	char	   *name;
 	Relation	store;
+	DtJob		own = {0};
 	DtJobName	job;
 
 	dt_sql_need_library();
 	dt_job_check_primary("stop");
 	name = get_job_name(fcinfo);
-	job.database = MyDatabaseId;
-	job.owner = GetUserId();
-	strlcpy(job.name, name, NAMEDATALEN);
+	own.owner = GetUserId();
+	own.name = name;
+	job = dt_job_name(&own);
 	if (dt_claim_stop(&job) != 0)
 		PG_RETURN_VOID();		/* what begins may not be stored yet */
 	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);

@@ -205,7 +205,7 @@ set_grant(FunctionCallInfo fcinfo, bool allow)
 
 	dt_sql_check_not_null(fcinfo, 1, "role name");
 	name = makeString(text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	role = get_role_oid(strVal(name), true);
+	role = get_role_oid(strVal(name), !allow);
 	if (OidIsValid(role))
 	{
 		/*
@@ -217,7 +217,7 @@ set_grant(FunctionCallInfo fcinfo, bool allow)
 		name = makeString(GetUserNameFromId(role, false));
 	}
 	entry = dt_definitions_edit(group, DT_ALTER, &entries);
-	if (!OidIsValid(role) && (allow || !list_member(entry->grants, name)))
+	if (!OidIsValid(role) && !list_member(entry->grants, name))
 		(void) get_role_oid(strVal(name), false);
 	if (list_member(entry->grants, name) != allow)
 	{

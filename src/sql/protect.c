@@ -122,35 +122,43 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 					   quote_literal_cstr(dt_signals[c->signal].name));
 }
 
+/* Another group that follows a signal, or NULL. */
+static const DtDefinition *
+find_follower(const DtDefinition *d, DtSignal signal)
+{
+	int			n;
+	DtGroupCopy *copies = dt_group_copies(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		const DtDefinition *definition = &copies[i].group.definition;
+
+		if (!dt_definition_is_of(d, definition) &&
+			dt_definition_follows(definition, signal))
+			return definition;
+	}
+	return NULL;
+}
+
+/* Who shares a signal does so at one threshold. */
 static void
 choose_disk(DtDefinition *d, Choice *c, const DtFound *found)
 {
 	int64		mb = dt_signals[c->signal].lowest;
 	int64		threshold = Min(found->other / DISK_PART,
 								found->value / LEFT_PART);
-	int			n;
-	DtGroupCopy *copies = dt_group_copies(&n);
+	const DtDefinition *other = find_follower(d, c->signal);
 
 	threshold -= threshold % (threshold < 10000 * mb ? mb : 1000 * mb);
 	follow(d, c, DT_UNIT_BYTES, Max(threshold, mb));
 	c->detail = psprintf(_("The file system of pg_wal has %s, of which %s are free."),
 						 dt_amount_about(DT_UNIT_BYTES, found->other),
 						 dt_amount_about(DT_UNIT_BYTES, found->value));
-	for (int i = 0; i < n; i++)
-	{
-		const DtDefinition *definition = &copies[i].group.definition;
-
-		if (dt_definition_is_of(d, definition) ||
-			!dt_definition_follows(definition, c->signal))
-			continue;
-		/* who shares a signal does so at one threshold */
-		d->threshold[c->signal] = definition->threshold[c->signal];
-		c->detail = psprintf(_("Resource group \"%s\" follows it at that, too. The file system of pg_wal has %s, of which %s are free."),
-							 definition->name,
-							 dt_amount_about(DT_UNIT_BYTES, found->other),
-							 dt_amount_about(DT_UNIT_BYTES, found->value));
-		break;
-	}
+	if (other == NULL)
+		return;
+	d->threshold[c->signal] = other->threshold[c->signal];
+	c->detail = psprintf(_("Resource group \"%s\" follows it at that, too. %s"),
+						 other->name, c->detail);
 }
 
 /*

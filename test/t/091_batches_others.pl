@@ -288,11 +288,12 @@ is($dt->session->query('SELECT count(*) FROM dirty_throttle_batches WHERE pid = 
 
 # A transaction that has an xid and has written no WAL waits for no standby, so no cancel
 # has ended that: the first COMMIT that waits is the next one.
+my @variables = (rows => \'r', finished => \'f');
 $dt->counted(written => 50);
 $s->query('SET synchronous_commit = on');
 $s->send('DO $$ DECLARE r bigint; f boolean; BEGIN
 	PERFORM pg_current_xact_id();
-	' . $dt->call('written', 'written') =~ s/\)$/, rows => r, finished => f)/r . ';
+	' . $dt->call('written', 'written', @variables) . ';
 	END $$');
 ok(poll_until(sub { $s->finished || ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") // '') eq 'SyncRep' })
 	&& !$s->finished, 'an xid and no WAL: the COMMIT after that waits');
@@ -309,25 +310,25 @@ $dt->sql('CREATE SCHEMA tenant; CREATE TABLE tenant.called (LIKE called INCLUDIN
 	INSERT INTO tenant.called SELECT i FROM generate_series(1, 10) i; CREATE ROLE local_role;
 	GRANT ALL ON called TO local_role; CREATE TABLE before (what text)');
 foreach my $case (
-	[ 'SET LOCAL search_path = tenant, public', 'called', {}, '55000', 'set', qr/cannot run with a "search_path" that SET LOCAL has set\n.*HINT: .*Use SET before the CALL/s ],
-	[ 'SET LOCAL ROLE local_role', 'called', {}, '55000', 'set', qr/cannot run with a "role" that SET LOCAL has set/ ],
-	[ '', 'called', { key => 'none' }, '42703', undef, qr/column "none"/ ],
-	[ '', 'called', { statement => 'UPDATE called SET none = 1 WHERE {batch}' }, '42703', undef, qr/column "none"/ ],
-	[ '', 'called', { dry_run => 'true' }, 'P0001', undef, qr/the end/ ],
-	[ 'SET search_path = tenant, public', 'called', {}, 'P0001', 'set', qr/the end/ ])
+	[ 'SET LOCAL search_path = tenant, public', {}, '55000', 1, qr/cannot run with a "search_path" that SET LOCAL has set\n.*HINT: .*Use SET before the CALL/s ],
+	[ 'SET LOCAL ROLE local_role', {}, '55000', 1, qr/cannot run with a "role" that SET LOCAL has set/ ],
+	[ 'NULL', { key => 'none' }, '42703', 0, qr/column "none"/ ],
+	[ 'NULL', { statement => 'UPDATE called SET none = 1 WHERE {batch}' }, '42703', 0, qr/column "none"/ ],
+	[ 'NULL', { dry_run => 'true' }, 'P0001', 0, qr/the end/ ],
+	[ 'SET search_path = tenant, public', {}, 'P0001', 1, qr/the end/ ])
 {
-	my ($set, $table, $opt, $sqlstate, $before, $message) = @$case;
-	my $name = $set . join(' ', %$opt);
+	my ($set, $opt, $sqlstate, $before, $message) = @$case;
+	my $name = join ' ', $set, %$opt;
 
 	$dt->sql('TRUNCATE before');
 	$r = $s->run(qq{DO \$do\$ DECLARE r bigint; f boolean; BEGIN
 		INSERT INTO public.before VALUES ('set');
-		${\ ($set || 'NULL')};
-		} . $dt->call("called $name", $table, %$opt) =~ s/\)$/, rows => r, finished => f)/r . q{;
+		$set;
+		} . $dt->call("called $name", 'called', %$opt, @variables) . q{;
 		RAISE 'the end'; END $do$});
 	is($r->{sqlstate}, $sqlstate, "$name: the error");
 	like($r->{err}, $message, "$name: what it says");
-	is($dt->sql('SELECT count(*) FROM before'), $before ? 1 : 0, "$name: what was done before");
+	is($dt->sql('SELECT count(*) FROM before'), $before, "$name: what was done before");
 	is($dt->sql('SELECT sum(n) FROM called'), 0, "$name: nothing was changed in public");
 }
 is($dt->counts('tenant.called'), '1:10', 'SET search_path: each row once in the other table');
