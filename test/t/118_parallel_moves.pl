@@ -174,10 +174,10 @@ my $s = $dt->session(group => 'grp');
 $s->query('SET max_parallel_workers_per_gather = 2');
 foreach my $case (
 	[ 'a parallel query within another one',
-		'SELECT count(inner_query()) FROM t WHERE work(id, '') % 100 = 0' ],
+		'SELECT count(inner_query()) FROM t WHERE work(id, $$$$) % 100 = 0' ],
 	[ 'several Gather nodes',
-		'SELECT count(*) FROM (SELECT work(id, '') FROM t) a
-			FULL JOIN (SELECT work(id, '') FROM t OFFSET 0) b ON true' ])
+		'SELECT count(*) FROM (SELECT work(id, $$$$) FROM t) a
+			FULL JOIN (SELECT work(id, $$$$) FROM t OFFSET 0) b ON true' ])
 {
 	my ($name, $sql) = @$case;
 	my ($begin, $grp) = (wal(), charged('grp'));
