@@ -385,28 +385,24 @@ dt_ExecutorFinish(QueryDesc *queryDesc)
 		member_finishes(queryDesc);
 }
 
+/* A plan that has parallel workers. */
 static pg_noinline void
 run_with_workers(EXECUTOR_RUN_PARAMS)
 {
-	DtGathers	gathers;
-	DtCallbackCut cut;
+	int			outer = dt_workers_begin_plan();
 
-	dt_pay_tell_workers();
-	dt_workers_begin(&gathers, queryDesc->planstate);
-	PG_TRY();
-	{
-		dt_rows_pace(queryDesc);
-		dt_check_begin_cut(&cut);
+	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_workers_end_plan(outer);
+}
+
+static inline void
+run(EXECUTOR_RUN_PARAMS)
+{
+	if (unlikely(queryDesc->plannedstmt->parallelModeNeeded) &&
+		!IsParallelWorker())
+		run_with_workers(EXECUTOR_RUN_ARGS);
+	else
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-		dt_check_end_cut(&cut);
-	}
-	PG_CATCH();
-	{
-		dt_workers_fail(&gathers);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	dt_workers_end(&gathers);
 }
 
 static pg_noinline void
@@ -424,13 +420,10 @@ member_runs(EXECUTOR_RUN_PARAMS)
 		begin_reading();
 	analyzed_at = 0;
 	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
-	{
-		run_with_workers(EXECUTOR_RUN_ARGS);
-		return;
-	}
+		dt_pay_tell_workers();
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
-	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	run(EXECUTOR_RUN_ARGS);
 	dt_check_end_cut(&cut);
 }
 
@@ -465,7 +458,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	else
 	{
 		dt_commit_need(false);
-		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+		run(EXECUTOR_RUN_ARGS);
 	}
 }
 
@@ -479,6 +472,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	bool		prepares = is_active && is_prepare(pstmt->utilityStmt);
 	DtCallbackCut cut;
 
+	dt_account_leave_workers_out();
 	if (is_active)
 	{
 		set_group(pstmt->utilityStmt, context);
@@ -500,6 +494,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
 	pstmt = NULL;				/* a ROLLBACK in a procedure may have freed it */
+	dt_account_leave_workers_out();
 	if (is_active)
 	{
 		/*
@@ -552,10 +547,6 @@ dt_emit_log(ErrorData *error)
 		prev.emit_log(error);
 }
 
-/*
- * When a subtransaction with a parallel query fails, the workers' counters may
- * never be added to the leader's.
- */
 static void
 dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					SubTransactionId parentSubid, void *arg)
@@ -563,9 +554,7 @@ dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	dt_check_forget_listing();
-	/* from 17 on a function of a running parallel query may have one, too */
-	if (!IsInParallelMode())
-		dt_workers_forget();
+	dt_workers_fail();
 	dt_tick_renew();
 }
 
