@@ -12,12 +12,11 @@
  * waits may do so for ever, for a lock that the session keeps between its
  * transactions, say; and a second session of one's own must not be the one who
  * makes the limit go away.  So there a session that owes too much pauses, whoever
- * waits.
+ * waits; and so does one in a transaction that has passed no gate, if it owed
+ * something before.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
  * session: so while it is in somebody's way the whole group goes on there.
- *
- * A group that is suspended hard keeps what its members hold.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,7 +29,7 @@
 /* When others wait, the session goes on for so long before it asks again. */
 #define RELEASED_US		INT64CONST(20000)
 
-/* Who owes what the group earns in this time owes too much. */
+/* What the group earns in this time all those may owe together who go on. */
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
@@ -45,18 +44,10 @@ static uint32 times_joined;
 /* It has gone on last for somebody for whom it goes on whatever it owes. */
 static bool no_bound = false;
 
-/* To be called after a charge. */
-void
-dt_let_go_note_debt(const DtDue *due)
+static bool
+is_too_much(const DtDue *due)
 {
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		if (times_joined != dt_account.times_joined)
-			owed_before[r] = 0;
-		if (due->owed_us < TOO_MUCH_US)
-			owed_before[r] = PG_INT64_MAX;
-	}
-	times_joined = dt_account.times_joined;
+	return due->owed_us >= TOO_MUCH_US / due->released;
 }
 
 /*
@@ -69,10 +60,17 @@ dt_let_go_note_debt(const DtDue *due)
 static bool
 may_go_on(const DtDue *due)
 {
-	dt_let_go_note_debt(due);
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		if (times_joined != dt_account.times_joined)
+			owed_before[r] = 0;
+		if (!is_too_much(due))
+			owed_before[r] = PG_INT64_MAX;
+	}
+	times_joined = dt_account.times_joined;
 	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
-	if (due->owed_us >= TOO_MUCH_US)
+	if (is_too_much(due))
 		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }
@@ -81,11 +79,12 @@ may_go_on(const DtDue *due)
 static bool
 goes_on(DtMark mark, bool in_flight, const DtDue *due)
 {
-	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight;
+	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight &&
+		!dt_phase_is_bounded();
 	switch (mark)
 	{
 		case DT_IN_THE_WAY_OF_OUTSIDERS:
-			return in_flight || may_go_on(due);
+			return no_bound || may_go_on(due);
 		case DT_IN_THE_WAY_OF_MATES:
 			return may_go_on(due);
 		case DT_GROUP_HAS_PREPARED:
@@ -95,24 +94,18 @@ goes_on(DtMark mark, bool in_flight, const DtDue *due)
 	}
 }
 
-/*
- * To be asked before a pause, and before each slice of it.  It is one in flight if
- * it heeds DT_HEED_HARD.
- */
 bool
-dt_let_go(DtHeed heed, const DtDue *due)
+dt_let_go_holds(const DtDue *due)
 {
-	DtMark		mark;
+	return dt_account_is_released() && (no_bound || !is_too_much(due));
+}
+
+bool
+dt_let_go(bool in_flight, const DtDue *due)
+{
 	int			pid = 0;
 
-	if (dt_account_is_suspended_hard())
-		mark = DT_NOT_IN_THE_WAY;
-	else if (dt_account_is_released() && (no_bound || due->owed_us < TOO_MUCH_US))
-		return true;
-	else
-		mark = dt_waiters_mark(&pid);
-
-	if (goes_on(mark, heed == DT_HEED_HARD, due))
+	if (goes_on(dt_waiters_mark(&pid), in_flight, due))
 	{
 		dt_account_note_release(pid);
 		dt_account.slot->released_until = dt_now_us() + RELEASED_US;

@@ -63,9 +63,9 @@ dt_member_join(DtMember *member, DtGroup *g)
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
-	dt_role_debt_take_over(g, member->role, member->account, now);
+	member->slips =
+		dt_role_debt_take_over(g, member->role, member->account, now);
 	memset(member->stats, 0, sizeof(member->stats));
-	member->exempt_from = 0;
 	member->times_joined++;
 	member->group = g;
 	g->members++;
@@ -165,12 +165,16 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 	{
 		dt_member_count(member, g, DT_RELEASES, 1);
 		member->released_since = wall_clock;
+		g->released++;
 	}
 	member->released_up_to_us = now;
 	if (pid != 0)
 		member->xact.released_for = pid;
-	else
+	else if (member->released_since != 0)
+	{
 		member->released_since = 0;
+		g->released--;
+	}
 }
 
 /*
@@ -190,7 +194,7 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
 		if (to_none)
 			member->usage[r].charged_by_workers = 0;
 	}
-	dt_role_debt_leave(g, member->role, member->account, now);
+	dt_role_debt_leave(g, member->role, member->account, member->slips, now);
 	dt_member_note_release(member, g, 0, now, 0);
 	if (to_none)
 		member->times_left++;
@@ -265,9 +269,9 @@ wake(const DtMember *one, const DtGroup *g, bool also_busy)
 }
 
 void
-dt_member_wake_all(DtGroup *g, bool also_busy)
+dt_member_wake_all(DtGroup *g)
 {
-	wake(NULL, g, also_busy);
+	wake(NULL, g, false);
 }
 
 void
@@ -320,7 +324,7 @@ dt_member_take_out_all(DtGroup *g)
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, false);
+	dt_member_wake_all(g);
 
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{

@@ -41,6 +41,9 @@
 /* So often those that have repaid are looked for in all groups, at most. */
 #define FIND_APART_US	INT64CONST(1000000)
 
+/* A group may be ahead by what it earns in this time anyway; see rate.c. */
+#define SLIPPED_FREE_US	INT64CONST(200000)
+
 /* What is owed by an account in bytes, of all resources. */
 static int64
 owed(DtGroup *g, DtRateMember *account, int64 now)
@@ -96,6 +99,7 @@ begin_account(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 	debt->role = role;
 	memset(debt->left, 0, sizeof(debt->left));
 	memset(debt->largest, 0, sizeof(debt->largest));
+	memset(debt->slipped, 0, sizeof(debt->slipped));
 }
 
 /* An account for one more role; without one that is free, that of nobody. */
@@ -120,7 +124,8 @@ add_account(DtGroup *g, Oid role, int64 now)
 
 /* End the account of a member with this role that leaves. */
 void
-dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, int64 now)
+dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, bool slips,
+				   int64 now)
 {
 	DtRoleDebt *heir = NULL;
 
@@ -136,6 +141,8 @@ dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 
 			heir->left[r] += bytes;
 			heir->largest[r] = Max(heir->largest[r], bytes);
+			if (slips)
+				heir->slipped[r] += bytes;
 		}
 	}
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -165,19 +172,45 @@ pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 
 	dt_rate_pass_debt(engine, &debt->account[r], to, debt->n_left, least, now);
 }
 
+/*
+ * What was left by slipping is taken over first.  Is it so much, as far as it was
+ * not repaid, that the group is ahead by it?
+ */
+static bool
+pass_slipped(DtRateGroup *engine, DtRoleDebt *debt, int r, int64 part,
+			 DtRateMember *to, int64 now)
+{
+	int64		slipped = Min(debt->slipped[r], part);
+
+	debt->slipped[r] -= slipped;
+	if (slipped == 0 || engine->rate == 0)
+		return false;
+	return dt_rate_time(engine, muldiv64(dt_rate_debt(engine, to, now), slipped,
+										 part)) > SLIPPED_FREE_US;
+}
+
 /* A member with this role joins: its account is new. */
-void
+bool
 dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 {
 	DtRoleDebt *debt;
+	bool		slips = false;
 
 	if (!OidIsValid(role) || dlist_is_empty(&g->role_debts) ||
 		(debt = find_account(g, role, now)) == NULL)
-		return;
+		return false;
 	for (int r = 0; r < DT_RESOURCES; r++)
-		pass_part(&g->usage[r].engine, debt, r, &account[r], now);
+	{
+		DtRateGroup *engine = &g->usage[r].engine;
+		int64		left = debt->left[r];
+
+		pass_part(engine, debt, r, &account[r], now);
+		slips |= pass_slipped(engine, debt, r, left - debt->left[r],
+							  &account[r], now);
+	}
 	if (--debt->n_left == 0)
 		end_account(g, debt, now);
+	return slips;
 }
 
 /* The group ends: nobody owes anything to it. */
