@@ -49,6 +49,12 @@ sub emit
 	return sprintf q{pg_logical_emit_message(%s, '', repeat('x', %d))}, $in_transaction ? 'true' : 'false', $bytes // $step;
 }
 
+# Another one of so many bytes, which cannot be compressed.
+sub content
+{
+	return sprintf q{(SELECT decode(string_agg(md5(i::text), ''), 'hex') FROM generate_series(1, %d) i)}, $step / 16;
+}
+
 # The groups and a new session, which has read what it needs of the catalogs.
 sub begin
 {
@@ -160,7 +166,7 @@ subtest 'to and fro while the group is suspended' => sub {
 
 $dt->sql(q{CREATE FUNCTION put(bytea) RETURNS oid LANGUAGE plpgsql SECURITY DEFINER
 	SET dirty_throttle."group" = 'b' AS 'BEGIN RETURN lo_from_bytea(0, $1); END'});
-my $content = "(SELECT decode(repeat('61', $step), 'hex') AS d OFFSET 0) x";
+my $content = "(SELECT " . content() . " AS d OFFSET 0) x";
 
 subtest 'a function with a SET clause' => sub {
 	foreach my $case (
@@ -291,7 +297,8 @@ subtest 'code that runs with interrupts held' => sub {
 
 # ------------------------------------------------------------------------ an accomplice
 
-# It cancels each pause, and the procedure catches that.
+# It ends each pause: by a cancel, which the procedure catches where it can, and after
+# which it is called again; or by an interrupt without a reason.
 $dt->sql(
 	q{CREATE PROCEDURE catches(n int) LANGUAGE plpgsql AS $$
 		DECLARE x boolean;
@@ -304,6 +311,15 @@ $dt->sql(
 				END;
 				COMMIT;
 			END LOOP;
+		END $$;
+	CREATE PROCEDURE is_interrupted(n int) LANGUAGE plpgsql AS $$
+		DECLARE x boolean;
+		BEGIN
+			FOR i IN 1 .. n LOOP
+				x := dt_test_interrupt_at_commit() IS NULL;
+				x := } . emit() . q{ IS NULL;
+				COMMIT;
+			END LOOP;
 		END $$});
 
 subtest 'a procedure whose pauses are canceled' => sub {
@@ -311,28 +327,41 @@ subtest 'a procedure whose pauses are canceled' => sub {
 	my $then = $dt->now;
 	my $cancels = 0;
 
-	$s->send('CALL catches(1000)');
-	$dt->settle;
-	while (!$s->finished && $cancels < 2 * $n)
+	while ($cancels < 2 * $n && used_all() < 20 * $once)
 	{
-		my $before = $dt->session_row($s);
-		my ($used) = $dt->used('slow', 'wal');
-
-		$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
-		$cancels++;
-		poll_until(
-			sub {
-				my $row = $dt->session_row($s);
-				return $s->finished || $row->{pauses} != $before->{pauses} ||
-				  ($row->{paused_since} // '') ne ($before->{paused_since} // '') ||
-				  ($dt->used('slow', 'wal'))[0] > $used;
-			}, 10);
+		$s->send('CALL catches(1000)');
 		$dt->settle;
-		last if used_all() > 20 * $once;
+		while (!$s->finished && $cancels < 2 * $n && used_all() < 20 * $once)
+		{
+			my $before = $dt->session_row($s);
+			my ($used) = $dt->used('slow', 'wal');
+
+			$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');
+			$cancels++;
+			poll_until(
+				sub {
+					my $row = $dt->session_row($s);
+					return $s->finished || $row->{pauses} != $before->{pauses} ||
+					  ($row->{paused_since} // '') ne ($before->{paused_since} // '') ||
+					  ($dt->used('slow', 'wal'))[0] > $used;
+				});
+			$dt->settle;
+		}
+		last if !$s->finished;
+		$s->wait;
 	}
 	check_bound("$cancels cancels", $then, $once, $step);
-	cmp_ok($cancels, '>=', 5, 'they were made');
+	cmp_ok($cancels, '>=', $n, 'they were made');
 	$dt->terminate_ms($s);
+};
+
+subtest 'a procedure whose pauses are interrupted' => sub {
+	my $s = begin('app', 'CALL is_interrupted(0)');
+	my $then = $dt->now;
+
+	run_each($s, "CALL is_interrupted($n)");
+	check_bound('interrupts', $then, $once, $n * $step);
+	$s->quit;
 };
 
 # It waits for the row each time, so that nothing is paid while it is locked.
@@ -382,7 +411,7 @@ $dt->sql(
 	CREATE DOMAIN dom AS int CHECK (checks(VALUE))});
 
 foreach my $case (
-	[ 'large objects', "SELECT lo_from_bytea(0, decode(repeat('61', $step), 'hex'))" ],
+	[ 'large objects', 'SELECT lo_from_bytea(0, ' . content() . ')' ],
 	[ 'an array of a domain whose CHECK writes', 'SELECT cardinality(array_fill(1, ARRAY[' . $step / 10_000 . '])::dom[])' ],
 	[ 'messages', 'SELECT ' . emit() ])
 {

@@ -85,11 +85,11 @@ $dt->sql(
 	GRANT ALL ON with_policy, r_view TO agent;
 
 	-- they write
+	CREATE TABLE written (id int, pad text) WITH (fillfactor = 10);
 	CREATE FUNCTION w(n int DEFAULT 20) RETURNS int LANGUAGE plpgsql AS
 		$$ BEGIN INSERT INTO written SELECT i, repeat('x', 900) FROM generate_series(1, n) i; RETURN 1; END $$;
 	CREATE FUNCTION w_sql() RETURNS int LANGUAGE sql AS
 		$$ INSERT INTO written SELECT i, repeat('x', 900) FROM generate_series(1, 20) i; SELECT 1 $$;
-	CREATE TABLE written (id int, pad text) WITH (fillfactor = 10);
 	CREATE VIEW w_view AS SELECT w() AS w FROM t WHERE id = 1;
 	GRANT ALL ON written, w_view TO agent;
 	CREATE PROCEDURE nothing() LANGUAGE plpgsql AS 'BEGIN END';
