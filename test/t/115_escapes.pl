@@ -259,17 +259,21 @@ $dt->sql(
 	CREATE TABLE spans (s span);
 	CREATE INDEX ON spans USING gist (s);
 	INSERT INTO spans SELECT span(i, i + 10) FROM generate_series(1, 2000) i;
-	GRANT ALL ON spans TO app});
+	-- outside of all pages, so that each has to be extended
+	CREATE SEQUENCE far START 100000 INCREMENT 100000;
+	GRANT ALL ON spans, far TO app});
+
+my $extend = q{INSERT INTO spans SELECT span(n, n + 1) FROM nextval('far') n};
 
 subtest 'code that runs with interrupts held' => sub {
-	my $s = begin('app', q{SET escape.times = 0; SET escape.waits = on}, 'INSERT INTO spans VALUES (span(1, 2))');
+	my $s = begin('app', q{SET escape.times = 0; SET escape.waits = on}, $extend);
 	my $holder = $dt->session;
 
 	# less than some seconds: it is seen
 	$holder->query('SELECT pg_advisory_lock(7)');
 	$dt->fresh(slow => wal => 10 * $kb);
 	$s->query('SET escape.times = 1');
-	$s->send('INSERT INTO spans VALUES (span(5, 7))');
+	$s->send($extend);
 	$dt->settle;
 	is($dt->state($s), 'waits', 'it waits with a page locked');
 	cmp_ok(($dt->used('slow', 'wal'))[0], '>=', $step, 'what it has written is charged meanwhile');
@@ -280,7 +284,7 @@ subtest 'code that runs with interrupts held' => sub {
 	# more: it is refused
 	$dt->fresh(slow => wal => $kb);
 	$s->query('SET escape.waits = off; SET escape.times = 100');
-	$s->send('INSERT INTO spans VALUES (span(5, 7))');
+	$s->send($extend);
 	$dt->settle;
 	$dt->run;
 	like($s->wait->{sqlstate} // 'none', qr/^5[345]/, 'it is refused in the end') or diag $s->{result}{err};
@@ -290,7 +294,7 @@ subtest 'code that runs with interrupts held' => sub {
 	# again and again
 	my $then = $dt->now;
 	$dt->fresh(slow => wal => $kb);
-	$dt->running(sub { $s->run($_) foreach ('SET escape.times = 100', 'INSERT INTO spans VALUES (span(5, 7))') x 5 });
+	$dt->running(sub { $s->run($_) foreach ('SET escape.times = 100', $extend) x 5 });
 	check_bound('again and again', $then, 30 * 1000 * $kb + $once, 5 * $step);
 	$s->quit;
 };

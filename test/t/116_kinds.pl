@@ -175,8 +175,14 @@ sub wire_place
 {
 	my ($w) = @_;
 
+	# it has begun, and has ended or sleeps
+	my $activity = 'FROM pg_stat_activity WHERE pid = ' . $w->pid;
+	my $before = $dt->sql("SELECT state_change $activity");
 	$w->transmit;
-	poll_until(sub { $dt->sql('SELECT dt_test_state(' . $w->pid . ')') =~ /sleeps|idle/ }, 180);
+	poll_until(
+		sub {
+			$dt->sql("SELECT dt_test_state(pid) = 'sleeps' OR state_change > '$before' AND state LIKE 'idle%' $activity") eq 't';
+		}, 180);
 	return place($w->pid);
 }
 
@@ -249,7 +255,8 @@ sub is_answered
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok($s->finished, "$name: it is answered at once") or diag "it pauses: $place";
-	$dt->cancel_ms($s) while !$s->finished;
+	# each statement of it may pause
+	poll_until(sub { $dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')'); $s->finished }) if !$s->finished;
 	is($s->wait->{sqlstate}, undef, "$name: without an error") if $place eq 'not';
 }
 
@@ -674,8 +681,8 @@ sub check_row
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s) if $no_grace;
 	$s->quit;
 	let_go();
-	$dt->sql('TRUNCATE empty, written');
 	$dt->sql(q{ROLLBACK PREPARED 'p'}) if $dt->sql('SELECT count(*) FROM pg_prepared_xacts');
+	$dt->sql('TRUNCATE empty, written');
 }
 
 subtest 'the states' => sub { check_row(@$_) foreach @table };

@@ -27,7 +27,7 @@ shared_preload_libraries = 'dirty_throttle, pg_stat_statements'
 my $node = $dt->node;
 my @extensions = qw(citext hstore pg_trgm pg_stat_statements);
 my %there = map { $_ => 1 } split /\n/,
-  $dt->sql(q{SELECT name FROM pg_available_extensions WHERE name = ANY ('{} . join(',', @extensions) . q{}')});
+  $dt->sql('SELECT name FROM pg_available_extensions WHERE name IN (' . join(', ', map { "'$_'" } @extensions) . ')');
 my @missing = grep { !$there{$_} } @extensions;
 
 if (@missing)
@@ -120,16 +120,20 @@ sub pauses
 	{
 		$w->simple($message);
 	}
-	$w->transmit;
+	# it has begun, and has ended or sleeps
+	my $activity = 'FROM pg_stat_activity WHERE pid = ' . $w->pid;
+	my $before = $dt->sql("SELECT state_change $activity");
 	my $state;
+	$w->transmit;
 	poll_until(
 		sub {
-			$state = $dt->sql('SELECT dt_test_state(' . $w->pid . ')');
-			return $state =~ /sleeps|idle/;
+			$state = $dt->sql("SELECT CASE WHEN dt_test_state(pid) = 'sleeps' THEN 'sleeps'
+				WHEN state_change > '$before' AND state LIKE 'idle%' THEN 'idle' END $activity");
+			return $state;
 		});
 	my $pauses = $state eq 'sleeps';
 	$dt->sql('SELECT pg_cancel_backend(' . $w->pid . ')') if $pauses;
-	my $r = $w->wait(cancel_every => 1);
+	my $r = $w->wait(cancel_every => 1);    # the next statement of a query, too
 	is($r->{sqlstate}, undef, 'no error') if !$pauses && $r->{sqlstate};
 	return $pauses;
 }
