@@ -175,7 +175,7 @@ sub wire_place
 {
 	my ($w) = @_;
 
-	# it has begun, and has ended or sleeps
+	# it has begun, and has ended or sleeps; sync() would have sent it before
 	my $activity = 'FROM pg_stat_activity WHERE pid = ' . $w->pid;
 	my $before = $dt->sql("SELECT state_change $activity");
 	$w->transmit;
@@ -301,17 +301,17 @@ foreach my $state (sort keys %states)
 			my ($name, $sql) = @$_;
 
 			$n++;
-			$w->parse("s$n", $sql)->sync;
+			$w->parse("s$n", $sql)->message('S', '');
 			$answered->("$name: Parse");
 			foreach my $again (1, 2)
 			{
-				$w->bind('', "s$n")->execute->sync;
+				$w->bind('', "s$n")->execute->message('S', '');
 				$answered->("$name: Bind, Execute, $again");
 			}
 			next if $sql !~ /^SELECT/;
 			$w->simple('BEGIN');
 			$answered->('BEGIN');
-			$w->bind('p', "s$n")->describe('P', 'p')->execute('p', 1)->execute('p')->sync;
+			$w->bind('p', "s$n")->describe('P', 'p')->execute('p', 1)->execute('p')->message('S', '');
 			$answered->("$name: in a block");
 			$w->simple('COMMIT');
 			$answered->('COMMIT');
@@ -456,7 +456,7 @@ foreach my $state (sort grep { !/nothing/ } keys %states)
 				my $w = session_in($state, 'wire', $old ? sub { $_[0]->parse('old', $sql)->sync->wait } : ());
 				my $name = ($old ? 'Bind, Execute of ' : 'Parse, Bind, Execute of ') . $sql;
 
-				$old ? $w->bind('', 'old')->execute->sync : $w->extended($sql)->sync;
+				$old ? $w->bind('', 'old')->execute->message('S', '') : $w->extended($sql)->message('S', '');
 				my $place = wire_place($w);
 				# what was parsed earlier keeps the snapshot of its portal
 				ok($place eq 'before' || $old && $place eq 'in flight', "$name: it pays first") or diag $place;

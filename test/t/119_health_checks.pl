@@ -114,13 +114,13 @@ sub pauses
 	if (ref $message)
 	{
 		my ($sql, @values) = @$message;
-		$w->parse('', $sql)->bind('', '', @values)->describe('P', '')->execute->sync;
+		$w->parse('', $sql)->bind('', '', @values)->describe('P', '')->execute->message('S', '');
 	}
 	else
 	{
 		$w->simple($message);
 	}
-	# it has begun, and has ended or sleeps
+	# it has begun, and has ended or sleeps; sync() would have sent it before
 	my $activity = 'FROM pg_stat_activity WHERE pid = ' . $w->pid;
 	my $before = $dt->sql("SELECT state_change $activity");
 	my $state;
