@@ -365,7 +365,7 @@ subtest 'two-phase commit' => sub {
 # ----------------------------------------------------------------- what writes
 
 # name, statement; what it holds when it is stopped: 'table' where parse analysis has
-# locked one before
+# locked one before, and 'snapshot' where only its plan shows that it locks rows
 my @writes = (
 	[ 'INSERT', 'INSERT INTO empty VALUES (1)', 'table' ],
 	[ 'INSERT of no row', 'INSERT INTO empty SELECT 1 WHERE false', 'table' ],
@@ -374,8 +374,8 @@ my @writes = (
 	[ 'MERGE of nothing', 'MERGE INTO t USING empty e ON t.id = e.id WHEN MATCHED THEN DELETE', 'table' ],
 	[ 'SELECT FOR UPDATE', 'SELECT * FROM t FOR UPDATE', 'table' ],
 	[ 'SELECT FOR KEY SHARE', 'SELECT * FROM t WHERE id = 1 FOR KEY SHARE', 'table' ],
-	[ 'rows locked in a subquery', 'SELECT count(*) FROM (SELECT * FROM t FOR SHARE) q', 'table' ],
-	[ 'rows locked in WITH', 'WITH q AS (SELECT * FROM t FOR SHARE) SELECT count(*) FROM q', 'table' ],
+	[ 'rows locked in a subquery', 'SELECT count(*) FROM (SELECT * FROM t FOR SHARE) q', 'snapshot' ],
+	[ 'rows locked in WITH', 'WITH q AS (SELECT * FROM t FOR SHARE) SELECT count(*) FROM q', 'snapshot' ],
 	[ 'data-modifying WITH', 'WITH x AS (INSERT INTO empty VALUES (1) RETURNING 1) SELECT * FROM x', 'table' ],
 	[ 'SELECT INTO', 'SELECT 1 AS x INTO made; DROP TABLE made' ],
 	[ 'CREATE TABLE AS', 'CREATE TABLE made AS SELECT 1; DROP TABLE made' ],
@@ -424,7 +424,9 @@ sub check_writes
 		$s->query('BEGIN; SELECT count(*) FROM pg_class') if $in_block;
 		$s->send($sql);
 		$dt->settle;
-		is(place($s->pid), 'before', "$name: it pays first, without a snapshot");
+		my $place = place($s->pid);
+		ok($place eq 'before' || ($locks // '') eq 'snapshot' && $place eq 'in flight', "$name: it pays first")
+		  or diag $place;
 		is($dt->sql('SELECT count(*) FROM empty'), 0, "$name: and has done nothing");
 		my $mine = 'FROM pg_locks WHERE pid = ' . $s->pid;
 		is($dt->sql("SELECT count(*) $mine AND locktype = 'transactionid'"), 0, "$name: no transaction ID");
@@ -581,8 +583,9 @@ my @table = (
 		[ 'SELECT 1' => $gated ], 'SELECT 1' ],
 	[ 'SLIPPED, an error', 'agent', '<limited>', 'BEGIN', $slips, 'SELECT 1 / 0', 'SELECT 1', 'ROLLBACK',
 		[ 'SELECT 1' => $gated ], 'SELECT 1' ],
+	# what it carries may be paid in flight
 	[ 'SLIPPED, carries a debt', 'agent', '<limited>', "BEGIN; $writes_much; ROLLBACK",
-		[ "BEGIN; $slips; SELECT 1" => 'in flight' ], 'ROLLBACK' ],
+		[ "BEGIN; $slips; SELECT 1; COMMIT" => 'in flight|after' ], 'SELECT 1' ],
 	[ 'SLIPPED, beyond the grace', 'agent, no grace', '<limited>', [ "BEGIN; $slips; SELECT 1" => 'in flight' ], 'ROLLBACK' ],
 	[ 'SLIPPED in a subtransaction that is rolled back', 'agent', 'BEGIN; SAVEPOINT a', '<limited>', $slips,
 		'ROLLBACK TO a', 'SELECT 1', [ 'COMMIT' => 'after' ], 'SELECT 1' ],
@@ -674,7 +677,7 @@ sub check_row
 			$dt->settle;
 			my $found = place($s->pid);
 			# a block has several statements, of which the last is meant
-			is($found, $place, "$name: step " . ($i + 1) . ", $sql") or last;
+			like($found, qr/^($place)$/, "$name: step " . ($i + 1) . ", $sql") or last;
 		}
 	}
 	$goes_on->();
@@ -682,7 +685,8 @@ sub check_row
 	$s->quit;
 	let_go();
 	$dt->sql(q{ROLLBACK PREPARED 'p'}) if $dt->sql('SELECT count(*) FROM pg_prepared_xacts');
-	$dt->sql('TRUNCATE empty, written');
+	# so that nextval() writes again
+	$dt->sql('TRUNCATE empty, written; ALTER SEQUENCE seq RESTART');
 }
 
 subtest 'the states' => sub { check_row(@$_) foreach @table };
@@ -704,22 +708,23 @@ subtest 'what is nested is not gated' => sub {
 	$s->quit;
 };
 
-# Below what the group earns in 30 s a role that has slipped is answered in its next
-# session; above, that one waits, whatever it asks.
+# Below what the group may be ahead by anyway a role that has slipped is answered in its
+# next session; above, that one waits, whatever it asks.  With more the storms of 073
+# and 110 would exceed their limit.
 subtest 'connecting anew' => sub {
 	my $kb = 100;
 
-	foreach my $case ([ 'less than 30 s', 20, 'not' ], [ 'more than 30 s', 60, $gated ])
+	foreach my $case ([ 'next to nothing', 0.15, 'not' ], [ 'a minute', 60, $gated ])
 	{
 		my ($name, $seconds, $place) = @$case;
 		my $s = $dt->session(user => 'fast');
 
 		$s->query('SELECT 1');
 		$dt->fresh(g => wal => $kb);
-		$s->query("SELECT pg_logical_emit_message(true, '', repeat('x', $seconds * ${kb}000))");
+		$s->query("SELECT pg_logical_emit_message(true, '', repeat('x', ($seconds * ${kb}000)::int))");
 		$s->quit;
 		poll_until(sub { $dt->group_row('g')->{members} == 0 }, 180);
-		cmp_ok(($dt->used('g', 'wal'))[1], '>', ($seconds - 1) * $kb * 1000, "$name: it is owed");
+		cmp_ok(($dt->used('g', 'wal'))[1], '>', 0.5 * $seconds * $kb * 1000, "$name: it is owed");
 		my $next = $dt->session(user => 'fast');
 		$next->send('SELECT pg_is_in_recovery()');
 		$dt->settle;
