@@ -259,7 +259,6 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES],
 	int64		longest_us = 0;
 
 	due->heeds_suspension = heeds_suspension;
-	due->released = g->released + (my->slot->released_since == 0);
 	for (int r = 0; r < DT_RESOURCES && any; r++)
 	{
 		DtRateGroup *engine = &g->usage[r].engine;
@@ -365,6 +364,26 @@ dt_account_charge(bool heeds_suspension)
 	}
 	note_due(&due, now);
 	return due;
+}
+
+int64
+dt_account_group_owes_us(void)
+{
+	int64		us = 0;
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return 0;
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *engine = &g->usage[r].engine;
+
+		if (engine->rate > 0)
+			us = Max(us, dt_rate_time(engine, dt_rate_group_debt(engine, now)));
+	}
+	dt_group_unlock(g);
+	return us;
 }
 
 /*

@@ -30,8 +30,6 @@ typedef struct DtDue
 								 * 0 if it is not worth a pause */
 	int64		used_us;		/* how long it takes to pay for what this charge
 								 * has charged, as others owe, too */
-	int			released;		/* so many members go on for others, with this
-								 * one */
 	int64		owed_bytes[DT_RESOURCES];	/* of each, ... */
 	DtResource	slowest;		/* ... of which this takes longest to pay */
 	DtPauseCause cause;
@@ -217,6 +215,9 @@ extern DtDue dt_account_charge(bool heeds_suspension);
 extern bool dt_account_begin_pause(DtPause *pause);
 extern DtDue dt_account_look(bool heeds_suspension, DtPause *pause);
 extern void dt_account_forgive(void);
+
+/* What the whole group owes, in time at its rate. */
+extern int64 dt_account_group_owes_us(void);
 extern void dt_account_catch_up(void);
 extern void dt_account_note_release(int pid);
 

@@ -29,7 +29,7 @@
 /* When others wait, the session goes on for so long before it asks again. */
 #define RELEASED_US		INT64CONST(20000)
 
-/* What the group earns in this time all those may owe together who go on. */
+/* What the group earns in this time may be owed, and more is too much. */
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
@@ -41,13 +41,19 @@
 static int64 owed_before[DT_RESOURCES];
 static uint32 times_joined;
 
-/* It has gone on last for somebody for whom it goes on whatever it owes. */
-static bool no_bound = false;
+/* For whom it has gone on last: whatever it owes, or whatever the group owes. */
+static enum
+{
+	OWN_BOUND,					/* what it owes itself must not be too much */
+	GROUP_BOUND,				/* the same of what all members owe */
+	NO_BOUND
+}			bound = OWN_BOUND;
 
 static bool
 is_too_much(const DtDue *due)
 {
-	return due->owed_us >= TOO_MUCH_US / due->released;
+	return due->owed_us >= TOO_MUCH_US ||
+		(bound == GROUP_BOUND && dt_account_group_owes_us() >= TOO_MUCH_US);
 }
 
 /*
@@ -60,34 +66,41 @@ is_too_much(const DtDue *due)
 static bool
 may_go_on(const DtDue *due)
 {
+	bool		too_much = is_too_much(due);
+
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (times_joined != dt_account.times_joined)
 			owed_before[r] = 0;
-		if (!is_too_much(due))
+		if (!too_much)
 			owed_before[r] = PG_INT64_MAX;
 	}
 	times_joined = dt_account.times_joined;
 	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
-	if (is_too_much(due))
+	if (too_much)
 		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }
 
-/* Does the session go on that has this mark?  See above. */
+/*
+ * Does the session go on that has this mark?  See above.  Where mates wait each of all
+ * members may be in their way, so all together have one bound; unless it is only not
+ * known who waits.
+ */
 static bool
-goes_on(DtMark mark, bool in_flight, const DtDue *due)
+goes_on(DtMark mark, int pid, bool in_flight, const DtDue *due)
 {
-	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight &&
-		!dt_phase_is_bounded();
 	switch (mark)
 	{
 		case DT_IN_THE_WAY_OF_OUTSIDERS:
-			return no_bound || may_go_on(due);
+			bound = in_flight && !dt_phase_is_bounded() ? NO_BOUND : OWN_BOUND;
+			return bound == NO_BOUND || may_go_on(due);
 		case DT_IN_THE_WAY_OF_MATES:
+			bound = pid == MyProcPid ? OWN_BOUND : GROUP_BOUND;
 			return may_go_on(due);
 		case DT_GROUP_HAS_PREPARED:
+			bound = OWN_BOUND;
 			return !in_flight && may_go_on(due);
 		default:
 			return false;
@@ -97,15 +110,16 @@ goes_on(DtMark mark, bool in_flight, const DtDue *due)
 bool
 dt_let_go_holds(const DtDue *due)
 {
-	return dt_account_is_released() && (no_bound || !is_too_much(due));
+	return dt_account_is_released() && (bound == NO_BOUND || !is_too_much(due));
 }
 
 bool
 dt_let_go(bool in_flight, const DtDue *due)
 {
 	int			pid = 0;
+	DtMark		mark = dt_waiters_mark(&pid);
 
-	if (goes_on(dt_waiters_mark(&pid), in_flight, due))
+	if (goes_on(mark, pid, in_flight, due))
 	{
 		dt_account_note_release(pid);
 		dt_account.slot->released_until = dt_now_us() + RELEASED_US;

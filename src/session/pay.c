@@ -197,6 +197,17 @@ slips_suspension(void)
 		dt_account.group->suspended_since == slipped_in;
 }
 
+/* Is nothing due any more, as of the last look at the account? */
+static void
+note_paid(void)
+{
+	if (dt_account.is_due)
+		return;
+	reading.bytes = 0;
+	if (!slips_suspension())
+		dt_phase_note_paid();
+}
+
 static DtDue
 charge(bool heeds_suspension)
 {
@@ -204,12 +215,7 @@ charge(bool heeds_suspension)
 
 	look_for_signs();
 	due = dt_account_charge(heeds_suspension);
-	if (due.pause_us == 0)
-	{
-		reading.bytes = 0;
-		if (!slips_suspension())
-			dt_phase_note_paid();
-	}
+	note_paid();
 	return due;
 }
 
@@ -259,6 +265,7 @@ pause_at(DtPlace place, DtDue due)
 		if (due.pause_us == 0)
 			break;
 	}
+	note_paid();
 	if (messages)
 	{
 		ParallelMessagePending = true;
@@ -288,7 +295,7 @@ pause_in_flight(DtPlace place)
 	bool		may_pause = may_pause_here();	/* the charge takes a lock */
 	DtDue		due = charge(false);
 
-	held_us = 0;
+	held_us = may_pause ? 0 : held_us + due.used_us;
 	if (due.pause_us == 0)
 		return false;
 	if (due.owed_us >= dt_parameters.transaction_grace * INT64CONST(1000) ||
@@ -457,19 +464,19 @@ dt_pay_before_leaving(bool in_flight)
 	if (dt_account.group == NULL || dt_account.slot->moved || !may_pause_here())
 		return;
 	if (in_flight)
-	{
 		(void) pause_in_flight(DT_BETWEEN_ROWS);
-		return;
-	}
-	due = charge(false);
-	if (due.pause_us > 0)
-		(void) pause_at(DT_BEFORE_TRANSACTION, due);
+
+	/* what has slipped out of a suspended group waits for that, as at a commit */
+	due = charge(in_flight && dt_phase_slips());
+	if (due.pause_us > 0 && (!in_flight || due.cause == DT_BY_SUSPEND))
+		(void) pause_at(in_flight ? DT_BETWEEN_ROWS : DT_BEFORE_TRANSACTION, due);
 }
 
 void
 dt_pay_leave(void)
 {
-	look_for_signs();
+	if (IsTransactionState())
+		look_for_signs();		/* or it is the end of SET LOCAL */
 	show_phase();
 	dt_account_leave();
 }

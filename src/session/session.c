@@ -216,7 +216,7 @@ dt_session_follow(void)
 	if (is_member && !was_member)
 	{
 		dt_at_end_need(true);
-		if (FirstSnapshotSet && !dt_activity_is_login())
+		if ((FirstSnapshotSet || IsTransactionBlock()) && !dt_activity_is_login())
 			dt_phase_join_midway(ActivePortal != NULL,
 								 TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 								 dt_waiters_has_more_than_read_locks());

@@ -165,16 +165,12 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 	{
 		dt_member_count(member, g, DT_RELEASES, 1);
 		member->released_since = wall_clock;
-		g->released++;
 	}
 	member->released_up_to_us = now;
 	if (pid != 0)
 		member->xact.released_for = pid;
-	else if (member->released_since != 0)
-	{
+	else
 		member->released_since = 0;
-		g->released--;
-	}
 }
 
 /*

@@ -154,7 +154,6 @@ typedef struct DtGroup
 	/* guarded by "lock" */
 				pg_attribute_aligned(PG_CACHE_LINE_SIZE) slock_t lock;
 	int			members;		/* who has left and still owes does not count */
-	int			released;		/* of these go on, as others wait for them */
 	int64		stats[DT_COUNTERS]; /* since stats_reset */
 	int64		forgiven;		/* debts, because of pressure, since
 								 * stats_reset, bytes */
