@@ -167,7 +167,10 @@ begin_nested(bool is_command)
 	else if (dt_pay_all_counts())
 		begin(DT_WRITES, false, is_command);
 	else if (is_command)
+	{
 		start_command();
+		dt_pay_if_due();
+	}
 }
 
 /* Does this command lead out of the group, as far as it says where to? */
@@ -198,12 +201,12 @@ set_group(Node *command, ProcessUtilityContext context)
 /*
  * Who coordinates a two-phase commit holds locks elsewhere, or until the command that
  * finishes it has ended.  A PREPARE TRANSACTION that fails rolls back, and there is no
- * pause after that either.
+ * pause after that either; in a block that has failed, that was before.
  */
 static void
 note_two_phase(Node *command)
 {
-	if (IsA(command, TransactionStmt) &&
+	if (IsA(command, TransactionStmt) && !IsAbortedTransactionBlockState() &&
 		(((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
@@ -253,18 +256,27 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 }
 
 /*
- * A function is going to be called.  By the protocol for that if there is neither a
- * query string nor a portal; nothing else tells of such a call.
+ * A function is going to be called: by the protocol for that if there is neither a
+ * query string nor a portal, or by a background worker that evaluates it in an
+ * expression, as the jobs of TimescaleDB do.  Nothing else tells of such a call.
  */
+static pg_noinline void
+function_begins(void)
+{
+	if (dt_pay_all_counts())
+		begin(DT_WRITES, false, true);
+	else if (dt_process() == DT_SESSION && debug_query_string == NULL &&
+			 dt_activity_client_waits())
+		begin(DT_READS, false, true);
+}
+
 static inline void
 note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg)
 {
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_load_object_accessed(access, classId, objectId, arg);
-	else if (debug_query_string == NULL && dt_activity_client_waits() &&
-			 dt_session_active() && dt_process() == DT_SESSION &&
-			 IsTransactionState())
-		begin(DT_READS, false, true);
+	else if (dt_session_active() && dt_xact.phase == DT_OUT && IsTransactionState())
+		function_begins();
 }
 
 static pg_noinline void
@@ -329,7 +341,7 @@ dt_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *arg)
 {
 	/* first, as it may fail, and the others would not hear of that */
 	if (event == FHET_START && dt_session_active())
-		dt_pay_if_due();
+		dt_pay_where_function_begins();
 	if (prev.fmgr)
 		prev.fmgr(event, function, arg);
 }
