@@ -365,27 +365,24 @@ dt_ExecutorFinish(QueryDesc *queryDesc)
 		member_finishes(queryDesc);
 }
 
+/* A plan that has parallel workers. */
 static pg_noinline void
 run_with_workers(EXECUTOR_RUN_PARAMS)
 {
-	DtGathers	gathers;
-	DtCallbackCut cut;
+	int			outer = dt_workers_begin_plan();
 
-	dt_workers_begin(&gathers, queryDesc->planstate);
-	PG_TRY();
-	{
-		dt_rows_pace(queryDesc);
-		dt_check_begin_cut(&cut);
+	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_workers_end_plan(outer);
+}
+
+static inline void
+run(EXECUTOR_RUN_PARAMS)
+{
+	if (unlikely(queryDesc->plannedstmt->parallelModeNeeded) &&
+		!IsParallelWorker())
+		run_with_workers(EXECUTOR_RUN_ARGS);
+	else
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-		dt_check_end_cut(&cut);
-	}
-	PG_CATCH();
-	{
-		dt_workers_fail(&gathers);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	dt_workers_end(&gathers);
 }
 
 static pg_noinline void
@@ -398,14 +395,9 @@ member_runs(EXECUTOR_RUN_PARAMS)
 		begin_nested(false);
 	else if (dt_xact.phase <= DT_READING)
 		begin(dt_kind_of_plan(queryDesc->plannedstmt), false, false);
-	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
-	{
-		run_with_workers(EXECUTOR_RUN_ARGS);
-		return;
-	}
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
-	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	run(EXECUTOR_RUN_ARGS);
 	dt_check_end_cut(&cut);
 }
 
@@ -438,7 +430,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	else
 	{
 		dt_at_end_need(false);
-		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+		run(EXECUTOR_RUN_ARGS);
 	}
 }
 
@@ -467,6 +459,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	bool		is_active = dt_session_active();
 	DtCallbackCut cut;
 
+	dt_account_leave_workers_out();
 	if (is_active)
 	{
 		set_group(pstmt->utilityStmt, context);
@@ -480,6 +473,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		dt_at_end_need(false);
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
+	dt_account_leave_workers_out();
 	if (is_active)
 		dt_check_end_cut(&cut);
 }
@@ -522,10 +516,6 @@ dt_emit_log(ErrorData *error)
 		prev.emit_log(error);
 }
 
-/*
- * When a subtransaction with a parallel query fails, the workers' counters may
- * never be added to the leader's.
- */
 static void
 dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					SubTransactionId parentSubid, void *arg)
@@ -533,9 +523,7 @@ dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	dt_check_forget_listing();
-	/* from 17 on a function of a running parallel query may have one, too */
-	if (!IsInParallelMode())
-		dt_workers_forget();
+	dt_workers_fail();
 	dt_tick_renew();
 }
 
