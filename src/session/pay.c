@@ -490,8 +490,10 @@ dt_pay_before_leaving(bool in_flight)
 void
 dt_pay_leave(void)
 {
-	if (IsTransactionState())
-		look_for_signs();		/* or it is the end of SET LOCAL */
+	if (dt_account.group == NULL)
+		return;
+	if (IsTransactionState())	/* or it is the end of SET LOCAL */
+		look_for_signs();
 	show_phase();
 	dt_account_leave();
 }

@@ -20,7 +20,7 @@ my $dt = DirtyThrottle::Clock->new('notify');
 plan skip_all => 'the queue can be made small from PostgreSQL 17 on'
   if $dt->sql('SHOW server_version_num') < 170000;
 
-$dt->set_conf('max_notify_queue_pages', 64);
+$dt->sql('ALTER SYSTEM SET max_notify_queue_pages = 64');
 $dt->node->restart;
 
 foreach my $listens (0, 1)
