@@ -42,7 +42,7 @@ SELECT paused, dirty_rate, blocks_dirtied, pauses, paused_time,
        dirty_debt, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
 FROM dirty_throttle_groups();
 SELECT wal_rate, wal_bytes, wal_debt, wal_pauses, observed_pauses,
-       observed_pause_time, suspended_since, suspended_hard
+       observed_pause_time, suspended_since
 FROM dirty_throttle_groups();
 SELECT reset_group_dirty_limit('grp_c');
 SELECT rename_resource_group('grp_b', 'grp_d');
@@ -104,10 +104,9 @@ SELECT set_group_mode('grp_w', 'observe'); :show
 SELECT set_group_mode('grp_w', 'enforce'); :show
 
 -- Suspending
-\set show 'SELECT suspended_since IS NOT NULL AS suspended, suspended_hard FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+\set show 'SELECT suspended_since IS NOT NULL AS suspended FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
 SELECT suspend_group('grp_w'); :show
-SELECT suspend_group(hard => true, group_name => 'grp_w'); :show
-SELECT suspend_group('grp_w', false); :show
+SELECT suspend_group(group_name => 'grp_w'); :show
 SELECT resume_group('grp_w'); :show
 SELECT resume_group('grp_w'); :show
 -- a notice for a member, which goes on
