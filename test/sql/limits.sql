@@ -188,7 +188,6 @@ SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
        try('SELECT ' || replace(call, '$1', '''nobody'''))
 FROM (VALUES (1, 'reset_group_wal_limit($1)'),
              (4, 'suspend_group($1)'),
-             (5, 'suspend_group($1, true)'),
              (6, 'resume_group($1)'),
              (7, 'grant_group_use($1, current_user)'),
              (8, 'revoke_group_use($1, current_user)'),
@@ -197,7 +196,6 @@ ORDER BY n;
 SELECT try($$SELECT set_group_wal_limit(NULL, 0)$$);
 SELECT try($$SELECT set_group_wal_limit('', 0)$$);
 SELECT try($$SELECT set_group_wal_limit(repeat('x', 64), 0)$$);
-SELECT try($$SELECT suspend_group('grp_a', NULL)$$);
 SELECT try($$SELECT set_session_group(NULL, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(0, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(pg_backend_pid(), 'nobody')$$);
