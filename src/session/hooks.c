@@ -207,6 +207,7 @@ static void
 note_two_phase(Node *command)
 {
 	if (IsA(command, TransactionStmt) && !IsAbortedTransactionBlockState() &&
+		(dt_account.group != NULL || dt_xact.phase != DT_OUT) &&
 		(((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
