@@ -151,7 +151,8 @@ follow_locked(DtGroup *g, int64 now)
 			owes = true;
 	}
 	my->is_due = owes;
-	dt_phase_join(owes, my->slot->slips);
+	if (!IsParallelWorker())	/* it is what its leader is */
+		dt_phase_join(owes, my->slot->slips);
 	if (my->group != NULL && my->group != g)
 		dt_commits_note_leaving(my->group);
 	my->group = g;

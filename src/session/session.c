@@ -217,7 +217,8 @@ dt_session_follow(void)
 	if (is_member && !was_member)
 	{
 		dt_at_end_need(true);
-		if ((FirstSnapshotSet || IsTransactionBlock()) && !dt_activity_is_login())
+		if ((FirstSnapshotSet || IsTransactionBlock()) &&
+			!dt_activity_is_login() && !IsParallelWorker())
 			dt_phase_join_midway(ActivePortal != NULL,
 								 TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 								 dt_waiters_has_more_than_read_locks());
