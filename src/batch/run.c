@@ -438,9 +438,21 @@ may_go_on(const Run *run)
 		 dt_now_us() - run->started_us < run->job->run_us);
 }
 
+/* A cancel where there is nothing to be canceled ends the job. */
+static void
+serve_interrupts(Run *run)
+{
+	if (QueryCancelPending)
+	{
+		QueryCancelPending = false;
+		run->job->outcome = DT_STOPPED;
+	}
+	CHECK_FOR_INTERRUPTS();
+}
+
 /* Wait before another try. */
 static void
-wait_us(int64 us)
+wait_us(Run *run, int64 us)
 {
 	static uint32 wait_event = 0;
 	int64		until = dt_now_us() + us;
@@ -448,11 +460,11 @@ wait_us(int64 us)
 
 	if (wait_event == 0)
 		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
-	while ((left = until - dt_now_us()) > 0 && !dt_queue_is_to_stop())
+	while ((left = until - dt_now_us()) > 0 && may_go_on(run))
 	{
 		if (dt_clock_sleep(left, WL_EXIT_ON_PM_DEATH, wait_event) & WL_LATCH_SET)
 			ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		serve_interrupts(run);
 	}
 }
 
@@ -532,7 +544,7 @@ handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
 	job->size = dt_batch_smaller(job->size);
 	job->error = MemoryContextStrdup(run->context, error->message);
 	FreeErrorData(error);
-	wait_us(Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US));
+	wait_us(run, Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US));
 }
 
 static void
@@ -574,7 +586,7 @@ next_batch(Run *run)
 static void
 do_between(Run *run)
 {
-	CHECK_FOR_INTERRUPTS();
+	serve_interrupts(run);
 	/* nothing that it does waits for a client, so it would go on */
 	if (!PostmasterIsAlive())
 		proc_exit(1);

@@ -10,7 +10,7 @@
  *
  * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
  * batch is to end as it would.  So that is no cancel where the statement runs, but it
- * ends a pause, and a wait for a standby.
+ * ends a pause, and a wait for a standby.  Timeouts come by SIGINT, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,6 +34,7 @@
 #include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "utils/timeout.h"
 
 #include "compat.h"
 
@@ -43,6 +44,8 @@ handle_sigint(SIGNAL_ARGS)
 	int			save_errno = errno;
 
 	if (!dt_queue_is_to_stop() || dt_run_pays ||
+		get_timeout_indicator(LOCK_TIMEOUT, false) ||
+		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
 		MyProc->syncRepState == SYNC_REP_WAITING)
 		StatementCancelHandler(postgres_signal_arg);
 	else
