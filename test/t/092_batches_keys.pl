@@ -121,6 +121,8 @@ sub create
 	my @names = names($columns);
 	my $key = $index // '(' . join(', ', @names) . ')';
 
+	# a role has at most 100 jobs
+	$dt->sql('SELECT forget_batches(name::text) FROM dirty_throttle_batches');
 	$dt->sql(qq{DROP TABLE IF EXISTS public.k;
 		CREATE TABLE public.k ($columns, n int DEFAULT 0, bad boolean DEFAULT false);
 		INSERT INTO public.k SELECT $values FROM generate_series(1, $ROWS) AS i ORDER BY random()});

@@ -107,17 +107,19 @@ $dt->sql(q{CREATE FUNCTION look(what text) RETURNS int LANGUAGE plpgsql AS $$ BE
 	RETURN 1; END $$});
 my $weak = $dt->session(user => 'weak');
 
+my $n = 0;
+
 sub seen
 {
 	my ($session, $what, $before) = @_;
-	my $name = "$what $before";
+	my $name = 'who ' . ++$n;
 
 	$dt->sql('TRUNCATE seen');
 	$session->query($before) if $before;
-	$r = $session->run(qq{SELECT start_batches(\$n\$$name\$n\$, 'w', \$u\$UPDATE w SET n = look(\$w\$$what\$w\$) WHERE {batch}\$u\$, unthrottled => true)});
-	is($r->{sqlstate}, undef, "$name: it begins") or diag $r->{err};
+	$r = $session->run(qq{SELECT start_batches('$name', 'w', \$u\$UPDATE w SET n = look(\$w\$$what\$w\$) WHERE {batch}\$u\$, unthrottled => true)});
+	is($r->{sqlstate}, undef, "$what $before: it begins") or diag $r->{err};
 	$session->query('RESET ROLE') if $before =~ /ROLE/;
-	$dt->wait_job($name =~ s/'/''/gr, q{state IN ('finished', 'failed')});
+	$dt->wait_job($name, q{state IN ('finished', 'failed')});
 	return $dt->sql(q{SELECT string_agg(what, ', ') FROM seen});
 }
 is(seen($weak, 'RESET ROLE', ''), 'weak weak off', 'RESET ROLE');

@@ -169,7 +169,7 @@ is($dt->sql('SELECT count(*) FROM t WHERE n = 2 AND id BETWEEN 1900 AND 2000'), 
 # Whoever waits so is stopped at once.
 $other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
 $free->send(call('stopped', 't', start => 2000, finish => 2000));
-ok(poll_until(sub { $dt->state($free) eq 'sleeps' }), 'it waits before it tries again');
+ok(poll_until(sub { job('stopped')->{retries} > 0 }), 'it waits before it tries again');
 $dt->sql(q{SELECT stop_batches('stopped')});
 is($free->wait->{out}, '0|f', 'it is stopped');
 $other->query('ROLLBACK');

@@ -158,11 +158,21 @@ sub settle
 			sub {
 				return 1 if $session->finished;
 				$state = $self->state($session);
-				return $state eq 'sleeps' || $state eq 'waits';
+				return $state eq 'sleeps' || $state eq 'waits' || $self->waits_for_batches($session);
 			},
 			$LIMIT)
 		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
 	}
+}
+
+# Does it wait for a job whose worker sleeps, or waits for another?
+sub waits_for_batches
+{
+	my ($self, $session) = @_;
+	return $self->sql(
+		q{SELECT count(*) > 0 FROM pg_stat_activity s, dirty_throttle_batches b
+		  WHERE s.query LIKE '%run_in_batches(''' || b.name || ''',%' AND b.pid IS NOT NULL
+			AND dt_test_state(b.pid) IN ('sleeps', 'waits') AND s.pid = } . $session->pid) eq 't';
 }
 
 # Give a group limits, KB/s: none before, so that nothing is owed, and saved up
