@@ -27,9 +27,8 @@
 
 #include "compat.h"
 
-/* A waiting session looks after this time, ms, and has a notice after that one, us. */
-#define FIRST_LOOK_MS		10
-#define LOOK_MS				100
+/* A waiting session looks after this time, and has a notice after that one; us. */
+#define LOOK_US				INT64CONST(1000000)
 #define NOTICE_US			INT64CONST(10000000)
 
 /* ------------------------------------------------------------- starting it */
@@ -198,12 +197,11 @@ wait_until_absent(Oid store, Oid id, Waiting *waiting)
 												  ALLOCSET_DEFAULT_SIZES);
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
 	int64		told_us = dt_now_us();
-	long		ms = FIRST_LOOK_MS;
 	DtQueueState state;
 
-	while ((state = dt_queue_find(id, NULL)) != DT_QUEUE_ABSENT)
+	while ((state = dt_queue_wait_for(id)) != DT_QUEUE_ABSENT)
 	{
-		if (state == DT_QUEUE_WAITS && ms == LOOK_MS && !waiting->told)
+		if (state == DT_QUEUE_WAITS && !waiting->told)
 		{
 			dt_tell_waits(waiting->name);
 			waiting->told = true;
@@ -223,10 +221,8 @@ wait_until_absent(Oid store, Oid id, Waiting *waiting)
 			waiting->stopped = true;
 		}
 		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
-						 wait_event);
+		(void) dt_clock_sleep(LOOK_US, WL_EXIT_ON_PM_DEATH, wait_event);
 		ResetLatch(MyLatch);
-		ms = Min(2 * ms, LOOK_MS);
 	}
 	MemoryContextDelete(context);
 }

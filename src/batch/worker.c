@@ -8,7 +8,7 @@
  * RESET ROLE in a trigger leads back to what the session could do anyway.  It is in the
  * group in which the session was, and has its settings.
  *
- * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
+ * stop_batches() sends SIGINT once, as a cancel does, with a flag in the queue: the present
  * batch is to end as it would.  So that is no cancel where the statement runs, but it
  * ends a pause, and a wait for a standby.  Timeouts come by SIGINT, too.
  *
@@ -41,9 +41,13 @@
 static void
 handle_sigint(SIGNAL_ARGS)
 {
+	static volatile sig_atomic_t is_stopping = false;
 	int			save_errno = errno;
+	bool		is_cancel = is_stopping || !dt_queue_is_to_stop();
 
-	if (!dt_queue_is_to_stop() || dt_run_pays ||
+	if (!is_cancel)
+		is_stopping = true;		/* what comes later is a cancel */
+	if (is_cancel || dt_run_pays ||
 		get_timeout_indicator(LOCK_TIMEOUT, false) ||
 		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
 		MyProc->syncRepState == SYNC_REP_WAITING)

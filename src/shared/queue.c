@@ -22,6 +22,7 @@
 #include "postmaster/bgworker.h"
 #include "shared/queue.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 
 #include "compat.h"
 
@@ -63,6 +64,21 @@ dt_queue_find(Oid job, int *pid)
 	state = state_of(entry);
 	if (pid != NULL)
 		*pid = entry ? entry->pid : 0;
+	LWLockRelease(dt_shared->registry_lock);
+	return state;
+}
+
+DtQueueState
+dt_queue_wait_for(Oid job)
+{
+	DtQueued   *entry;
+	DtQueueState state;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	entry = find(job);
+	state = state_of(entry);
+	if (entry != NULL)
+		entry->waiter = MyProcNumber + 1;
 	LWLockRelease(dt_shared->registry_lock);
 	return state;
 }
@@ -173,13 +189,13 @@ dt_queue_stop(Oid job)
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	entry = find(job);
 	state = state_of(entry);
-	if (state == DT_QUEUE_RUNS)
+	if (state == DT_QUEUE_RUNS && !entry->stop)
 	{
 		entry->stop = true;
 		/* its handler ends a pause; see worker.c */
 		(void) kill(entry->pid, SIGINT);
 	}
-	else if (state != DT_QUEUE_ABSENT)
+	else if (state == DT_QUEUE_WAITS || state == DT_QUEUE_STARTS)
 		memset(entry, 0, sizeof(DtQueued));
 	LWLockRelease(dt_shared->registry_lock);
 	return state;
@@ -188,11 +204,16 @@ dt_queue_stop(Oid job)
 static void
 leave(int code, Datum arg)
 {
+	int			waiter;
+
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	/* nor may it queue for one then */
 	dt_lock_unqueued(dt_shared->registry_lock, LW_EXCLUSIVE);
+	waiter = mine->waiter;
 	memset(mine, 0, sizeof(DtQueued));
 	LWLockRelease(dt_shared->registry_lock);
+	if (waiter > 0)
+		SetLatch(&GetPGProcByNumber(waiter - 1)->procLatch);
 	dt_sampler_wake();
 }
 

@@ -22,6 +22,9 @@ typedef enum DtQueueState
 /* *pid, if not NULL: of the worker, or 0. */
 extern DtQueueState dt_queue_find(Oid job, int *pid);
 
+/* The same; the latch of this process is set when the job ends, if no other one asks. */
+extern DtQueueState dt_queue_wait_for(Oid job);
+
 /*
  * Start the job, now or as soon as a worker is free.  Cannot fail; in a full queue
  * nothing happens.

@@ -322,6 +322,8 @@ typedef struct DtQueued
 	bool		launched;		/* its worker was registered; and has begun: */
 	int			pid;
 	volatile bool stop;			/* it is to end after its present batch */
+	int			waiter;			/* proc number + 1 of who waits for its end, the
+								 * last that has looked; or 0 */
 } DtQueued;
 
 /*
