@@ -221,7 +221,7 @@ wait_until_absent(Oid store, Oid id, Waiting *waiting)
 			waiting->stopped = true;
 		}
 		CHECK_FOR_INTERRUPTS();
-		(void) dt_clock_sleep(LOOK_US, WL_EXIT_ON_PM_DEATH, wait_event);
+		(void) dt_clock_wait(LOOK_US, WL_EXIT_ON_PM_DEATH, wait_event);
 		ResetLatch(MyLatch);
 	}
 	MemoryContextDelete(context);

@@ -362,11 +362,14 @@ SKIP: {
 
 	skip 'no JIT', 2 if $s->query('SET jit = on; SELECT pg_jit_available()') ne 't';
 	$dt->sql('CREATE TABLE public.heir () INHERITS (public.k); INSERT INTO public.heir SELECT i, i FROM generate_series(1, 100) i');
+	# the worker loads what the session has loaded
+	$dt->sql(q{ALTER DATABASE postgres SET session_preload_libraries = 'auto_explain'});
 	$s->query(q{LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
 		SET auto_explain.log_nested_statements = on; SET jit_above_cost = 0});
 	my $log = -s $dt->node->logfile;
 	is($dt->batches($s, 'not compiled', 'public.k', key => 'a, b', statement => 'UPDATE public.k SET n = 0 WHERE {batch}')->{sqlstate},
 		undef, 'a child without an index: it runs');
+	$dt->sql('ALTER DATABASE postgres RESET session_preload_libraries');
 	$s->quit;
 	my @plans = grep { /WITH TIES/ } split /LOG:  00000: duration|LOG:  duration/, slurp_file($dt->node->logfile, $log);
 	is_deeply([ scalar(@plans) > 0, grep { /JIT:/ } @plans ], [ 1 ], 'a child without an index: looking ahead is not compiled');

@@ -159,9 +159,11 @@ $us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish =>
 $r = $free->wait;
 is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
 like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*The same CALL goes on/s, 'what it says');
-is(sprintf('%.1f', $us / $second), '42.6', 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s');
+cmp_ok($us / $second, '>=', 42.6, 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s, after it has come to that row');
+cmp_ok($us / $second, '<', 42.6 + 3, 'and not for long before');
 $job = job('locked');
-is("$job->{state} $job->{retries}", 'failed 9', 'the view');
+is($job->{state}, 'failed', 'the view');
+cmp_ok($job->{retries}, '>=', 9, 'the view: how often it was tried again');
 $other->query('ROLLBACK');
 is($free->query(call('locked', 't', start => 1900, finish => 2000)) =~ /\|t$/, 1, 'later it goes on');
 is($dt->sql('SELECT count(*) FROM t WHERE n = 2 AND id BETWEEN 1900 AND 2000'), 101, 'each row once');
@@ -169,7 +171,8 @@ is($dt->sql('SELECT count(*) FROM t WHERE n = 2 AND id BETWEEN 1900 AND 2000'), 
 # Whoever waits so is stopped at once.
 $other->query('BEGIN; UPDATE t SET n = 5 WHERE id = 2000');
 $free->send(call('stopped', 't', start => 2000, finish => 2000));
-ok(poll_until(sub { job('stopped')->{retries} > 0 }), 'it waits before it tries again');
+my $stopped = DirtyThrottle::Batches::worker($dt, 'stopped');
+ok(poll_until(sub { $dt->sql("SELECT dt_test_state($stopped)") eq 'sleeps' }), 'it waits before it tries again');
 $dt->sql(q{SELECT stop_batches('stopped')});
 is($free->wait->{out}, '0|f', 'it is stopped');
 $other->query('ROLLBACK');

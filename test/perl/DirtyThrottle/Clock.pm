@@ -173,11 +173,18 @@ sub settle_sessions
 			sub {
 				return 1 if $session->finished;
 				$state = $self->state($session);
-				return $state eq 'sleeps' || $state eq 'waits';
+				return $state eq 'sleeps' || $state eq 'waits' || $self->waits_for_batches($session);
 			},
 			$LIMIT)
 		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
 	}
+}
+
+# Does it wait for a worker, in run_in_batches()?
+sub waits_for_batches
+{
+	my ($self, $session) = @_;
+	return ($self->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $session->pid) // '') eq 'Activity';
 }
 
 # Give a group limits, KB/s: none before, so that nothing is owed, and saved up
