@@ -465,7 +465,7 @@ find_place(DtStart *start, const DtJobOptions *options, Relation table, DtJob *s
 
 	if (OidIsValid(options->table))
 		wanted = get_wanted(options, table, &start->key);
-	start->is_new = wanted != NULL &&
+	start->is_new = wanted != NULL && start->state == DT_QUEUE_ABSENT &&
 		(stored == NULL || is_untouched(stored) ||
 		 (stored->finished != 0 && options->restart));
 	if (!start->is_new)

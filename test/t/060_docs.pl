@@ -357,11 +357,11 @@ SKIP:
 	  $dt->sql('SHOW max_prepared_transactions');
 	ok($others =~ /^\d+$/ && $others >= 5 && $others < 45,
 		"operators: of who may wait, $others others");
-	is($claim * $backends, $server{'dirty_throttle claims'}, 'operators: of a job');
+	is($claim * $backends, $server{'dirty_throttle batches'}, 'operators: of a job');
 	is_deeply(
 		\%total,
 		{
-			'dirty_throttle claims' => $claim * $members,
+			'dirty_throttle batches' => $claim * $members,
 			'dirty_throttle' => $total{'dirty_throttle'},
 			'dirty_throttle groups' => $group * $groups,
 			'dirty_throttle members' => $member * $members,

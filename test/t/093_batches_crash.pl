@@ -21,7 +21,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
-my $KILLS = $ENV{DT_KILLS} // 8;
+my $KILLS = $ENV{DT_KILLS} || 8;
 my $dt = DirtyThrottle::Batches->new('batches_crash', conf => "restart_after_crash = on\n");
 my $node = $dt->node;
 my $rows = 20000;
