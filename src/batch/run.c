@@ -110,8 +110,6 @@ typedef struct Run
 /* What is done in a transaction of its own; it changes the job. */
 typedef void (*Action) (Run *run, DtJob *job, DtBatchCost *cost);
 
-volatile sig_atomic_t dt_run_pays = false;
-
 /* --------------------------------------------------------- times and sizes */
 
 static DtBatchBounds
@@ -359,16 +357,6 @@ take_error(MemoryContext context)
 	return error;
 }
 
-/* stop_batches() makes it an error while this waits; see worker.c. */
-static void
-pay_before(void)
-{
-	dt_run_pays = true;
-	if (!dt_queue_is_to_stop())
-		dt_work_pay_before();
-	dt_run_pays = false;
-}
-
 /* A transaction that does this.  Returns the error with which it has ended, if any. */
 static ErrorData *
 run_transaction(Run *run, Action action, DtBatchCost *cost)
@@ -389,7 +377,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 		if (action == store_end)
 			dt_work_leave();
 		else
-			pay_before();
+			dt_work_pay_before();
 		MemoryContextSwitchTo(run->batch_context);
 		SPI_connect();
 		MemoryContextSwitchTo(run->batch_context);
@@ -402,7 +390,6 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 	}
 	PG_CATCH();
 	{
-		dt_run_pays = false;
 		error = take_error(run->context);
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		AbortCurrentTransaction();

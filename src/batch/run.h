@@ -17,7 +17,4 @@
  */
 extern void dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job));
 
-/* Does it wait for its turn to pay?  May be read in a signal handler. */
-extern volatile sig_atomic_t dt_run_pays;
-
 #endif							/* DT_RUN_H */

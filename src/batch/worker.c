@@ -8,9 +8,10 @@
  * RESET ROLE in a trigger leads back to what the session could do anyway.  It is in the
  * group in which the session was, and has its settings.
  *
- * stop_batches() sends SIGINT once, as a cancel does, with a flag in the queue: the present
- * batch is to end as it would.  So that is no cancel where the statement runs, but it
- * ends a pause, and a wait for a standby.  Timeouts come by SIGINT, too.
+ * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
+ * batch is to end as it would.  So that is no cancel where the statement runs, but in a
+ * pause, which may last for ever, and in a wait for a standby; and when it comes again.
+ * Timeouts come by SIGINT, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -47,15 +48,14 @@ handle_sigint(SIGNAL_ARGS)
 
 	if (!is_cancel)
 		is_stopping = true;		/* what comes later is a cancel */
-	if (is_cancel || dt_run_pays ||
+	if (is_cancel || dt_work_is_pausing() ||
 		get_timeout_indicator(LOCK_TIMEOUT, false) ||
 		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
 		MyProc->syncRepState == SYNC_REP_WAITING)
 		StatementCancelHandler(postgres_signal_arg);
 	else
 	{
-		InterruptPending = true;	/* ends a pause, and nothing else */
-		SetLatch(MyLatch);
+		SetLatch(MyLatch);		/* it may wait before another try */
 	}
 	errno = save_errno;
 }

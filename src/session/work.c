@@ -97,6 +97,12 @@ dt_work_paused_us(void)
 }
 
 bool
+dt_work_is_pausing(void)
+{
+	return dt_member_mine()->pause.group != NULL;
+}
+
+bool
 dt_work_is_suspended(int pid)
 {
 	bool		is_suspended = false;

@@ -38,6 +38,9 @@ extern int64 dt_work_used(DtResource resource);
 /* For how long has this process paused since it has joined its group, us? */
 extern int64 dt_work_paused_us(void);
 
+/* Does this process pause just now?  May be called in a signal handler. */
+extern bool dt_work_is_pausing(void);
+
 /* Is the group suspended that the process with this ID is in? */
 extern bool dt_work_is_suspended(int pid);
 

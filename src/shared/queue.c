@@ -189,13 +189,13 @@ dt_queue_stop(Oid job)
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	entry = find(job);
 	state = state_of(entry);
-	if (state == DT_QUEUE_RUNS && !entry->stop)
+	if (state == DT_QUEUE_RUNS)
 	{
 		entry->stop = true;
 		/* its handler ends a pause; see worker.c */
 		(void) kill(entry->pid, SIGINT);
 	}
-	else if (state == DT_QUEUE_WAITS || state == DT_QUEUE_STARTS)
+	else if (state != DT_QUEUE_ABSENT)
 		memset(entry, 0, sizeof(DtQueued));
 	LWLockRelease(dt_shared->registry_lock);
 	return state;
