@@ -13,6 +13,7 @@
 
 #include "access/transam.h"
 #include "executor/executor.h"
+#include "postmaster/bgworker.h"
 #include "replication/slot.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
