@@ -263,8 +263,11 @@ $s = $dt->session;
 $s->query(q{SELECT start_batches('shutdown', unthrottled => true)});
 ok($dt->wait_job('shutdown', 'pid IS NOT NULL'), 'its name is enough to go on');
 is($dt->sql('SELECT n FROM stays ORDER BY id LIMIT 2'), "1\n1", 'rows that were done are not done again');
+my $worker = $dt->worker('shutdown');
+ok(poll_until(sub { ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $worker") // '') eq 'PgSleep' }), 'it is in its batch');
 $dt->sql(q{SELECT stop_batches('shutdown')});
-$dt->sql('SELECT pg_cancel_backend(' . $dt->worker('shutdown') . ')');
+is($dt->job('shutdown')->{pid}, $worker, 'stop_batches() lets the batch end');
+$dt->sql("SELECT pg_cancel_backend($worker)");
 ok($dt->wait_job('shutdown', q{state = 'stopped'}), 'a cancel ends its batch');
 
 # An unlogged table is empty after a crash, and its job begins anew.
