@@ -474,4 +474,11 @@ dt_recovery_conflict_pending(void)
 #endif
 #endif
 
+/* 19: what a signal handler is called with, to be passed on */
+#if PG_VERSION_NUM >= 190000
+#define DT_SIGNAL_PASSED	postgres_signal_arg, pg_siginfo
+#else
+#define DT_SIGNAL_PASSED	postgres_signal_arg
+#endif
+
 #endif							/* DT_COMPAT_H */

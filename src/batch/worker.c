@@ -52,7 +52,7 @@ handle_sigint(SIGNAL_ARGS)
 		get_timeout_indicator(LOCK_TIMEOUT, false) ||
 		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
 		MyProc->syncRepState == SYNC_REP_WAITING)
-		StatementCancelHandler(postgres_signal_arg);
+		StatementCancelHandler(DT_SIGNAL_PASSED);
 	else
 	{
 		SetLatch(MyLatch);		/* it may wait before another try */
