@@ -224,7 +224,7 @@ dt_followers_find(void)
 	all.any_group = false;
 	memset(all.followed, 0, sizeof(all.followed));
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 

@@ -182,7 +182,7 @@ dt_account_exempt(uint64 group_id)
 
 	if (g == NULL)
 		return false;
-	result = g->id == group_id && g->suspended_since != 0;
+	result = g->of == group_id && g->suspended_since != 0;
 	if (result)
 		my->slot->exempt_from = g->suspended_since;
 	dt_group_unlock(g);

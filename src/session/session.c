@@ -34,6 +34,7 @@
 #include "session/tick.h"
 #include "session/workers.h"
 #include "shared/definitions.h"
+#include "shared/group.h"
 #include "shared/member.h"
 #include "storage/ipc.h"
 #include "utils/acl.h"
@@ -72,6 +73,8 @@ static struct
 	WantedGroup *wanted;		/* the extra of the present value */
 	uint64		changes_seen;	/* dt_registry_changes() at the last try; 0:
 								 * there was none for this value */
+
+	uint32		looked_at;		/* dt_account.times_joined, when that was looked at */
 
 	/* does its role operate the server?  As of when that was asked first. */
 	bool		is_operator;
@@ -226,6 +229,32 @@ dt_session_has_joined(void)
 }
 
 /*
+ * The slot of the group that is wanted: the group's own, or the instance that is
+ * for this session, which may have to begin.  The caller has the registry lock; it
+ * is exclusive afterwards if one has begun.
+ */
+static DtGroup *
+find_wanted_slot(void)
+{
+	DtGroup    *own;
+	DtGroup    *g;
+
+	for (LWLockMode mode = LW_SHARED;; mode = LW_EXCLUSIVE)
+	{
+		own = dt_group_find_id(my.wanted->id);
+		if (own == NULL)
+			own = dt_group_find(my.wanted_name);
+		g = own != NULL ? dt_group_slot(own, dt_account.slot) : NULL;
+		if (own == NULL || g != NULL)
+			return g;
+		if (mode == LW_EXCLUSIVE)
+			return dt_group_slot_for(own, dt_account.slot);
+		LWLockRelease(dt_shared->registry_lock);
+		LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	}
+}
+
+/*
  * Make the membership what dirty_throttle.group says, unless the session was
  * moved.  Returns whether it is a member then.  Does not fail.
  */
@@ -239,8 +268,8 @@ apply_wanted_group(void)
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	if (my.wanted_name[0] != '\0' && may_be_in_wanted_group() &&
-		(g = dt_group_find_id(my.wanted->id)) == NULL)
-		g = dt_group_find(my.wanted_name);
+		!dt_account.slot->moved)
+		g = find_wanted_slot();
 	if (!dt_account.slot->moved &&
 		(g == NULL || dt_account.slot->group != g))
 	{
@@ -249,7 +278,7 @@ apply_wanted_group(void)
 		{
 			dt_member_join(dt_account.slot, g);
 			/* from now on the value means this group, even if it is renamed */
-			my.wanted->id = g->id;
+			my.wanted->id = g->of;
 			my.wanted->warned = false;
 		}
 	}
@@ -425,6 +454,25 @@ dt_session_allow_changes(void)
 		(void) apply_wanted_group();
 }
 
+/* There was no slot for an instance: the user is told once for each membership. */
+static void
+warn_without_instance(void)
+{
+	DtGroup    *g = dt_account.group;
+
+	if (my.looked_at == dt_account.times_joined || g == NULL)
+		return;
+	my.looked_at = dt_account.times_joined;
+	if (g->of == g->id && OidIsValid(dt_group_key(g, dt_account.slot)))
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("this session shares the limits of resource group \"%s\" with others",
+						g->definition.name),
+				 errdetail("There is no room for one more instance of the group: there are dirty_throttle.max_groups = %d groups and instances.",
+						   dt_shared->max_groups),
+				 errhint("Increase dirty_throttle.max_groups and restart the server.")));
+}
+
 bool
 dt_session_begin_statement_slow(void)
 {
@@ -458,7 +506,10 @@ dt_session_begin_statement_slow(void)
 	}
 	/* the statement is subject to the limit that is set now */
 	if (is_member)
+	{
+		warn_without_instance();
 		dt_account_catch_up();
+	}
 	return is_member;
 }
 
