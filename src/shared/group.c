@@ -28,7 +28,8 @@ reset_stats(DtGroup *g, TimestampTz now)
 
 /*
  * The rate in force, bytes/s: what is defined or, when that is less, what
- * pressure allows, which the sampler does not let fall below the floor.
+ * pressure allows, which the sampler does not let fall below the floor.  A burst
+ * is spent at what a budget allows.
  */
 static int64
 effective_rate(const DtGroup *g, DtResource resource)
@@ -38,7 +39,7 @@ effective_rate(const DtGroup *g, DtResource resource)
 
 	if (allowed == 0)
 		return limit;
-	return limit == 0 ? allowed : Min(limit, allowed);
+	return limit == 0 || g->pressure.spends[resource] ? allowed : Min(limit, allowed);
 }
 
 /*
@@ -97,10 +98,17 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *engine = &g->usage[r].engine;
-		int64		effective = effective_rate(g, r);
+		bool		budgeted = dt_definition_follows(d, DT_WAL_RATE) &&
+			dt_signals[DT_WAL_RATE].resource == r;
 
+		int64		effective;
+
+		g->pressure.spends[r] &= budgeted && engine->limit == d->rate[r];
 		if (engine->burst_us != d->burst_us)
 			dt_rate_set_burst(engine, d->burst_us, now);
+		if (engine->budgeted != budgeted)
+			dt_rate_set_budgeted(engine, budgeted, now);
+		effective = effective_rate(g, r);
 		/* what is owed in mode observe, or until then, is forgiven, and so is
 		 * what is owed to a group from which others are made */
 		if (forgives)

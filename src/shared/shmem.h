@@ -102,6 +102,8 @@ typedef struct DtGroupPressure
 	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
+	bool		spends[DT_RESOURCES];	/* that is more than the limit, as there is
+										 * a burst to spend */
 	bool		probed;			/* it rests so that commits are measured
 								 * without it */
 	DtSignalFacts facts[DT_SIGNALS];
