@@ -74,8 +74,6 @@ static struct
 	uint64		changes_seen;	/* dt_registry_changes() at the last try; 0:
 								 * there was none for this value */
 
-	uint32		looked_at;		/* dt_account.times_joined, when that was looked at */
-
 	/* does its role operate the server?  As of when that was asked first. */
 	bool		is_operator;
 	bool		is_operator_known;
@@ -138,6 +136,18 @@ warn_unknown_group(const char *name)
 			 errmsg("resource group \"%s\" does not exist", name),
 			 errdetail("This session is not throttled."),
 			 errhint("%s", dt_group_advice(name, _("Create the group with set_group_dirty_limit(), or correct the setting of dirty_throttle.\"group\" for the role, database or server.")))));
+}
+
+static void
+warn_without_instance(void)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("this session shares the limits of resource group \"%s\" with others",
+					my.wanted_name),
+			 errdetail("There is no room for one more instance of the group: there are dirty_throttle.max_groups = %d groups and instances.",
+					   dt_shared->max_groups),
+			 errhint("Increase dirty_throttle.max_groups and restart the server.")));
 }
 
 /*
@@ -262,6 +272,7 @@ static bool
 apply_wanted_group(void)
 {
 	DtGroup    *g = NULL;
+	bool		shares = false;
 
 	dt_session_attach();
 	my.changes_seen = dt_registry_changes();
@@ -280,9 +291,13 @@ apply_wanted_group(void)
 			/* from now on the value means this group, even if it is renamed */
 			my.wanted->id = g->of;
 			my.wanted->warned = false;
+			shares = g->of == g->id &&
+				OidIsValid(dt_group_key(g, dt_account.slot));
 		}
 	}
 	LWLockRelease(dt_shared->registry_lock);
+	if (shares && IsTransactionState())
+		warn_without_instance();
 	/* from now on what is used is charged */
 	return dt_session_follow();
 }
@@ -454,25 +469,6 @@ dt_session_allow_changes(void)
 		(void) apply_wanted_group();
 }
 
-/* There was no slot for an instance: the user is told once for each membership. */
-static void
-warn_without_instance(void)
-{
-	DtGroup    *g = dt_account.group;
-
-	if (my.looked_at == dt_account.times_joined || g == NULL)
-		return;
-	my.looked_at = dt_account.times_joined;
-	if (g->of == g->id && OidIsValid(dt_group_key(g, dt_account.slot)))
-		ereport(WARNING,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("this session shares the limits of resource group \"%s\" with others",
-						g->definition.name),
-				 errdetail("There is no room for one more instance of the group: there are dirty_throttle.max_groups = %d groups and instances.",
-						   dt_shared->max_groups),
-				 errhint("Increase dirty_throttle.max_groups and restart the server.")));
-}
-
 bool
 dt_session_begin_statement_slow(void)
 {
@@ -506,10 +502,7 @@ dt_session_begin_statement_slow(void)
 	}
 	/* the statement is subject to the limit that is set now */
 	if (is_member)
-	{
-		warn_without_instance();
 		dt_account_catch_up();
-	}
 	return is_member;
 }
 

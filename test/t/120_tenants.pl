@@ -125,4 +125,267 @@ subtest 'each role has the limit, whoever else works' => sub {
 	is(instances(), '', 'a dropped group has no instances');
 };
 
+
+subtest 'fifty sessions of one tenant' => sub {
+	tenants("wal_limit => $kb, scope => 'role'");
+	my $at = $dt->now;
+	my @many = map { job('a') } 1 .. 50;
+	my $alone = job('b');
+	$dt->advance(5 * $second);
+	my $earned = $kb * 1000 * ($dt->now - $at) / 1e6 + new_credit($kb);
+	cmp_ok(abs(paid('a') - $earned), '<=', 60, 'together they have the limit');
+	cmp_ok(abs(paid('b') - $earned), '<=', 3, 'and the other role all of its own');
+	my @each = map { paid_to($_) } @many;
+	cmp_ok(max(@each) - min(@each), '<=', new_credit($kb) + 2, 'each of them the same');
+	forget(@many, $alone);
+};
+
+# A new connection as a role runs these: how many bytes does its instance use of that?
+sub uses
+{
+	my ($user, $name, %opt) = @_;
+	my @sql = @{ $opt{sql} // [ q{SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))} ] };
+	my $s = $dt->session(user => $user, dbname => $opt{dbname} // 'postgres');
+	my $before = (instance($opt{instance} // $user) // { wal_bytes => 0 })->{wal_bytes};
+
+	foreach (@sql)
+	{
+		$s->send($_);
+		$dt->settle;
+		last unless $s->finished;
+		$s->wait;
+	}
+	my $used = instance($opt{instance} // $user)->{wal_bytes} - $before;
+	$s->quit, return $used if $s->finished;
+	$dt->terminate_ms($s);
+	return $used;
+}
+
+subtest 'who wants more than its share' => sub {
+	my @write = ('DO $$ BEGIN PERFORM pg_logical_emit_message(false, $m$x$m$, repeat($m$x$m$, 1000000)); END $$');
+
+	tenants("wal_limit => 100, scope => 'role'");
+	$dt->sql(q{ALTER DATABASE other SET dirty_throttle."group" = 'tenants'; GRANT b, c TO a});
+	cmp_ok(uses('a', 'first', sql => \@write), '>', 1_000_000, 'the first transaction owes 10 s');
+	poll_until(sub { instance('a')->{members} == 0 }, 180);
+	is(uses('a', 'again', sql => \@write), 0, 'a new connection waits for that');
+	is(uses('a', 'other', sql => \@write, dbname => 'other'), 0, 'in another database, too');
+	is(uses('a', 'SET ROLE', sql => [ 'SET ROLE b', @write ]), 0, 'SET ROLE changes nothing');
+	is(uses('a', 'several', sql => [ 'SET ROLE c', 'RESET ROLE', 'SET search_path = public', @write ]), 0, 'nor does anything else');
+	is(uses('a', 'parameter', sql => [ q{SET dirty_throttle."group" = ''}, @write ]), 0, 'and the group is not its own to leave');
+	cmp_ok(uses('b', 'somebody else', sql => \@write), '>', 1_000_000, 'another role owes nothing of it');
+	is(instances(), 'a=0 b=0', 'both are kept while they owe');
+
+	$dt->sql('ALTER ROLE a RENAME TO renamed');
+	is(uses('renamed', 'renamed', sql => \@write), 0, 'a renamed role is the same');
+	$dt->sql('ALTER ROLE renamed RENAME TO a');
+	# what a role owes, which is dropped and made anew, stays on the books
+	my $owed = $dt->group_row('tenants')->{wal_debt};
+	$dt->sql('DROP ROLE a');
+	cmp_ok(abs($dt->group_row('tenants')->{wal_debt} - $owed), '<', 0.01, 'a dropped role: the debt stays');
+	is(instances(), 'b=0', 'but is shown of the group only');
+	$dt->sql(q{CREATE ROLE a LOGIN; SELECT alter_resource_group('tenants', burst => '1h')});
+	my $s = job('a');
+	cmp_ok(instance('a')->{wal_bytes}, '<=', 100_000 * 0.02 + 100_000 * 0.01 + 2 * 8200,
+		'one with its name begins without a burst');
+	$dt->sql('ALTER DATABASE other RESET dirty_throttle."group"');
+	forget($s);
+};
+
+subtest 'one role in two groups, by database' => sub {
+	tenants("wal_limit => $kb, scope => 'role'");
+	alter('others', "wal_limit => 300, scope => 'role'");
+	$dt->sql(q{ALTER DATABASE other SET dirty_throttle."group" = 'others'});
+	$dt->sql(q{DROP PROCEDURE IF EXISTS x});
+	my $o = $dt->session(user => 'postgres', dbname => 'other');
+	$o->query(q{CREATE PROCEDURE job() LANGUAGE plpgsql AS $$
+		BEGIN LOOP
+			PERFORM pg_logical_emit_message(true, 'x', repeat('x', 8000));
+			COMMIT;
+		END LOOP; END $$});
+	$o->quit;
+	my $at = $dt->now;
+	my @jobs = (job('a'), job('a', dbname => 'other'));
+	is(instances(), 'a=1 a=1', 'an instance of each');
+	$dt->advance(4 * $second);
+	foreach my $case ([ tenants => $kb ], [ others => 300 ])
+	{
+		my ($group, $rate) = @$case;
+		my $row = $dt->group_row($group);
+		my $paid = $row->{wal_bytes} - 1000 * $row->{wal_debt};
+		cmp_ok(abs($paid - $rate * 1000 * ($dt->now - $at) / 1e6 - new_credit($rate)), '<=', 3, "$group: its own limit");
+	}
+
+	# the same role counts as two where the scope is the database
+	alter('others', "wal_limit => $kb, scope => 'database'");
+	$dt->sql(q{ALTER DATABASE postgres SET dirty_throttle."group" = 'others'});
+	push @jobs, job('a'), job('b');
+	is($dt->sql(q{SELECT string_agg(instance || '=' || members, ' ' ORDER BY instance)
+			FROM dirty_throttle_instances WHERE group_name = 'others'}),
+		'other=1 postgres=2', 'by database');
+	$dt->sql('ALTER DATABASE other RESET dirty_throttle."group"');
+	$_->finished || $dt->cancel_ms($_) foreach @jobs;
+	$dt->sql(q{SELECT drop_resource_group('others', force => true)});
+	forget(@jobs);
+};
+
+subtest 'instances that differ' => sub {
+	tenants("wal_limit => $kb, scope => 'role'");
+	foreach my $case (
+		[ q{'tenants', wal_limit => '1 MB', instance => 'nobody'}, '42704' ],
+		[ q{'tenants', scope => 'role', instance => 'gold'}, '22023' ],
+		[ q{'nothing', wal_limit => 1, instance => 'gold'}, '42704' ],
+		[ q{'tenants', wal_limit => 'much', instance => 'gold'}, '22023' ],
+		[ q{'tenants', scope => 'tenant'}, '22023' ],
+		[ q{'tenants', weight => 0}, '22023' ],
+		[ q{NULL, wal_limit => 1}, '22004' ])
+	{
+		my ($arguments, $sqlstate) = @$case;
+		my $r = $dt->session->run("SELECT alter_resource_group($arguments)");
+		is($r->{sqlstate}, $sqlstate, "$arguments: SQLSTATE") or diag $r->{err};
+	}
+	$dt->limit(plain => 1);
+	is($dt->session->run(q{SELECT alter_resource_group('plain', weight => 2, instance => 'gold')})->{sqlstate},
+		'55000', 'a group without instances has none that differ');
+	$dt->sql(q{SELECT drop_resource_group('plain')});
+
+	my $gold = job('gold');
+	alter('tenants', q{wal_limit => '5 MB', weight => 4, instance => 'gold'});
+	my $row = instance('gold');
+	is("$row->{wal_limit} $row->{weight} $row->{members}", '5000 4 1', 'it has what differs');
+	alter('tenants', q{burst => 70, wal_limit => 2000});
+	$row = instance('gold');
+	is("$row->{wal_limit} $row->{weight} $row->{burst}", '5000 4 70', 'and all else of the group');
+	is($dt->sql(q{SELECT (regexp_split_to_array(split_part(setconfig[1], 'groups=', 2), E'\n'))[2]
+			FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole}),
+		'tenants instance=gold wal=5000 weight=4', 'its line in the definitions');
+	$dt->sql('ALTER ROLE gold RENAME TO golden');
+	is(instance('golden')->{wal_limit}, 5000, 'a renamed role keeps it');
+	$dt->sql('ALTER ROLE golden RENAME TO gold');
+	$dt->sql(q{SELECT rename_resource_group('tenants', 'lodgers'), rename_resource_group('lodgers', 'tenants')});
+	is(instance('gold')->{wal_limit}, 5000, 'and so does a renamed group');
+	forget_job($gold);
+	$dt->sql(q{SELECT alter_resource_group('tenants', instance => 'gold')});
+	$row = instance('gold');
+	is("$row->{wal_limit} $row->{weight}", '2000 1', 'until nothing differs any more');
+
+	# a dropped role is forgotten, one that is restored later found
+	$dt->sql(q{CREATE ROLE late LOGIN; SELECT alter_resource_group('tenants', wal_limit => 77, instance => 'late')});
+	is(instance('late')->{wal_limit}, 77, 'it is there before anybody comes');
+	my $setting = $dt->sql(q{SELECT split_part(setconfig[1], 'groups=', 2)
+			FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole});
+	$dt->sql('DROP ROLE late');
+	unlike($dt->sql(q{SELECT setconfig[1] FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole}),
+		qr/late/, 'a dropped role does not differ any more');
+	$dt->sql(qq{ALTER ROLE dirty_throttle SET "dirty_throttle.groups" = \$\$$setting\$\$});
+	is(instance('late'), undef, 'a restore before the role');
+	$dt->sql('CREATE ROLE late LOGIN');
+	is(instance('late')->{wal_limit}, 77, 'and when that comes, its limit is there');
+	alter('tenants', q{scope => 'database'});
+	$dt->sql(q{SELECT alter_resource_group('tenants', wal_limit => 88, instance => 'other')});
+	$dt->sql('ALTER DATABASE other RENAME TO elsewhere');
+	is(instance('elsewhere')->{wal_limit}, 88, 'a renamed database keeps it');
+	$dt->sql('ALTER DATABASE elsewhere RENAME TO other');
+	$dt->sql('CREATE DATABASE third');
+	$dt->sql(q{SELECT alter_resource_group('tenants', wal_limit => 99, instance => 'third')});
+	$dt->sql('DROP DATABASE third');
+	unlike($dt->sql(q{SELECT setconfig[1] FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole}),
+		qr/third/, 'a dropped database does not differ any more');
+	$dt->sql('DROP ROLE late');
+	forget();
+};
+
+subtest 'a scope that changes while they work' => sub {
+	tenants("wal_limit => $kb");
+	my @jobs = map { job($_) } qw(a b b c);
+	is(instances(), '', 'no scope, no instances');
+	foreach my $case ([ role => 'a=1 b=2 c=1' ], [ database => 'postgres=4' ], [ role => 'a=1 b=2 c=1' ], [ group => '' ])
+	{
+		my ($scope, $expected) = @$case;
+
+		alter('tenants', "scope => '$scope'");
+		is(instances(), $expected, "$scope: who is where");
+		my $before = $dt->group_row('tenants');
+		my $at = $dt->now;
+		$dt->advance(3 * $second);
+		my $row = $dt->group_row('tenants');
+		my $n = $scope eq 'role' ? 3 : 1;
+		is("$row->{members} $row->{paused}", '4 4', "$scope: all of them");
+		my $paid = $row->{wal_bytes} - 1000 * $row->{wal_debt} - $before->{wal_bytes} + 1000 * $before->{wal_debt};
+		my $earned = $n * $kb * 1000 * ($dt->now - $at) / 1e6;
+		cmp_ok($paid - $earned, '<=', $n * new_credit($kb) + 10, "$scope: no more than the limit of each");
+		cmp_ok($earned - $paid, '<=', $n * $kb * 1000 * 0.02, "$scope: and no less");
+	}
+	forget(@jobs);
+};
+
+subtest 'suspended, observed, moved' => sub {
+	tenants("wal_limit => $kb, scope => 'role'");
+	$dt->sql('SELECT suspend_group($$tenants$$)');
+	my $s = $dt->session(user => 'a');
+	$s->send('CREATE TEMP TABLE t ()');
+	$dt->settle;
+	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'an instance that begins is suspended as its group is');
+	$dt->sql('SELECT resume_group($$tenants$$)');
+	$dt->run;
+	$s->wait;
+	alter('tenants', q{mode => 'observe', instance => 'a'});
+	my @jobs = (job('b'));
+	alter('tenants', q{mode => 'observe'});
+	is(instance('b')->{mode}, 'observe', 'mode observe is that of all instances');
+	$dt->cancel_ms($jobs[0]);
+	alter('tenants', q{mode => 'enforce'});
+	is(instance('a')->{mode} . ' ' . instance('b')->{mode}, 'observe enforce', 'but of the one that differs');
+
+	my $moved = $dt->session(user => 'dba');
+	$moved->query('SELECT 1');
+	$dt->sql('SELECT set_session_group(' . $moved->pid . q{, 'tenants')});
+	like(instances(), qr/\bdba=1/, 'a move leads into the instance of the session');
+	$dt->sql('SELECT set_session_group(' . $moved->pid . q{, NULL)});
+	like(instances(), qr/\bdba=0/, 'and out of it');
+	$dt->sql(q{SELECT dirty_throttle_reset('tenants')});
+	is(instance('b')->{wal_bytes}, 0, 'reset: the counters of instances');
+	forget(@jobs, $s, $moved);
+};
+
+subtest 'more of them than slots' => sub {
+	my @roles = map { "r$_" } 1 .. 14;
+
+	$dt->sql(join ';', map { "CREATE ROLE $_ LOGIN" } @roles);
+	tenants("wal_limit => $kb, scope => 'role'");
+	my $mark = $dt->log_mark;
+	my @s = map { $dt->session(user => $_) } @roles;
+	$_->query(q{SELECT pg_logical_emit_message(false, 'x', 'x')}) foreach @s;
+	is($dt->group_row('tenants')->{instances}, 11, 'an instance for each slot');
+	my @warned = $dt->log_since($mark) =~ /WARNING:.*this session shares the limits of resource group "tenants"/g;
+	is(scalar @warned, 3, 'the others are warned');
+	is($dt->group_row('tenants')->{members}, 14, 'and are members all the same');
+	my $written = $dt->group_row('tenants')->{wal_bytes};
+	$_->quit foreach @s[ 0 .. 4 ];
+	poll_until(sub { $dt->group_row('tenants')->{members} == 9 }, 180);
+	is($dt->group_row('tenants')->{instances}, 11, 'who leaves keeps it for now');
+	my $new = $dt->session(user => 'a');
+	$new->query('SELECT 1');
+	like(instances(), qr/\ba=1/, 'the next role gets one of those that are idle');
+	is($dt->group_row('tenants')->{wal_bytes}, $written, 'what was counted there is still counted');
+	$dt->limit(plain => 5);
+	is($dt->group_row('plain')->{dirty_limit}, 5, 'a new group gets a slot of an instance');
+	$_->quit foreach @s[ 5 .. 7 ];
+	# all that are left work; then a defined one takes the slot of one of these
+	my @jobs = map { job($_) } @roles[ 0 .. 8 ];
+	$dt->limit("plain$_" => 5) foreach 1 .. 3;
+	is($dt->group_row('plain3')->{dirty_limit}, 5, 'also of one that is in use');
+	is($dt->group_row('tenants')->{paused}, 9, 'whose members share the rest');
+	$dt->sql(q{SELECT drop_resource_group(g) FROM unnest('{plain, plain1, plain2, plain3}'::text[]) g});
+	forget(@jobs, $new, @s[ 8 .. 13 ]);
+};
+
+sub forget_job
+{
+	my ($s) = @_;
+	$dt->cancel_ms($s);
+	$s->wait;
+	$s->quit;
+}
+
 $dt->finish;
