@@ -620,6 +620,54 @@ COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses t
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
 
+CREATE FUNCTION dirty_throttle_writers(
+    OUT pid int4,
+    OUT usesysid oid,
+    OUT datid oid,
+    OUT group_name name,
+    OUT wal_rate float8,
+    OUT dirty_rate float8,
+    OUT wal_bytes int8,
+    OUT blocks_dirtied int8,
+    OUT since timestamptz
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_writers() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_writers() IS
+'Returns for each session what the view dirty_throttle_writers sums up.';
+
+CREATE VIEW dirty_throttle_writers AS
+SELECT r.rolname AS usename, d.datname, a.application_name, w.group_name,
+       pg_catalog.count(*) AS sessions,
+       pg_catalog.round(pg_catalog.sum(w.wal_rate))::int8 AS wal_rate,
+       pg_catalog.round(pg_catalog.sum(w.dirty_rate))::int8 AS dirty_rate,
+       pg_catalog.sum(w.wal_bytes)::int8 AS wal_bytes,
+       pg_catalog.sum(w.blocks_dirtied)::int8 AS blocks_dirtied,
+       pg_catalog.min(w.since) AS since
+FROM dirty_throttle_writers() AS w
+     LEFT JOIN pg_catalog.pg_roles AS r
+          ON r.oid OPERATOR(pg_catalog.=) w.usesysid
+     LEFT JOIN pg_catalog.pg_database AS d
+          ON d.oid OPERATOR(pg_catalog.=) w.datid
+     LEFT JOIN pg_catalog.pg_stat_activity AS a
+          ON a.pid OPERATOR(pg_catalog.=) w.pid
+GROUP BY 1, 2, 3, 4
+ORDER BY wal_rate DESC, wal_bytes DESC;
+GRANT SELECT ON dirty_throttle_writers TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_writers IS 'Who writes: one row per role, database, application and group, largest first, of members of groups and, from PostgreSQL 18 on, of all sessions; before that put a database into a group in mode observe to see them. A role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON COLUMN dirty_throttle_writers.usename IS 'Name of the user; NULL for a process of the server';
+COMMENT ON COLUMN dirty_throttle_writers.datname IS 'Name of the database';
+COMMENT ON COLUMN dirty_throttle_writers.application_name IS 'Name of the application';
+COMMENT ON COLUMN dirty_throttle_writers.group_name IS 'Name of the resource group; NULL if they are in none';
+COMMENT ON COLUMN dirty_throttle_writers.sessions IS 'Number of sessions';
+COMMENT ON COLUMN dirty_throttle_writers.wal_rate IS 'WAL that they write, in KB/s: over the last 5 seconds; in no group, since the view was queried last in this session or, the first time, since they began';
+COMMENT ON COLUMN dirty_throttle_writers.dirty_rate IS 'Rate of dirtying shared buffers over the last 5 seconds, in KB/s; NULL in no group, where it is not known';
+COMMENT ON COLUMN dirty_throttle_writers.wal_bytes IS 'WAL that they have written since they joined the group or, in no group, began, in bytes';
+COMMENT ON COLUMN dirty_throttle_writers.blocks_dirtied IS 'Number of shared buffers that they have dirtied since they joined the group; NULL in no group';
+COMMENT ON COLUMN dirty_throttle_writers.since IS 'Time since which the first of them is counted';
+
 CREATE FUNCTION dirty_throttle_grants(
     OUT group_name name,
     OUT role_name name

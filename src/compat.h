@@ -468,6 +468,27 @@ dt_recovery_conflict_pending(void)
 }
 
 /*
+ * 18: how much WAL a process has written since it began, in bytes.  False: that is not
+ * known.
+ */
+static inline bool
+dt_backend_wal(int pid, int number, int64 *bytes, TimestampTz *began)
+{
+#if PG_VERSION_NUM >= 180000
+	PgBackendStatus *status = pgstat_get_beentry_by_proc_number(number);
+	PgStat_Backend *stats = pgstat_fetch_stat_backend_by_pid(pid, NULL);
+
+	if (status == NULL || stats == NULL)
+		return false;
+	*bytes = (int64) stats->wal_counters.wal_bytes;
+	*began = status->st_proc_start_timestamp;
+	return true;
+#else
+	return false;
+#endif
+}
+
+/*
  * 18: extensions can define options of EXPLAIN.  19: and have to check values
  * that come from a parameter of auto_explain.
  */

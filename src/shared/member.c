@@ -61,6 +61,7 @@ dt_member_join(DtMember *member, DtGroup *g)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
+		dt_meter_reset(&member->usage[r].meter, now);
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
 	dt_role_debt_take_over(g, member->role, member->account, now);

@@ -222,6 +222,7 @@ typedef struct DtXactPauses
 typedef struct DtMemberUsage
 {
 	int64		used;			/* since it joined, bytes */
+	DtMeter		meter;			/* the rate of the last seconds */
 	int64		allowed;		/* by this transaction, of its allowance;
 								 * reset by the session at the end of it */
 	int64		charged_by_workers; /* bytes: to be left out when the leader's

@@ -35,6 +35,7 @@
 
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
+PG_FUNCTION_INFO_V1(dirty_throttle_writers);
 PG_FUNCTION_INFO_V1(dirty_throttle_batches);
 PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
@@ -424,6 +425,85 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_int(&row, m->stats[DT_OBSERVED_PAUSES]);
 		add_thousandths(&row, m->stats[DT_OBSERVED_US]);
 		add_int(&row, m->stats[DT_RELEASES]);
+		put(fcinfo, &row);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * How fast a process that is in no group writes WAL, bytes/s: since this session has
+ * looked last or, at first, since that one has begun.
+ */
+static double
+outsiders_rate(int number, int64 bytes, TimestampTz began)
+{
+	static struct
+	{
+		TimestampTz began;		/* of which process this is */
+		TimestampTz at;
+		int64		bytes;
+	}		   *seen;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		is_known;
+	double		rate;
+
+	if (seen == NULL)
+		seen = MemoryContextAllocZero(TopMemoryContext,
+									  dt_shared->n_members * sizeof(*seen));
+	is_known = seen[number].began == began && seen[number].bytes <= bytes;
+	rate = (bytes - (is_known ? seen[number].bytes : 0)) * 1e6 /
+		Max(now - (is_known ? seen[number].at : began), 1);
+	seen[number].began = began;
+	seen[number].at = now;
+	seen[number].bytes = bytes;
+	return rate;
+}
+
+/*
+ * Who writes, of those of whom that is known: members, and from 18 on all.  The core
+ * does not count for each process what that has dirtied.
+ */
+Datum
+dirty_throttle_writers(PG_FUNCTION_ARGS)
+{
+	begin(fcinfo);
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		SessionCopy copy;
+		int			pid = proc->pid;
+		int64		wal;
+		TimestampTz began;
+		Row			row = {0};
+
+		if (pid == 0 || !may_see(proc->roleId))
+			continue;
+		add(&row, Int32GetDatum(pid), false);
+		add(&row, ObjectIdGetDatum(proc->roleId), false);
+		add(&row, ObjectIdGetDatum(proc->databaseId), false);
+		if (copy_session(&copy, i, NULL))
+		{
+			DtMemberUsage *usage = copy.member.usage;
+
+			add_name(&row, copy.group_name);
+			add_thousandths(&row, dt_meter_rate(&usage[DT_WAL].meter, copy.now));
+			add_thousandths(&row, dt_meter_rate(&usage[DT_DIRTY].meter, copy.now));
+			add_int(&row, usage[DT_WAL].used);
+			add_int(&row, usage[DT_DIRTY].used / BLCKSZ);
+			add_time(&row, GetCurrentTimestamp() -
+					 (copy.now - usage[DT_WAL].meter.started));
+		}
+		else if (dt_backend_wal(pid, i, &wal, &began))
+		{
+			add(&row, (Datum) 0, true);
+			add_thousandths(&row, outsiders_rate(i, wal, began));
+			add(&row, (Datum) 0, true);
+			add_int(&row, wal);
+			add(&row, (Datum) 0, true);
+			add_time(&row, began);
+		}
+		else
+			continue;
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -304,6 +304,7 @@ subtest 'a scope that changes while they work' => sub {
 		my ($scope, $expected) = @$case;
 
 		alter('tenants', "scope => '$scope'");
+		$dt->settle;
 		is(instances(), $expected, "$scope: who is where");
 		my $before = $dt->group_row('tenants');
 		my $at = $dt->now;
@@ -378,6 +379,104 @@ subtest 'more of them than slots' => sub {
 	is($dt->group_row('tenants')->{paused}, 9, 'whose members share the rest');
 	$dt->sql(q{SELECT drop_resource_group(g) FROM unnest('{plain, plain1, plain2, plain3}'::text[]) g});
 	forget(@jobs, $new, @s[ 8 .. 13 ]);
+};
+
+# A budget for the whole server, of so many MB/s, that the sampler has seen.
+sub budget
+{
+	my ($mb) = @_;
+	$dt->sql("SELECT set_group_pressure('tenants', 'wal_rate', '$mb MB')");
+	$dt->advance(10 * $second);
+}
+
+# What each role writes within so many s.
+sub written_in
+{
+	my ($seconds, @roles) = @_;
+	my %before = map { $_ => paid($_) } @roles;
+
+	$dt->advance($seconds * $second);
+	return map { paid($_) - $before{$_} } @roles;
+}
+
+subtest 'a budget over all is shared by weight' => sub {
+	tenants("scope => 'role'");
+	budget(4);
+	alter('tenants', q{weight => 2, instance => 'gold'});
+	my @jobs = map { job($_) } qw(a b gold);
+	$dt->advance(10 * $second);
+	my @used = written_in(20, qw(a b gold));
+	my $all = 4_000_000 * 59 / 60 * 20;
+	foreach my $i (0 .. 2)
+	{
+		my $share = $all * ($i == 2 ? 2 : 1) / 4;
+		cmp_ok(abs($used[$i] - $share), '<', $share / 64, sprintf('%s: %.0f of %.0f', (qw(a b gold))[$i], $used[$i], $share));
+	}
+	# five sessions of b are still one tenant
+	push @jobs, map { job('b') } 1 .. 5;
+	$dt->advance(10 * $second);
+	@used = written_in(20, qw(a b gold));
+	cmp_ok(abs($used[$_] - $all / 4), '<', $all / 4 / 64, (qw(a b))[$_] . ', whoever has more sessions') foreach 0, 1;
+	forget(@jobs);
+};
+
+subtest 'who begins does so at the share that is free' => sub {
+	my @roles = map { "r$_" } 1 .. 8;
+	tenants("scope => 'role'");
+	budget(8);
+	my $at = $dt->now;
+	my @jobs = map { job($_) } @roles;
+	my @lowest;
+	foreach (1 .. 15)
+	{
+		$dt->advance(200_000);
+		push @lowest, $dt->sql(q{SELECT min(effective_wal_limit) FROM dirty_throttle_instances WHERE members > 0});
+	}
+	cmp_ok(min(@lowest), '>', 600, 'eight that begin at once: none is at its floor (' . join(' ', @lowest) . ')');
+	my $used = sum(map { instance($_)->{wal_bytes} } @roles);
+	cmp_ok($used, '<=', 8_000_000 * (($dt->now - $at) / 1e6 + 8), 'and the first moment is a bounded one');
+	my $late = job('a');
+	cmp_ok(instance('a')->{effective_wal_limit}, '<', 1100, 'one that comes later is limited at once');
+	# coming again and again, it writes no more than that
+	my $before = $dt->group_row('tenants')->{wal_bytes};
+	forget_job($late);
+	foreach (1 .. 20)
+	{
+		my $again = job('a');
+		$dt->terminate_ms($again);
+	}
+	cmp_ok(instance('a')->{wal_bytes}, '<', 1_100_000, 'also when it connects again and again');
+	forget(@jobs);
+};
+
+subtest 'a burst is spent while the budget has room' => sub {
+	my @roles = map { "r$_" } 1 .. 8;
+	tenants("scope => 'role', wal_limit => 200, burst => '1 min'");
+	my @s = map { $dt->session(user => $_) } @roles;
+	$_->query('SELECT 1') foreach @s;
+	budget(2);
+	$dt->advance(120 * $second);
+	my $alone = job('r1');
+	my ($used) = written_in(3, 'r1');
+	cmp_ok($used, '>', 3 * 1_900_000, 'one alone spends it as fast as the budget allows');
+	cmp_ok($used, '<', 3 * 2_100_000, 'and no faster');
+	$dt->advance(20 * $second);
+	$used = instance('r1')->{wal_bytes};
+	cmp_ok($used, '<', 12_000_000 + 23 * 200_000 + 2_000_000 * 0.4, 'until it is spent');
+	cmp_ok($used, '>', 11_900_000, 'all of it');
+	($used) = written_in(10, 'r1');
+	cmp_ok(abs($used - 10 * 200_000), '<', 50_000, 'then it has its limit');
+	forget_job($alone);
+	$dt->advance(120 * $second);
+	my $before = $dt->group_row('tenants')->{wal_bytes};
+	my $at = $dt->now;
+	my @jobs = map { job($_) } @roles;
+	$dt->advance(10 * $second);
+	$used = $dt->group_row('tenants')->{wal_bytes} - $before;
+	my $seconds = ($dt->now - $at) / 1e6;
+	cmp_ok($used, '<', 2_000_000 * ($seconds + 4), sprintf('eight at once: %.1f MB/s together', $used / 1e6 / $seconds));
+	cmp_ok($used, '>', 2_000_000 * $seconds * 0.8, 'and not less');
+	forget(@jobs, @s);
 };
 
 sub forget_job
