@@ -18,6 +18,7 @@ use Test::More;
 my $ROLES = 1000;
 my $one = DirtyThrottle::Standby->primary('one', conf => q{
 restart_after_crash = on
+max_connections = 40
 dirty_throttle.max_commit_pause = 1h
 });
 my $SLOW = q{DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'x', repeat('x', 10000000)); END $$};
