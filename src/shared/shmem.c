@@ -125,11 +125,7 @@ dt_shmem_startup(void)
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, 0);
 		for (int i = 0; i < dt_shared->n_members; i++)
-		{
 			pg_atomic_init_u32(&dt_members[i].n_pausing, 0);
-			pg_atomic_init_u64(&dt_members[i].n_commits, 0);
-			pg_atomic_init_u64(&dt_members[i].commit_us, 0);
-		}
 		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{
 			SpinLockInit(&dt_groups[i].lock);

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "engine/evidence.h"
+#include "engine/latency.h"
 #include "random.h"
 #include "tap.h"
 
@@ -139,20 +139,71 @@ new_setup(void)
 	return s;
 }
 
+/* Single commits take so many times the mean: quantiles of a logarithmic normal. */
+#define SINGLES		1024
+
+static double singles[SINGLES];
+
+/* The inverse of the normal distribution, by bisection of erfc(). */
+static double
+normal_quantile(double p)
+{
+	double		low = -6;
+	double		high = 6;
+
+	for (int i = 0; i < 50; i++)
+	{
+		double		middle = (low + high) / 2;
+
+		if (erfc(-middle / M_SQRT2) / 2 < p)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static double
+single_quantile(double single, double p)
+{
+	return exp(single * normal_quantile(p) - single * single / 2);
+}
+
+static double
+p90_of(double single)
+{
+	return single_quantile(single, 0.9);
+}
+
+static void
+make_singles(double single)
+{
+	static double made = -1;
+
+	for (int i = 0; i < SINGLES && single != made; i++)
+		singles[i] = single_quantile(single, (i + 0.5) / SINGLES);
+	made = single;
+}
+
+static void
+add_commits(DtCommits *c, double n, double us)
+{
+	c->n += (int64_t) n;
+	c->weight[dt_latency_bucket((int64_t) us)] += 1000 * (int64_t) n;
+}
+
 static Result
 simulate(const Setup *s)
 {
 	DtLatency	l;
-	DtEvidence	laws[MAX_GROUPS];
-	DtCommits	opened = {0, 0};	/* when the window was */
+	DtDroop		laws[MAX_GROUPS];
+	DtCommits	commits = {0};	/* in the window that is open */
 	Result		result;
 	double		noise = 0;
 	double		load = 0;
 	double		gust_left = 0;
 	double		gust_next = s->gusts;
 	double		stall = 0;
-	double		commits = 0;
-	double		sum = 0;
 	double		used = 0;
 	double		rates[MAX_GROUPS];
 	double		alone_n = 0;
@@ -177,6 +228,7 @@ simulate(const Setup *s)
 	for (i = 0; i < s->groups; i++)
 		rates[i] = 0;
 	seed_rng(s->seed);
+	make_singles(s->single);
 	for (tick = 0; tick * TICK < s->end; tick++, now += TICK_US)
 	{
 		double		t = tick * TICK;
@@ -229,19 +281,16 @@ simulate(const Setup *s)
 			stall > 0 ? 0 : s->clients * TICK * 1000 / (s->think + mean);
 		if (stall > 0 && stall <= TICK && s->commits == 0 && !hung)
 		{
-			commits += s->clients;
-			sum += s->clients * 80000;
+			add_commits(&commits, s->clients, 80000);
 		}
 		nobody = (s->quit > 0 && t >= s->quit) || halted || hung;
 		if (nobody)
 			carry = 0;
-		count = floor(carry + (nobody ? 0 : rng_double()));
+		count = fmax(floor(carry + (nobody ? 0 : rng_double())), 0);
 		carry -= count;
-		commits += count;
 		if ((was_halted && !halted) || (was_hung && !hung))
 		{
-			commits += s->clients;
-			sum += s->clients * (was_hung ? HANG : HALT) * 1e6;
+			add_commits(&commits, s->clients, (was_hung ? HANG : HALT) * 1e6);
 		}
 		was_halted = halted;
 		/* when it has lasted for more than a second, that is known */
@@ -252,13 +301,8 @@ simulate(const Setup *s)
 		was_hung = hung;
 		if (l.probe_us == 0)
 			before = job / s->groups;
-		if (count > 0)
-		{
-			/* few commits are noisier than many */
-			double		sd = s->single / sqrt(count);
-
-			sum += count * mean * 1000 * exp(sd * normal() - sd * sd / 2);
-		}
+		for (i = 0; i < count; i++)
+			add_commits(&commits, 1, mean * 1000 * singles[rng() % SINGLES]);
 		if (t >= s->from)
 		{
 			n++;
@@ -281,7 +325,7 @@ simulate(const Setup *s)
 		if (tick % CYCLE_TICKS == 0)
 		{
 			DtLatencyReading r = {
-				.commits = {(int64_t) commits - opened.n, (int64_t) sum - opened.us},
+				.commits = commits,
 				.waiting = halted || hung ? (int64_t) s->clients : 0,
 				.used = (int64_t) used,
 				.used_now = (int64_t) ((written - used_before) /
@@ -291,34 +335,34 @@ simulate(const Setup *s)
 
 			used_before = written;
 			if (dt_latency_read(&l, &r))
-				opened = (DtCommits)
-			{
-				(int64_t) commits, (int64_t) sum
-			};
+				memset(&commits, 0, sizeof(commits));
 			for (i = 0; i < s->groups; i++)
 			{
-				DtAllowed	allowed = {s->threshold, s->share};
-				int64_t		all = dt_law_evidence(&laws[i], &l, allowed,
-												  !s->observe);
+				int64_t		all;
 
+				laws[i].least = (int64_t) fmin(FLOOR * s->groups, used);
+				all = dt_latency_law(&laws[i], &l,
+												 dt_latency_allowed(&l, (int64_t) (s->threshold * p90_of(s->single) / 1000), s->share),
+												 !s->observe);
+
+				if (!s->observe && (s->share > 0 || laws[i].found > 0 || dt_latency_base(&l) * 6 / 5 > s->threshold * p90_of(s->single) / 1000))
+					l.wants_sample = true;
 				rates[i] = all == 0 ? 0 : fmax((double) all / s->groups, FLOOR);
 			}
 			if (s->print)
 				printf("# %6.1f s  job %7.2f of %6.1f  commits %6.3f ms, by the job "
-					   "%5.2f  window %6.3f  base %6.3f  evidence %5.2f  "
-					   "knee %6.1f%s\n", t, job / MB, knee / MB, mean, factor,
-					   (double) l.mean / 1e6,
-					   (double) dt_latency_base(&l) / 1e6,
-					   (double) laws[0].evidence / 1000,
-					   (double) laws[0].knee / MB, l.probe_us == 0 ? "" :
-					   laws[0].question > 0 ? "  question" : "  probe");
+					   "%5.2f  p90 %6.3f  base %6.3f  knee %6.1f%s%s\n", t, job / MB, knee / MB, mean, factor,
+					   (double) l.p90 / 1e3,
+					   (double) dt_latency_base(&l) / 1e3,
+					   (double) laws[0].knee / MB, laws[0].found > 0 ? "" : "  free",
+					   l.probe_us > 0 ? "  probe" : "");
 		}
 	}
 	result.rate /= n;
 	result.harm /= n;
 	result.low /= n;
 	result.kept = beside_n / alone_n;
-	result.base = (double) dt_latency_base(&l) / 1e6 / s->base;
+	result.base = (double) dt_latency_base(&l) / 1e3 / (s->base * p90_of(s->single));
 	result.last = (double) laws[0].rate / s->knee;
 	for (i = 0; i < s->groups; i++)
 		result.group[i] /= n;
@@ -418,6 +462,7 @@ static double
 spread(Setup s)
 {
 	double		ratio[RUNS];
+	double		sum = 0;
 
 	for (int i = 0; i < RUNS; i++)
 	{
@@ -429,11 +474,13 @@ spread(Setup s)
 			double		rate = simulate(&s).rate;
 
 			s.seed++;
+			sum += rate;
 			most = fmax(most, rate);
 			least = fmin(least, rate);
 		}
 		ratio[i] = most / least;
 	}
+	printf("# mean rate %.2f of the knee\n", sum / RUNS / EQUAL);
 	qsort(ratio, RUNS, sizeof(ratio[0]), compare_doubles);
 	return (ratio[RUNS / 2 - 1] + ratio[RUNS / 2]) / 2;
 }
@@ -465,6 +512,18 @@ test_spread(void)
 	s.noise = 0.3;
 	found = spread(s);
 	ok(found <= 2.5, "with much noise %.2f times", found);
+	s.idle = 20; s.from = 24; s.end = 84;
+	printf("# PRE 20: .3 %.2f", spread(s));
+	s.noise = 0.1;
+	printf("  .1 %.2f\n", spread(s));
+	s.share = 500000;
+	printf("# 50%%: .1 %.2f", spread(s));
+	s.noise = 0.3;
+	printf("  .3 %.2f", spread(s));
+	s.idle = 0; s.from = 4; s.end = 64;
+	printf("  idle 0 .3 %.2f", spread(s));
+	s.noise = 0.1;
+	printf("  .1 %.2f\n", spread(s));
 }
 
 static void
