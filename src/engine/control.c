@@ -359,22 +359,6 @@ room_of(DtController *c)
 }
 
 /*
- * How fast may they go by what is known of others' commits?  The base is worth a probe
- * where the threshold follows from it, or somebody is slower than at first.
- */
-static int64_t
-ask_droop(DtPressure *p, DtController *c, bool obeyed)
-{
-	DtLatency  *l = &p->latency;
-
-	c->allowed = dt_latency_allowed(l, c->by_share ? 0 : c->threshold,
-									c->by_share ? c->threshold : 0);
-	if (obeyed && (c->droop.found > 0 || c->by_share || c->allowed > c->threshold))
-		l->wants_sample = true;
-	return dt_latency_law(&c->droop, l, c->allowed, obeyed);
-}
-
-/*
  * What is used by those who do not follow the signal, of what the law has
  * counted.  From a budget of each second a burst of theirs is taken away at
  * once, unless it is small: members are charged a little later than they write.
@@ -410,7 +394,8 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 
 	c->others = use_of_others(p, c, u);
 	if (law == DT_LAW_DROOP)
-		c->rate = ask_droop(p, c, u->obeyed);
+		c->rate = dt_latency_law(&c->droop, &p->latency, c->by_share ? 0 : c->threshold,
+								 c->by_share ? c->threshold : 0, u->obeyed);
 	else if (law == DT_LAW_BRAKE)
 	{
 		/*
@@ -437,8 +422,7 @@ static void
 show(const DtPressure *p, DtController *c)
 {
 	c->shown = c->value;
-	if (dt_signals[c->signal].law != DT_LAW_DROOP)
-		c->allowed = c->threshold;
+	c->allowed = c->threshold;
 	switch (dt_signals[c->signal].law)
 	{
 		case DT_LAW_QUEUE:
@@ -458,6 +442,8 @@ show(const DtPressure *p, DtController *c)
 		case DT_LAW_DROOP:
 			c->base = dt_latency_base(&p->latency);
 			c->shown = p->latency.p90;
+			c->allowed = dt_latency_allowed(&p->latency, c->by_share ? 0 : c->threshold,
+											c->by_share ? c->threshold : 0);
 			if (c->shown == 0)
 				return;			/* nobody commits */
 			break;

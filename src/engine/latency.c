@@ -60,7 +60,7 @@
 #define PROBE_EVERY_US	(15 * SECOND_US)	/* at full use */
 #define PROBE_LEAST_US	(4 * SECOND_US) /* when little is used, after one that is
 										 * off, or there are fewer samples than */
-#define PROBE_FEW		4
+#define PROBE_FEW		3
 #define PROBE_PERCENT	3		/* of what is achieved is what they may cost */
 #define BUDGET_US		(4 * SECOND_US) /* saved up for a few */
 #define PEAK_US			(30 * SECOND_US)	/* in which the best is forgotten */
@@ -384,16 +384,20 @@ dt_latency_allowed(const DtLatency *l, int64_t us, int64_t share)
 }
 
 /*
- * After a reading: how fast may all those go together whom it limits, where commits
- * may take so long?  0: nobody else commits.  In a probe next to nothing, if what it
- * says is done ("obeyed").
+ * After a reading: how fast may all those go together whom it limits?  0: nobody else
+ * commits.  In a probe next to nothing, if what it says is done ("obeyed").  The base is
+ * worth a probe where the threshold follows from it, or somebody has been slowed down.
  */
 int64_t
-dt_latency_law(DtDroop *d, DtLatency *l, int64_t allowed, bool obeyed)
+dt_latency_law(DtDroop *d, DtLatency *l, int64_t us, int64_t share, bool obeyed)
 {
+	int64_t		allowed = dt_latency_allowed(l, us, share);
+
 	if (l->p90 == 0)
 		d->rate = 0;
 	else
 		dt_law_droop(d, l->p90, l->is_new ? allowed : 0, l->used, l->window_us);
+	if (obeyed && (share > 0 || allowed > us || d->found > 0))
+		l->wants_sample = true;
 	return l->probe_us > 0 && obeyed ? 1 : d->rate;
 }

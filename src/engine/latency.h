@@ -124,7 +124,7 @@ extern int64_t dt_latency_p90(const DtCommits *commits);
 extern bool dt_latency_read(DtLatency *l, const DtLatencyReading *r);
 extern int64_t dt_latency_base(const DtLatency *l);
 extern int64_t dt_latency_allowed(const DtLatency *l, int64_t us, int64_t share);
-extern int64_t dt_latency_law(DtDroop *d, DtLatency *l, int64_t allowed,
+extern int64_t dt_latency_law(DtDroop *d, DtLatency *l, int64_t us, int64_t share,
 							  bool obeyed);
 
 #endif							/* DT_LATENCY_H */

@@ -129,8 +129,8 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * second, until the value has been above the threshold for FOUND_US, longer as far as the
  * rate is not used; then it is what the rate is.  Afterwards it goes up or down in proportion to how far the value is below or
  * above; with noise, that is as often above as below.  It rises the faster the longer the
- * value has not been above.  It rises only while the rate is used, and falls as far as it is
- * used; both only while it is obeyed, or nothing would follow from more of the same.
+ * value has not been above.  It rises only while the rate is used, and falls only while it
+ * is obeyed, and as far as it is used: or nothing would follow from more of the same.
  * When the threshold has risen, as it follows from what is measured, the knee is to be
  * found again.  It is not less than what they may write in any case, as that of a brake.
  *
@@ -148,7 +148,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 								 * off by a fifth, ... */
 #define FIFTH			200		/* ... which is all that counts on the way up; */
 #define FALL_MOST		400		/* and down, thousandths */
-#define QUIET_MOST		4		/* up by so many times that, after some s */
+#define QUIET_MOST		3		/* up by so many times that, after some s */
 #define DROOP_LEAST		500		/* of the knee, thousandths */
 #define DROOP_MOST		1250
 #define KNEE_LEAST		1000	/* from further down it would not come back */
@@ -158,7 +158,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 static int64_t
 knee_speed(const DtDroop *d, int64_t over, int64_t used)
 {
-	if (used > d->rate + d->rate / 4 || (over > 0 && used < d->rate / 2))
+	if (over > 0 ? used < d->rate / 2 : used > d->rate + d->rate / 4)
 		return 0;
 	if (d->found == 0)
 		return over > 0 ? 1000 / START_PART : 0;
@@ -188,8 +188,8 @@ dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
 	if (threshold > d->found + d->found / FOUND_PART)
 		d->found = 0;
 	d->quiet_us = over < 0 ? 0 : d->quiet_us + dt;
-	d->above_us = over >= 0 || used > d->rate + d->rate / 4 ? 0 :
-		d->above_us + muldiv64(dt, min64(used, d->rate), d->rate);
+	d->above_us = over >= 0 ? 0 :
+		d->above_us + muldiv64(dt, min64(2 * used, d->rate), d->rate);
 	if (d->found == 0 && d->above_us >= FOUND_US)
 	{
 		d->found = threshold;
