@@ -10,7 +10,7 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
-         'headroom_jobs', 'headroom_settings', 'trace', 'tail', 'protection', 'budget',
+         'headroom_jobs', 'headroom_settings', 'trace', 'long_statement', 'tail', 'protection', 'budget',
          'host_memory', 'replica', 'pressure', 'batches', 'scale']
 MODES = {
     'full': 'the full set',

@@ -1,15 +1,16 @@
-"""Commits of others beside a job at fixed rates, for the simulator of commit_latency.
+r"""Commits of others beside a job at fixed rates, for the simulator of commit_latency.
 
 pgbench runs as in scenario `headroom`, in an open loop at 35 % of what the machine can
 do with it, and each of its sessions records when its commits end and how long they
 take, as the signal has them. Beside it a job writes at a fixed WAL limit, or none does.
 What was recorded becomes a file of histograms, one for each fifth of a second, which
 `test/unit/latency_sim --traces FILE` reads: so its noise and weather are those of a
-machine, not what one thinks that they are. The file in test/unit was made by the first
-line, by way of the second:
+machine, not what one thinks that they are. The file in test/unit has two of the
+settings. It is made anew by
 
     bench/run --quick --out /tmp/trace trace
-    cp /tmp/trace/latency.traces test/unit/
+    awk '/^trace/ {p = /^trace (simple|tpcb) batches,/} p' /tmp/trace/latency.traces \
+        > test/unit/latency.traces
 
 Run it while the machine does nothing else.
 """

@@ -14,7 +14,8 @@
  * next to nothing, and from probes: all rest for a moment.  If a session does not rest,
  * as a transaction for which others wait must not, nothing is learned.  Probes cost
  * PROBE_PERCENT of what those who are limited achieve at best.  Two samples in a row
- * that are off by a third to the same side replace the others.
+ * that are off by a third to the same side replace the others.  A job makes no commit
+ * faster, so several windows in a row that are far below the base are samples, too.
  *
  * What a change of the rates does is seen after a while, so around a probe commits do
  * not count for SETTLE_US.  Commits that do not end, as when a synchronous standby is
@@ -247,7 +248,7 @@ close_window(DtLatency *l, const DtCommits *commits)
 
 /*
  * Begin a probe if it is time for one.  While little is used it costs little.  When
- * the last one was off, the next one comes soon, whatever it costs.
+ * the last one was off, the next one comes soon, and may cost more.
  */
 static void
 begin_probe(DtLatency *l)
@@ -257,7 +258,7 @@ begin_probe(DtLatency *l)
 		muldiv64(PROBE_EVERY_US, l->used, l->peak);
 
 	if (!l->is_new || l->p90 == 0 || l->rests || !l->wants_sample ||
-		(l->budget <= 0 && !is_off) ||
+		l->budget <= (is_off ? -BUDGET_US : 0) ||
 		(l->n_samples > 0 &&
 		 l->read_at - l->sampled_at < max64(every, PROBE_LEAST_US)))
 		return;
@@ -273,7 +274,6 @@ go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
 {
 	bool		failed = r->used_now > max64(2 * r->rest, REST_MOST) &&
 		r->used_now > l->probe_cost / 8;
-
 	int64_t		age = r->now - l->opened_at;
 
 	if (!failed &&

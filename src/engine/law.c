@@ -127,10 +127,10 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  *
  * The knee is found once, and then followed.  From START_RATE on it rises by half in a
  * second, until the value has been above the threshold for FOUND_US, longer as far as the
- * rate is not used; then it is what the rate is.  Afterwards it goes up or down in proportion to how far the value is below or
- * above; with noise, that is as often above as below.  It rises the faster the longer the
- * value has not been above.  It rises only while the rate is used, and falls only while it
- * is obeyed, and as far as it is used: or nothing would follow from more of the same.
+ * rate is not used; then it is what the rate is.  Afterwards it goes up or down in
+ * proportion to how far the value is below or above, and up the faster the longer it has
+ * not been above.  It rises only while the rate is used, and falls only while it is
+ * obeyed, and as far as it is used: or nothing would follow from more of the same.
  * When the threshold has risen, as it follows from what is measured, the knee is to be
  * found again.  It is not less than what they may write in any case, as that of a brake.
  *

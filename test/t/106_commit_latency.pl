@@ -162,7 +162,7 @@ my @seen = map {
 	seen(1)
 } 1 .. 50;
 my $floor = 64_000;
-ok((grep { /^Nine of ten commits of others take [\d.]+ ms or less, and 5\.00 ms are allowed\./ } @reasons),
+ok((grep { /^Nine of ten commits of others take [\d.]+ ms or less, and [\d.]+ ms are allowed\./ } @reasons),
 	'20 ms: the reason');
 ok((grep { $_ > $floor && $_ < 4_000_000 } @seen), '20 ms: slower');
 ok((grep { $_ == $floor } @seen), 'and, to see how long they take without it, at the floor for a moment');
@@ -219,20 +219,15 @@ cmp_ok($then, '>', 0, 'and at another threshold');
 cmp_ok($then, '<=', $limited, 'it goes on from there');
 follow('batch', '20%');
 
-# too long for a moment only
+# too long, until that is what they take without the group
 $dt->reading(commit_latency => 'measured', 1000);
 $dt->advance(60 * $second);
 $dt->reading(commit_latency => 'measured', 3000);
-foreach (1 .. 50)
-{
-	my ($rate) = seen(1);
-	last if $rate > $floor && $rate < 2_000_000;
-}
-$dt->reading(commit_latency => 'measured', 1000);
 push @reasons, map {
 	$dt->advance($second / 5);
 	$dt->group_row('batch')->{pressure_reason} // '';
-} 1 .. 25;
+} 1 .. 150;
+$dt->reading(commit_latency => 'measured', 1000);
 my %below;
 foreach (grep { /^Nine/ } @reasons)
 {
