@@ -21,14 +21,14 @@ from bench import headroom, measure, oltp, server
 
 PLANS = {
     'full': {'rows': 2000000, 'scale': 20, 'rate': 1500, 'rounds': 3,
-             'guards': [10000, 50000, 200000], 'most': 180},
-    'quick': {'rows': 500000, 'scale': 10, 'rate': 1000, 'rounds': 1,
-              'guards': [10000, 50000], 'most': 60},
+             'guards': [10000, 50000, 200000], 'most': 180,
+             'scripts': ['tpcb-like', 'simple-update']},
+    'quick': {'rows': 500000, 'scale': 10, 'rate': 800, 'rounds': 1,
+              'guards': [10000], 'most': 45, 'scripts': ['tpcb-like']},
     'tiny': {'rows': 30000, 'scale': 1, 'rate': 100, 'rounds': 1,
-             'guards': [500], 'most': 10},
+             'guards': [500], 'most': 10, 'scripts': ['tpcb-like']},
 }
 LIMIT = 20000                   # KB/s
-SCRIPTS = ['tpcb-like', 'simple-update']
 LEAD = 3                        # seconds before the job begins
 
 
@@ -49,7 +49,7 @@ def cases(plan):
 
 def seconds(mode):
     plan = PLANS[mode]
-    return 60 + len(SCRIPTS) * plan['rounds'] * len(cases(plan)) * (plan['most'] // 2 + 15)
+    return 60 + len(plan['scripts']) * plan['rounds'] * len(cases(plan)) * (plan['most'] // 2 + 15)
 
 
 def prepare(srv, plan):
@@ -61,7 +61,7 @@ def begin_case(admin, plan, case):
     _, kb, signal, _, _ = case
     admin.execute('SET client_min_messages = warning')
     admin.execute('DROP TABLE IF EXISTS job')
-    admin.execute('CREATE TABLE job AS SELECT g AS id, g % 1000 AS a, g % 77 AS b,'
+    admin.execute('CREATE TABLE job AS SELECT g AS id, mod(g, 1000) AS a, mod(g, 77) AS b,'
                   " md5(g::text) AS c, repeat('x', 100) AS filler"
                   ' FROM generate_series(1, %d) AS g' % plan['rows'])
     admin.execute('ALTER TABLE job ADD PRIMARY KEY (id)')
@@ -157,7 +157,7 @@ def run_case(ctx, srv, plan, script, case, hold):
 
 def run(ctx, result):
     plan, rows = PLANS[ctx.mode], []
-    for script in SCRIPTS:
+    for script in plan['scripts']:
         with server.Server(ctx, autovacuum='on') as srv:
             prepare(srv, plan)
             for i in range(plan['rounds']):

@@ -29,7 +29,7 @@
 #define DT_LATENCY_BITS		2	/* of an octave's buckets */
 #define DT_LATENCY_FIRST	4	/* the first octave begins at 2 to that, us */
 
-/* Samples of the base.  In latency_sim half and twice hold. */
+/* Samples of the base. */
 #define DT_LATENCY_SAMPLES	16
 
 /* With fewer commits in a window there is nobody to protect. */
@@ -46,7 +46,8 @@ dt_latency_bucket(int64_t us)
 	octave = 63 - __builtin_clzll((unsigned long long) us);
 	if (octave >= DT_LATENCY_FIRST + (DT_LATENCY_BUCKETS >> DT_LATENCY_BITS))
 		return DT_LATENCY_BUCKETS - 1;
-	return ((octave - DT_LATENCY_FIRST - 1) << DT_LATENCY_BITS) + (int) (us >> (octave - DT_LATENCY_BITS));
+	return ((octave - DT_LATENCY_FIRST) << DT_LATENCY_BITS) +
+		(int) (us >> (octave - DT_LATENCY_BITS)) - (1 << DT_LATENCY_BITS);
 }
 
 /* What one session has committed, by time.  The counters wrap around. */

@@ -138,7 +138,8 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * most, and more when it is below, by a quarter at most.  So those who are limited are
  * half as fast a moment after others begin to suffer, while noise moves the knee hardly.
  *
- * In latency_sim half and twice of KNEE_PART, FALL_MOST and QUIET_MOST hold.
+ * In latency_sim half or twice of each makes a few cases differ by a few hundredths more
+ * than is asserted, and none fail by much.
  */
 #define START_RATE		INT64_C(16000000)	/* bytes/s: one segment a second */
 #define START_PART		2		/* up by this part in a second at first, ... */
@@ -151,6 +152,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 #define QUIET_MOST		3		/* up by so many times that, after some s */
 #define DROOP_LEAST		500		/* of the knee, thousandths */
 #define DROOP_MOST		1250
+#define VALUE_MAX		(INT64_C(1) << 50)	/* more than can be */
 #define KNEE_LEAST		1000	/* from further down it would not come back */
 #define STEP_MAX_US		(2 * SECOND_US)	/* a window with few commits tells no more */
 
@@ -182,8 +184,10 @@ dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
 		d->rate = d->knee;
 	if (threshold <= 0)
 		return d->rate;
+	threshold = min64(threshold, VALUE_MAX);
+	value = clamp64(value, 1, VALUE_MAX);
 	over = muldiv64(threshold - value, 1000, max64(threshold, value));
-	dt = min64(dt, STEP_MAX_US);
+	dt = clamp64(dt, 0, STEP_MAX_US);	/* the clock may be set back */
 	d->found = min64(d->found, 2 * threshold);
 	if (threshold > d->found + d->found / FOUND_PART)
 		d->found = 0;
@@ -198,9 +202,10 @@ dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
 	d->knee = clamp64(d->knee + muldiv64(d->knee, knee_speed(d, over, used) * dt,
 										 1000 * SECOND_US),
 					  max64(d->least, KNEE_LEAST), DT_LAW_MAX);
-	d->rate = muldiv64(d->knee, clamp64(muldiv64(threshold, 1000, max64(value, 1)),
+	d->rate = muldiv64(d->knee, clamp64(muldiv64(threshold, 1000, value),
 										DROOP_LEAST, DROOP_MOST), 1000);
-	return d->rate = clamp64(d->rate, 1, DT_LAW_MAX);
+	d->rate = min64(d->rate, DT_LAW_MAX);
+	return d->rate;
 }
 
 /*
