@@ -64,8 +64,8 @@ typedef struct DtController
 	/* set by the caller; another threshold is another controller */
 	DtSignal	signal;
 	int64_t		threshold;		/* 0 where the signal has none */
-	bool		by_share;		/* law droop: the threshold is a share,
-								 * 1e-6, that is added */
+	bool		by_share;		/* law droop: the threshold is a share, 1e-6,
+								 * that is added */
 
 	/* set by the caller before each step */
 	int64_t		value;			/* of laws droop, queue and rate not used */

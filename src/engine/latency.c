@@ -54,13 +54,14 @@
 
 /* Probes. */
 #define SETTLE_US		(600 * MS_US)	/* until all rest, or work again */
-#define PROBE_US		(400 * MS_US)	/* it measures for so long, or, with few
-										 * commits, ... */
+#define PROBE_US		(400 * MS_US)	/* it measures for so long, or, with
+										 * few commits, ... */
 #define PROBE_MOST_US	(1800 * MS_US)	/* ... for up to so long, until ... */
 #define PROBE_ENOUGH	100		/* ... there are so many */
 #define PROBE_EVERY_US	(15 * SECOND_US)	/* at full use */
-#define PROBE_LEAST_US	(4 * SECOND_US) /* when little is used, after one that is
-										 * off, or there are fewer samples than */
+#define PROBE_LEAST_US	(4 * SECOND_US) /* when little is used, after one that
+										 * is off, or there are fewer samples
+										 * than */
 #define PROBE_FEW		3
 #define PROBE_PERCENT	3		/* of what is achieved is what they may cost */
 #define BUDGET_US		(4 * SECOND_US) /* saved up for a few */
@@ -285,7 +286,10 @@ go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
 	if (l->rested.n >= DT_LATENCY_ENOUGH)
 	{
 		take_sample(l, dt_latency_p90(&l->rested));
-		l->rested = (DtCommits) {0};
+		l->rested = (DtCommits)
+		{
+			0
+		};
 	}
 	l->probe_us = 0;
 	open_window(l, SETTLE_US);
@@ -338,11 +342,14 @@ dt_latency_read(DtLatency *l, const DtLatencyReading *r)
 	if (is_first || l->elapsed > GAP_US)
 	{
 		/*
-		 * Nobody has followed, or looked, for a while: what was under way then
-		 * was not watched.  Only the samples stay, which others correct.
+		 * Nobody has followed, or looked, for a while: what was under way
+		 * then was not watched.  Only the samples stay, which others correct.
 		 */
 		l->probe_us = l->n = l->p90 = 0;
-		l->rested = (DtCommits) {0};
+		l->rested = (DtCommits)
+		{
+			0
+		};
 		open_window(l, 0);
 		begins = true;
 	}

@@ -71,7 +71,8 @@ typedef struct DtLatency
 	int64_t		read_at;		/* time of the last reading; 0: none */
 	int64_t		elapsed;		/* us, between the last two */
 	int64_t		counted;		/* commits of the window, in the last one */
-	int64_t		hung_n;			/* that have ended since fewer do than wait, ... */
+	int64_t		hung_n;			/* that have ended since fewer do than wait,
+								 * ... */
 	bool		hangs;			/* ... as at present */
 
 	/* those who are limited */
@@ -94,13 +95,15 @@ typedef struct DtLatency
 	int			n_samples;
 	int			next_sample;
 	int64_t		sampled_at;		/* time of the last one, or the last probe */
-	int			n_low;			/* windows in a row that are far below the base */
-	int			n_off;			/* samples in a row that are far above the base, or,
-								 * negative, below */
+	int			n_low;			/* windows in a row that are far below the
+								 * base */
+	int			n_off;			/* samples in a row that are far above the
+								 * base, or, negative, below */
 
 	/* a probe, in which all are to rest */
 	int64_t		probe_us;		/* for how long it lasts; 0: there is none */
-	DtCommits	rested;			/* what was committed in probes, too few so far */
+	DtCommits	rested;			/* what was committed in probes, too few so
+								 * far */
 	int64_t		probe_cost;		/* used before, bytes/s */
 	int64_t		budget;			/* us, for how long one may last */
 

@@ -154,7 +154,8 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 #define DROOP_MOST		1250
 #define VALUE_MAX		(INT64_C(1) << 50)	/* more than can be */
 #define KNEE_LEAST		1000	/* from further down it would not come back */
-#define STEP_MAX_US		(2 * SECOND_US)	/* a window with few commits tells no more */
+#define STEP_MAX_US		(2 * SECOND_US) /* a window with few commits tells no
+										 * more */
 
 /* By how many thousandths the knee changes in a second. */
 static int64_t

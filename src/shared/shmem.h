@@ -286,8 +286,8 @@ typedef struct DtMember
 
 	/*
 	 * In the slot of each process, which alone writes them, for the sampler:
-	 * see commits.c.  The counters go on from one process to the next, and wrap
-	 * around.
+	 * see commits.c.  The counters go on from one process to the next, and
+	 * wrap around.
 	 */
 	bool		commits;		/* a commit is under way */
 	DtSessionCommits commit_times;
