@@ -86,8 +86,8 @@ class Job(threading.Thread):
         try:
             if self.batches:
                 self.connection.execute(
-                    "CALL run_in_batches('long', 'job',"
-                    " 'UPDATE job SET a = a + 1 WHERE {batch}')")
+                    "CALL run_in_batches('long %d', 'job',"
+                    " 'UPDATE job SET a = a + 1 WHERE {batch}')" % time.time())
             else:
                 self.connection.execute('UPDATE job SET a = a + 1')
         except Exception as error:
