@@ -179,7 +179,7 @@ dt_session_attach(void)
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 		pg_atomic_write_u32(&dt_account.slot->n_pausing, 0);
 		dt_account.slot->told_to_end = false;
-		dt_account_leave_workers_out();	/* those of the process before it */
+		dt_account_leave_workers_out(); /* those of the process before it */
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
 	if (dt_process() == DT_SESSION)

@@ -291,8 +291,8 @@ typedef struct DtMember
 
 	/*
 	 * The bytes that its parallel workers have used that the core adds to the
-	 * session's own counters.  They write that when they end, in whatever group; it
-	 * goes on from one process to the next.
+	 * session's own counters.  They write that when they end, in whatever
+	 * group; it goes on from one process to the next.
 	 */
 	pg_atomic_uint64 workers_used[DT_RESOURCES];
 
