@@ -3,6 +3,9 @@
 #
 #	sb_make_chroot DIRECTORY SUITE [SOURCE-PACKAGE]
 #							a release of Debian, from this machine's mirror
+#	sb_base_chroot			this machine's release, made once: sets SB_BASE, which
+#							is to be copied, or SB_WHY_NOT
+#	sb_copy_tree DIRECTORY	copy the source to a new directory, as from an archive
 #	sb_in_chroot DIRECTORY COMMAND...
 #							run a command there
 
@@ -31,8 +34,8 @@ sb_in_chroot()
 		' sh "$dir" "$@"
 }
 
-# sb_make_chroot DIRECTORY SUITE [SOURCE-PACKAGE]: a system with nothing but make,
-# and the package lists; from experimental, only what is built of that package.
+# sb_make_chroot DIRECTORY SUITE [SOURCE-PACKAGE]: a system with nothing but the
+# package lists; from experimental, only what is built of that package.
 sb_make_chroot()
 {
 	local dir=$1 suite=$2 base=$2 mirror uri codename
@@ -49,7 +52,7 @@ sb_make_chroot()
 	script=$scripts/$base
 	[ -e "$script" ] || script=$scripts/sid
 	# what it mounts goes away with it
-	unshare --mount debootstrap --variant=minbase --keyring=$SB_KEYRING --include=ca-certificates,make \
+	unshare --mount debootstrap --variant=minbase --keyring=$SB_KEYRING --include=ca-certificates \
 		"$base" "$dir" "$mirror" "$script" || return
 
 	# what is needed here to reach the mirror
@@ -74,4 +77,30 @@ sb_make_chroot()
 			rm "$dir/etc/apt/sources.list.d/security.list"
 	fi
 	sb_in_chroot "$dir" apt-get -q update
+}
+
+sb_base_chroot()
+{
+	local codename cache=${XDG_CACHE_HOME:-/var/cache}/dirty_throttle-chroot
+
+	[ "$(id -u)" -eq 0 ] || { SB_WHY_NOT="a chroot needs root"; return 1; }
+	codename=$(. /etc/os-release && echo "$ID $VERSION_CODENAME")
+	case $codename in
+		"debian "*) codename=${codename#* } ;;
+		*) SB_WHY_NOT="this is not Debian"; return 1 ;;
+	esac
+	SB_BASE=$cache/$codename
+	[ ! -f "$SB_BASE.done" ] || return 0
+	rm -rf --one-file-system "$SB_BASE"
+	sb_say "making a chroot of Debian $codename (about a minute, once)"
+	mkdir -p "$cache" && timeout 600 bash -c '. "$1/test/sandbox.sh"; . "$1/test/chroot.sh"
+		sb_make_chroot "$2" "$3"' sh "$SB_TOP" "$SB_BASE" "$codename" >"$SB_BASE.log" 2>&1 ||
+		{ tail -n 5 "$SB_BASE.log"; SB_WHY_NOT="no chroot can be made, see $SB_BASE.log"; return 1; }
+	touch "$SB_BASE.done"
+}
+
+sb_copy_tree()
+{
+	mkdir "$1" && tar -C "$SB_TOP" --exclude=./.git --exclude='*.o' --exclude='*.so' \
+		--exclude='*.bc' --exclude='./tmp_check*' -cf - . | tar -C "$1" -xf -
 }

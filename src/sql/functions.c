@@ -235,18 +235,18 @@ revoke_group_use(PG_FUNCTION_ARGS)
 	return set_grant(fcinfo, false);
 }
 
-/* May the user join a group? */
+/* May a role join a group? */
 static bool
-is_granted(const DtEntry *entry)
+is_granted(const DtEntry *entry, Oid user)
 {
 	foreach_ptr(String, name, entry->grants)
 	{
 		Oid			role = get_role_oid(strVal(name), true);
 
-		if (OidIsValid(role) && has_privs_of_role(GetUserId(), role))
+		if (OidIsValid(role) && has_privs_of_role(user, role))
 			return true;
 	}
-	return superuser();
+	return superuser_arg(user);
 }
 
 /*
@@ -269,16 +269,25 @@ join_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = dt_sql_get_group(fcinfo);
 	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
+	Oid			user = GetUserId();
 
 	if (entry == NULL)
 		dt_group_missing(name);
-	if (!is_granted(entry))
+
+	/*
+	 * The session stays in the group when a SECURITY DEFINER function, a
+	 * trigger perhaps, has returned.  So its owner cannot answer for the role
+	 * that has called it, which is that of SET ROLE, if any.
+	 */
+	if (is_granted(entry, user))
+		user = GetOuterUserId();
+	if (!is_granted(entry, user))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for resource group \"%s\"", name),
 				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
 						 quote_literal_cstr(name),
-						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+						 quote_literal_cstr(GetUserNameFromId(user, false)))));
 	check_not_moved();
 	dt_pay_before_leaving(true);
 	dt_session_set_parameter(name);

@@ -213,6 +213,59 @@ foreach my $case (
 	$s->quit;
 }
 
+# whose function it is that calls counts, and for whom: the session stays in the group
+{
+	my %runs = (child => undef, stranger => '42501', boss => undef);
+
+	$dt->sql(
+		q{CREATE TABLE guarded (i integer);
+		GRANT INSERT ON guarded TO PUBLIC;
+		CREATE FUNCTION join_b() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+			AS $$BEGIN PERFORM join_group('grp_b'); RETURN new; END$$;
+		CREATE TRIGGER join_b BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION join_b();
+		GRANT stranger TO child});
+	foreach my $owner ('boss', 'child')
+	{
+		$dt->sql("ALTER FUNCTION join_b() OWNER TO $owner");
+		foreach my $user (sort keys %runs)
+		{
+			my $s = $dt->session(user => $user);
+			my $name = "a trigger of $owner, $user writes";
+
+			is($s->run('INSERT INTO guarded VALUES (1)')->{sqlstate}, $runs{$user}, $name);
+			check_place($name, $s, $runs{$user} ? '' : 'grp_b');
+			$s->quit;
+		}
+	}
+
+	# the role of SET ROLE, as a pooler uses it, and not the one that has logged in
+	foreach my $case ([ child => 'stranger', '42501' ], [ outcast => 'team', undef ])
+	{
+		my ($user, $role, $sqlstate) = @$case;
+		my $s = $dt->session(user => $user);
+		my $name = "a trigger, $user writes as $role";
+
+		$s->query("SET ROLE $role");
+		is($s->run('INSERT INTO guarded VALUES (1)')->{sqlstate}, $sqlstate, $name);
+		check_place($name, $s, $sqlstate ? '' : 'grp_b');
+		$s->quit;
+	}
+	my $s = $dt->session(user => 'boss');
+	$s->query('SET SESSION AUTHORIZATION stranger');
+	is($s->run('INSERT INTO guarded VALUES (1)')->{sqlstate}, '42501',
+		'a trigger, SET SESSION AUTHORIZATION');
+	$s->quit;
+
+	# a function of somebody who may not join it
+	$dt->sql('ALTER FUNCTION join_b() OWNER TO stranger');
+	$s = $dt->session(user => 'child');
+	my $r = $s->run('INSERT INTO guarded VALUES (1)');
+	is($r->{sqlstate}, '42501', 'a trigger of stranger');
+	like($r->{err}, qr/grant_group_use\('grp_b', 'stranger'\)/, 'a trigger of stranger: the hint');
+	$s->quit;
+	$dt->sql('DROP TABLE guarded; DROP FUNCTION join_b(); REVOKE stranger FROM child');
+}
+
 # a membership that ends
 {
 	my $s = $dt->session(user => 'child');

@@ -60,9 +60,17 @@ sub process
 {
 	my ($self, $title) = @_;
 	my ($postmaster) = slurp_file($self->node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	my ($pid) = `ps -o pid=,args= --ppid $postmaster` =~ /^\s*(\d+) .*$title/m;
 
-	return $pid;
+	# not by ps, which is on no bare machine
+	foreach my $pid (map { m!(\d+)! } glob '/proc/[0-9]*')
+	{
+		# one that has ended meanwhile has neither
+		my ($stat, $command) = map { eval { slurp_file("/proc/$pid/$_") } // '' } qw(stat cmdline);
+
+		return $pid
+		  if $stat =~ /.*\) . (\d+) / && $1 == $postmaster && $command =~ $title;
+	}
+	return undef;
 }
 
 sub sampler
