@@ -26,15 +26,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "session/account.h"
-#include "session/gathers.h"
 #include "shared/commits.h"
 #include "shared/group.h"
 #include "utils/timestamp.h"
 #include "waiters/waiters.h"
-
-/* Parallel workers use less than half of this before their work, in bytes. */
-#define FEW_BYTES			(32 * (int64) BLCKSZ)
 
 /* With no limit in force, charge after so many bytes. */
 #define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
@@ -52,6 +49,56 @@ DtAccount	dt_account = {
 };
 
 static DtAccount *const my = &dt_account;
+
+/*
+ * Parallel workers charge what they use themselves.  When those of a node or a
+ * command have ended, the core adds it to the counters of their leader, all at
+ * once, and there is no hook.  So each adds it to workers_used of the leader's slot
+ * before it ends, and here the leader leaves as much out of what its counters gain.
+ *
+ * It does not matter which gain that is: when all was added, all was left out.  While
+ * a command works that has no plan, a gain that is much less is taken for the leader's
+ * own: the leader of a B-tree's build writes all of it when its workers have ended.
+ * Outside of parallel mode all was added, or never will be: dt_account_fail_workers().
+ */
+void
+dt_account_leave_workers_out_slow(void)
+{
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		DtUsage    *usage = &my->usage[r];
+		int64		open = dt_account_open(r);
+		int64		gain = dt_account_uncharged(r);
+		int64		theirs = Min(open, gain);
+
+		if (IsInParallelMode() && my->plan_level == 0 && gain < open / 2)
+			continue;
+		usage->charged_up_to += theirs;
+		usage->taken += theirs;
+		usage->left_out += theirs;
+		if (!IsInParallelMode())
+		{
+			usage->taken += open - theirs;
+			usage->left_out = 0;
+		}
+	}
+}
+
+/*
+ * A transaction or subtransaction that had workers has failed.  What was left out
+ * may never have been added, and what they have used never will be: charge all that
+ * the counters have gained.
+ */
+void
+dt_account_fail_workers(void)
+{
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		my->usage[r].charged_up_to -= my->usage[r].left_out;
+		my->usage[r].left_out = 0;
+		my->usage[r].taken += dt_account_open(r);
+	}
+}
 
 /* This process is in no group any more. */
 static void
@@ -88,17 +135,24 @@ follow_locked(DtGroup *g, int64 now)
 		my->slot->times_left != my->times_left;
 	bool		owes = false;
 
+	/* while there are workers, what these have used may still be added */
+	if (is_new && !IsInParallelMode())
+		dt_account_leave_workers_out();
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (is_new)
+		{
 			my->usage[r].charged_up_to = dt_account_counter(r);
+			my->usage[r].left_out = 0;
+		}
 		my->usage[r].was_throttled = true;
 		/* what it has taken over from its role */
 		if (dt_rate_debt(&g->usage[r].engine, &my->slot->account[r], now) > 0)
 			owes = true;
 	}
 	my->is_due = owes;
-	dt_phase_join(owes, my->slot->slips);
+	if (!IsParallelWorker())	/* it is what its leader is */
+		dt_phase_join(owes, my->slot->slips);
 	if (my->group != NULL && my->group != g)
 		dt_commits_note_leaving(my->group);
 	my->group = g;
@@ -196,29 +250,6 @@ beyond_allowance_locked(DtMemberUsage *shared_usage, int64 bytes)
 }
 
 /*
- * The leader's counter has gained "bytes": how many of these have parallel
- * workers charged already?  From then on they count as left out.
- *
- * Workers without a plan, such as those of CREATE INDEX, charge for the whole
- * command, and the core adds all that they have used to the leader's counter
- * in one go, at its end.  A gain that is much less than that is the leader's
- * own.
- */
-static int64
-take_workers_part_locked(int64 *charged, int64 *added, int64 bytes)
-{
-	int64		theirs = Min(Min(*charged, *added), bytes);
-
-	if (my->slot->workers_have_no_plan && *charged > FEW_BYTES &&
-		bytes < *charged / 2)
-		theirs = 0;
-	*charged -= theirs;
-	if (*added != PG_INT64_MAX)
-		*added -= theirs;
-	return theirs;
-}
-
-/*
  * What was used since the last charge, in bytes, without what parallel workers
  * have charged.  Counts it for the views.  Returns how much of it is owed if
  * there is a limit.
@@ -229,13 +260,9 @@ take_uncharged_locked(int resource, int64 now)
 	DtGroupUsage *group_usage = &my->group->usage[resource];
 	DtMemberUsage *shared_usage = &my->slot->usage[resource];
 	DtUsage    *usage = &my->usage[resource];
-	int64		used = dt_account_counter(resource);
-	int64		bytes = used - usage->charged_up_to;
+	int64		bytes = dt_account_uncharged(resource);
 
-	usage->charged_up_to = used;
-	if (shared_usage->charged_by_workers > 0 && !IsParallelWorker())
-		bytes -= take_workers_part_locked(&shared_usage->charged_by_workers,
-										  &dt_gathers_added[resource], bytes);
+	usage->charged_up_to += bytes;
 	if (bytes == 0)
 		return 0;
 	shared_usage->used += bytes;
@@ -307,6 +334,7 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 	int64		next_charge[DT_RESOURCES];
 
 	my->generation = pg_atomic_read_u32(&my->group->generation);
+	dt_account_leave_workers_out();
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *engine = &my->group->usage[r].engine;
@@ -353,8 +381,6 @@ dt_account_charge(bool heeds_suspension)
 	int64		now;
 	DtGroup    *g;
 
-	if (dt_account_workers_have_charged())
-		dt_gathers_look();
 	g = dt_account_lock(&now);
 	if (g != NULL)
 	{

@@ -20,6 +20,9 @@ typedef struct DtUsage
 	bool		was_throttled;	/* at the last charge, if there was any */
 	int64		batch;			/* bytes between two charges, as of the last
 								 * one */
+	int64		taken;			/* of the slot's workers_used: that much was
+								 * left out */
+	int64		left_out;		/* since parallel mode began */
 } DtUsage;
 
 /* What a charge has found. */
@@ -41,8 +44,8 @@ typedef struct DtDue
 /*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
- * engine.  account.c writes this; but session.c "slot", workers.c up to where a
- * worker's use is charged, and others tell by
+ * engine.  account.c writes this; but session.c "slot", workers.c "plan_level",
+ * and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount
@@ -60,6 +63,8 @@ typedef struct DtAccount
 	uint32		generation;		/* group->generation at the last charge */
 	uint32		times_joined;	/* slot->times_joined at the last look */
 	uint32		times_left;		/* the same of slot->times_left */
+	int			plan_level;		/* the level of the transaction in which a
+								 * parallel plan has begun; 0: none runs */
 	volatile bool is_due;		/* the last charge has found a pause */
 } DtAccount;
 
@@ -140,13 +145,22 @@ dt_account_is_current(void)
 		pg_atomic_read_u32(&dt_account.group->generation) == dt_account.generation;
 }
 
-/* Is there anything that workers have charged and the leader has not seen? */
-static inline bool
-dt_account_workers_have_charged(void)
+/* What parallel workers have used that was not left out yet, in bytes. */
+static inline int64
+dt_account_open(DtResource resource)
 {
-	return unlikely((dt_account.slot->usage[DT_DIRTY].charged_by_workers |
-					 dt_account.slot->usage[DT_WAL].charged_by_workers) != 0) &&
-		dt_account.group != NULL && !IsParallelWorker();
+	return (int64) pg_atomic_read_u64(&dt_account.slot->workers_used[resource]) -
+		dt_account.usage[resource].taken;
+}
+
+/* Has this process parallel workers whose use is not settled? */
+static inline bool
+dt_account_has_workers(void)
+{
+	return unlikely((dt_account_open(DT_DIRTY) | dt_account_open(DT_WAL) |
+					 dt_account.usage[DT_DIRTY].left_out |
+					 dt_account.usage[DT_WAL].left_out) != 0) &&
+		!IsParallelWorker();
 }
 
 /*
@@ -219,6 +233,21 @@ extern void dt_account_forgive(void);
 /* What the whole group owes, in time at its rate. */
 extern int64 dt_account_group_owes_us(void);
 extern void dt_account_catch_up(void);
+
+/*
+ * What parallel workers have charged is left out of what this process is charged, as
+ * far as its counters include it.  The second: something has failed, and they never will.
+ */
+extern void dt_account_leave_workers_out_slow(void);
+extern void dt_account_fail_workers(void);
+
+static inline void
+dt_account_leave_workers_out(void)
+{
+	if (dt_account_has_workers())
+		dt_account_leave_workers_out_slow();
+}
+
 extern void dt_account_note_release(int pid);
 
 /*

@@ -30,7 +30,6 @@
 #include "session/apply.h"
 #include "session/at_end.h"
 #include "session/commit.h"
-#include "session/gathers.h"
 #include "session/let_go.h"
 #include "session/parallel_apply.h"
 #include "session/pause_log.h"
@@ -110,8 +109,10 @@ note_times(void)
 static bool
 end_transaction(bool committed)
 {
-	if (dt_account_workers_have_charged() || dt_gathers_have_failed())
-		dt_workers_forget();
+	if (committed)
+		dt_account_leave_workers_out();
+	else
+		dt_workers_fail();
 	if (unlikely(dt_account.slot->released_until != 0))
 		dt_let_go_end();
 	dt_waiters_end_transaction();

@@ -166,8 +166,13 @@ begin_nested(bool is_command)
 		dt_pay_where_held();
 	else if (dt_pay_all_counts())
 		begin(DT_WRITES, false, is_command);
+	else if (dt_xact.phase == DT_OUT && dt_activity_client_waits())
+		begin(DT_READS, false, is_command); /* in the analysis of what was sent */
 	else if (is_command)
+	{
 		start_command();
+		dt_pay_if_due();
+	}
 }
 
 /* Does this command lead out of the group, as far as it says where to? */
@@ -198,12 +203,13 @@ set_group(Node *command, ProcessUtilityContext context)
 /*
  * Who coordinates a two-phase commit holds locks elsewhere, or until the command that
  * finishes it has ended.  A PREPARE TRANSACTION that fails rolls back, and there is no
- * pause after that either.
+ * pause after that either; in a block that has failed, that was before.
  */
 static void
 note_two_phase(Node *command)
 {
-	if (IsA(command, TransactionStmt) &&
+	if (IsA(command, TransactionStmt) && !IsAbortedTransactionBlockState() &&
+		(dt_account.group != NULL || dt_xact.phase != DT_OUT) &&
 		(((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
 		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
@@ -253,18 +259,27 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 }
 
 /*
- * A function is going to be called.  By the protocol for that if there is neither a
- * query string nor a portal; nothing else tells of such a call.
+ * A function is going to be called: by the protocol for that if there is neither a
+ * query string nor a portal, or by a background worker that evaluates it in an
+ * expression, as the jobs of TimescaleDB do.  Nothing else tells of such a call.
  */
+static pg_noinline void
+function_begins(void)
+{
+	if (dt_pay_all_counts())
+		begin(DT_WRITES, false, true);
+	else if (dt_process() == DT_SESSION && debug_query_string == NULL &&
+			 dt_activity_client_waits())
+		begin(DT_READS, false, true);
+}
+
 static inline void
 note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg)
 {
 	if (access != OAT_FUNCTION_EXECUTE)
 		dt_load_object_accessed(access, classId, objectId, arg);
-	else if (debug_query_string == NULL && dt_activity_client_waits() &&
-			 dt_session_active() && dt_process() == DT_SESSION &&
-			 IsTransactionState())
-		begin(DT_READS, false, true);
+	else if (dt_session_active() && dt_xact.phase == DT_OUT && IsTransactionState())
+		function_begins();
 }
 
 static pg_noinline void
@@ -329,7 +344,7 @@ dt_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *arg)
 {
 	/* first, as it may fail, and the others would not hear of that */
 	if (event == FHET_START && dt_session_active())
-		dt_pay_if_due();
+		dt_pay_where_function_begins();
 	if (prev.fmgr)
 		prev.fmgr(event, function, arg);
 }
@@ -353,27 +368,24 @@ dt_ExecutorFinish(QueryDesc *queryDesc)
 		member_finishes(queryDesc);
 }
 
+/* A plan that has parallel workers. */
 static pg_noinline void
 run_with_workers(EXECUTOR_RUN_PARAMS)
 {
-	DtGathers	gathers;
-	DtCallbackCut cut;
+	int			outer = dt_workers_begin_plan();
 
-	dt_workers_begin(&gathers, queryDesc->planstate);
-	PG_TRY();
-	{
-		dt_rows_pace(queryDesc);
-		dt_check_begin_cut(&cut);
+	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	dt_workers_end_plan(outer);
+}
+
+static inline void
+run(EXECUTOR_RUN_PARAMS)
+{
+	if (unlikely(queryDesc->plannedstmt->parallelModeNeeded) &&
+		!IsParallelWorker())
+		run_with_workers(EXECUTOR_RUN_ARGS);
+	else
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
-		dt_check_end_cut(&cut);
-	}
-	PG_CATCH();
-	{
-		dt_workers_fail(&gathers);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	dt_workers_end(&gathers);
 }
 
 static pg_noinline void
@@ -386,14 +398,9 @@ member_runs(EXECUTOR_RUN_PARAMS)
 		begin_nested(false);
 	else if (dt_xact.phase <= DT_READING)
 		begin(dt_kind_of_plan(queryDesc->plannedstmt), false, false);
-	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
-	{
-		run_with_workers(EXECUTOR_RUN_ARGS);
-		return;
-	}
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
-	prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+	run(EXECUTOR_RUN_ARGS);
 	dt_check_end_cut(&cut);
 }
 
@@ -426,7 +433,7 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 	else
 	{
 		dt_at_end_need(false);
-		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
+		run(EXECUTOR_RUN_ARGS);
 	}
 }
 
@@ -455,6 +462,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	bool		is_active = dt_session_active();
 	DtCallbackCut cut;
 
+	dt_account_leave_workers_out();
 	if (is_active)
 	{
 		set_group(pstmt->utilityStmt, context);
@@ -468,6 +476,7 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		dt_at_end_need(false);
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
+	dt_account_leave_workers_out();
 	if (is_active)
 		dt_check_end_cut(&cut);
 }
@@ -510,10 +519,6 @@ dt_emit_log(ErrorData *error)
 		prev.emit_log(error);
 }
 
-/*
- * When a subtransaction with a parallel query fails, the workers' counters may
- * never be added to the leader's.
- */
 static void
 dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					SubTransactionId parentSubid, void *arg)
@@ -521,9 +526,7 @@ dt_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	if (!dt_session_active() || event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	dt_check_forget_listing();
-	/* from 17 on a function of a running parallel query may have one, too */
-	if (!IsInParallelMode())
-		dt_workers_forget();
+	dt_workers_fail();
 	dt_tick_renew();
 }
 

@@ -16,12 +16,15 @@
  * something before.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
- * session: so while it is in somebody's way the whole group goes on there.
+ * session: so while it is in somebody's way the whole group goes on there.  So does a
+ * session that listens while the queue of notifications is half full: it reads that
+ * only while it waits for a command.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "session/account.h"
 #include "session/let_go.h"
 #include "waiters/waiters.h"
@@ -116,8 +119,9 @@ dt_let_go_holds(const DtDue *due)
 bool
 dt_let_go(bool in_flight, const DtDue *due)
 {
-	int			pid = 0;
-	DtMark		mark = dt_waiters_mark(&pid);
+	int			pid = MyProcPid;
+	DtMark		mark = dt_waiters_notify_queue_is_full() ?
+		DT_GROUP_HAS_PREPARED : dt_waiters_mark(&pid);
 
 	if (goes_on(mark, pid, in_flight, due))
 	{

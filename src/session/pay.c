@@ -285,9 +285,8 @@ may_pause_here(void)
 
 /*
  * Charge, and pause if the transaction has to pay while it runs: once it has
- * owed more than the grace, it pays in flight to its end, for a smooth rate.  The
- * grace is not for what others have left by slipping.  What is not paid here is paid
- * at a later safe point.
+ * owed more than the grace, it pays in flight to its end, for a smooth rate.
+ * What is not paid here is paid at a later safe point.
  */
 static bool
 pause_in_flight(DtPlace place)
@@ -298,8 +297,7 @@ pause_in_flight(DtPlace place)
 	held_us = may_pause ? 0 : held_us + due.used_us;
 	if (due.pause_us == 0)
 		return false;
-	if (due.owed_us >= dt_parameters.transaction_grace * INT64CONST(1000) ||
-		dt_xact.carried == DT_CARRIES_SLIPPED_DEBT)
+	if (due.owed_us >= dt_parameters.transaction_grace * INT64CONST(1000))
 		dt_phase_note_pacing();
 	return dt_xact.paces && may_pause &&
 		dt_phase_action(DT_OWES) == DT_PAUSE && pause_at(place, due);
@@ -457,6 +455,23 @@ dt_pay_where_held(void)
 }
 
 void
+dt_pay_where_function_begins(void)
+{
+	DtDue		due;
+
+	if (dt_xact.carried != DT_CARRIES_SLIPPED_DEBT)
+	{
+		dt_pay_if_due();
+		return;
+	}
+	if (!may_pause_here())
+		return;
+	due = charge(false);
+	if (due.pause_us > 0)
+		(void) pause_at(DT_BETWEEN_ROWS, due);
+}
+
+void
 dt_pay_before_leaving(bool in_flight)
 {
 	DtDue		due;
@@ -475,8 +490,10 @@ dt_pay_before_leaving(bool in_flight)
 void
 dt_pay_leave(void)
 {
-	if (IsTransactionState())
-		look_for_signs();		/* or it is the end of SET LOCAL */
+	if (dt_account.group == NULL)
+		return;
+	if (IsTransactionState())	/* or it is the end of SET LOCAL */
+		look_for_signs();
 	show_phase();
 	dt_account_leave();
 }
@@ -519,5 +536,8 @@ dt_pay_forget_transaction(void)
 	if (dt_activity_client_waits())
 		dt_tick_end_transaction(dt_process() == DT_JOB);
 	else if (is_procedure && is_due)
+	{
+		dt_tick_end_transaction(true);
 		dt_tick_renew();
+	}
 }

@@ -77,6 +77,13 @@ extern void dt_pay_later(void);
 extern void dt_pay_where_held(void);
 
 /*
+ * A function with a SET clause begins, which may have brought the session into its
+ * group for this call.  A safe point in flight; and what its role has left by slipping
+ * is paid, whatever the grace is: no call would ever owe more than that.
+ */
+extern void dt_pay_where_function_begins(void);
+
+/*
  * The session is about to leave its group, or to join another one, by its own
  * choice: pay what is owed, in flight if it is within a transaction.  May fail.
  */

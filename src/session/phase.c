@@ -18,8 +18,7 @@
  *				if it slipped
  * READING		-			gate, then	SLIPPED		pause if	pay after	-
  *							WRITING					it uses		if it uses
- *													much, or	much
- *													slipped
+ *													much		much
  * SLIPPED		pause		pause		-			pause		pay after	-
  * WRITING		-			-			-			pause		pay after	-
  * ENDED		-			-			-			-			-			-
@@ -46,8 +45,7 @@ typedef enum Condition
 {
 	ALWAYS,
 	IF_SLIPPED,					/* what is carried was left by slipping */
-	IF_MUCH,					/* it uses more than a reader may */
-	IF_MUCH_OR_SLIPPED			/* either: the session has joined in midway */
+	IF_MUCH						/* it uses more than a reader may */
 } Condition;
 
 /* What is missing here changes nothing, and asks for nothing. */
@@ -65,7 +63,7 @@ static const struct
 	[DT_READING] = {
 		[DT_WRITES] = {DT_GATE, ALWAYS, DT_WRITING},
 		[DT_SIGN] = {DT_GO_ON, ALWAYS, DT_SLIPPED},
-		[DT_OWES] = {DT_PAUSE, IF_MUCH_OR_SLIPPED, DT_OUT},
+		[DT_OWES] = {DT_PAUSE, IF_MUCH, DT_OUT},
 		[DT_COMMITS] = {DT_PAY_AFTER, IF_MUCH, DT_OUT},
 	},
 	[DT_SLIPPED] = {
@@ -89,8 +87,6 @@ holds(Condition condition)
 			return dt_xact.carried == DT_CARRIES_SLIPPED_DEBT;
 		case IF_MUCH:
 			return dt_xact.uses_much;
-		case IF_MUCH_OR_SLIPPED:
-			return holds(IF_SLIPPED) || holds(IF_MUCH);
 		default:
 			return true;
 	}

@@ -64,21 +64,15 @@ learn_wrappers_of_core(void)
 }
 
 /* That of another extension stays, as it may rely on being called. */
-void
-dt_rows_wrap(PlanState *node, ExecProcNodeMtd wrapper, ExecProcNodeMtd measured)
+static void
+wrap_node(PlanState *node)
 {
 	if (unlikely(first_of_core == NULL))
 		learn_wrappers_of_core();
 	if (node->ExecProcNode == first_of_core ||
 		node->ExecProcNode == measured_of_core ||
 		node->ExecProcNode == node->ExecProcNodeReal)
-		node->ExecProcNode = node->instrument ? measured : wrapper;
-}
-
-static void
-wrap_node(PlanState *node)
-{
-	dt_rows_wrap(node, pace_node, pace_measured_node);
+		node->ExecProcNode = node->instrument ? pace_measured_node : pace_node;
 }
 
 /*

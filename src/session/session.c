@@ -156,7 +156,7 @@ leave_at_exit(int code, Datum arg)
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	dt_waiters_detach();
 	if (IsParallelWorker())
-		dt_worker_ends_part();
+		dt_account_catch_up();
 	else
 	{
 		dt_member_publish(dt_account.slot, 0);
@@ -183,6 +183,7 @@ dt_session_attach(void)
 		memset(&dt_account.slot->xact, 0, sizeof(dt_account.slot->xact));
 		pg_atomic_write_u32(&dt_account.slot->n_pausing, 0);
 		dt_account.slot->told_to_end = false;
+		dt_account_leave_workers_out();	/* those of the process before it */
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
 	if (dt_process() == DT_SESSION)
@@ -216,7 +217,8 @@ dt_session_follow(void)
 	if (is_member && !was_member)
 	{
 		dt_at_end_need(true);
-		if ((FirstSnapshotSet || IsTransactionBlock()) && !dt_activity_is_login())
+		if ((FirstSnapshotSet || IsTransactionBlock()) &&
+			!dt_activity_is_login() && !IsParallelWorker())
 			dt_phase_join_midway(ActivePortal != NULL,
 								 TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 								 dt_waiters_has_more_than_read_locks());

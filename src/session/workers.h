@@ -9,7 +9,6 @@
 #define DT_WORKERS_H
 
 #include "access/xact.h"
-#include "session/gathers.h"
 
 /* In a worker. */
 extern bool dt_worker_begins(void);
@@ -17,10 +16,9 @@ extern void dt_worker_begins_part(void);
 extern void dt_worker_ends_part(void);
 extern void dt_worker_event(XactEvent event, void *arg);
 
-/* In the leader, around a parallel plan; or when it fails. */
-extern void dt_workers_begin(DtGathers *run, PlanState *top);
-extern void dt_workers_end(DtGathers *run);
-extern void dt_workers_fail(DtGathers *run);
-extern void dt_workers_forget(void);
+/* In the leader, around a parallel plan; and when a transaction or a part of it fails. */
+extern int	dt_workers_begin_plan(void);
+extern void dt_workers_end_plan(int outer);
+extern void dt_workers_fail(void);
 
 #endif							/* DT_WORKERS_H */

@@ -173,10 +173,6 @@ dt_member_note_release(DtMember *member, DtGroup *g, int pid, int64 now,
 		member->released_since = 0;
 }
 
-/*
- * What parallel workers have charged here must not be left out of what the
- * session, when it has been in no group, is charged in the next one.
- */
 void
 dt_member_leave(DtMember *member, bool to_none, int64 now)
 {
@@ -187,8 +183,6 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
 		if (g->definition.observe)
 			(void) dt_rate_forgive(&g->usage[r].engine, &member->account[r],
 								   now);
-		if (to_none)
-			member->usage[r].charged_by_workers = 0;
 	}
 	dt_role_debt_leave(g, member->role, member->account, member->slips, now);
 	dt_member_note_release(member, g, 0, now, 0);

@@ -41,9 +41,6 @@
 /* So often those that have repaid are looked for in all groups, at most. */
 #define FIND_APART_US	INT64CONST(1000000)
 
-/* A group may be ahead by what it earns in this time anyway; see rate.c. */
-#define SLIPPED_FREE_US	INT64CONST(200000)
-
 /* What is owed by an account in bytes, of all resources. */
 static int64
 owed(DtGroup *g, DtRateMember *account, int64 now)
@@ -172,21 +169,14 @@ pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 
 	dt_rate_pass_debt(engine, &debt->account[r], to, debt->n_left, least, now);
 }
 
-/*
- * What was left by slipping is taken over first.  Is it so much, as far as it was
- * not repaid, that the group is ahead by it?
- */
+/* What was left by slipping is taken over first.  Is it something? */
 static bool
-pass_slipped(DtRateGroup *engine, DtRoleDebt *debt, int r, int64 part,
-			 DtRateMember *to, int64 now)
+pass_slipped(DtRoleDebt *debt, int r, int64 part)
 {
 	int64		slipped = Min(debt->slipped[r], part);
 
 	debt->slipped[r] -= slipped;
-	if (slipped == 0 || engine->rate == 0)
-		return false;
-	return dt_rate_time(engine, muldiv64(dt_rate_debt(engine, to, now), slipped,
-										 part)) > SLIPPED_FREE_US;
+	return slipped > 0;
 }
 
 /* A member with this role joins: its account is new. */
@@ -201,12 +191,10 @@ dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 		return false;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		DtRateGroup *engine = &g->usage[r].engine;
 		int64		left = debt->left[r];
 
-		pass_part(engine, debt, r, &account[r], now);
-		slips |= pass_slipped(engine, debt, r, left - debt->left[r],
-							  &account[r], now);
+		pass_part(&g->usage[r].engine, debt, r, &account[r], now);
+		slips |= pass_slipped(debt, r, left - debt->left[r]);
 	}
 	if (--debt->n_left == 0)
 		end_account(g, debt, now);

@@ -12,8 +12,7 @@
 
 /*
  * A member leaves, and one joins.  slips: what the member owes was used without
- * having passed the gate.  The second returns this for what is taken over, if that
- * is more than a group may be ahead by.
+ * having passed the gate.  The second returns this for a part of what is taken over.
  */
 extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
 							   bool slips, int64 now);

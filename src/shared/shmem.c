@@ -129,6 +129,8 @@ dt_shmem_startup(void)
 			pg_atomic_init_u32(&dt_members[i].n_pausing, 0);
 			pg_atomic_init_u64(&dt_members[i].n_commits, 0);
 			pg_atomic_init_u64(&dt_members[i].commit_us, 0);
+			for (int r = 0; r < DT_RESOURCES; r++)
+				pg_atomic_init_u64(&dt_members[i].workers_used[r], 0);
 		}
 		for (int i = 0; i < dt_parameters.max_groups; i++)
 		{

@@ -209,8 +209,6 @@ typedef struct DtMemberUsage
 	int64		used;			/* since it joined, bytes */
 	int64		allowed;		/* by this transaction, of its allowance;
 								 * reset by the session at the end of it */
-	int64		charged_by_workers; /* bytes: to be left out when the leader's
-									 * counter includes them */
 } DtMemberUsage;
 
 /*
@@ -297,10 +295,16 @@ typedef struct DtMember
 	pg_atomic_uint64 n_commits;
 	pg_atomic_uint64 commit_us; /* that these took */
 
+	/*
+	 * The bytes that its parallel workers have used that the core adds to the
+	 * session's own counters.  They write that when they end, in whatever group; it
+	 * goes on from one process to the next.
+	 */
+	pg_atomic_uint64 workers_used[DT_RESOURCES];
+
 	/* guarded by group->lock */
 	DtRateMember account[DT_RESOURCES];
 	DtMemberUsage usage[DT_RESOURCES];
-	bool		workers_have_no_plan;	/* those that have charged last */
 
 	int64		stats[DT_COUNTERS]; /* since it joined */
 	DtXactPauses xact;			/* reset by the session, while it is awake */

@@ -72,6 +72,12 @@ extern void dt_waiters_detach(void);
 extern DtMark dt_waiters_mark(int *waiting_pid);
 
 /*
+ * notify.c: does this session listen, with something unread, while the queue of
+ * notifications is half full?
+ */
+extern bool dt_waiters_notify_queue_is_full(void);
+
+/*
  * To be called before each slice of a pause.  The process looks if it is its turn.
  * Returns how long the slice may be, us.  wakes_to_look: its latch may be set so
  * that it looks, and not only by a mark.

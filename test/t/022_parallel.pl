@@ -429,7 +429,7 @@ ok(poll_until(
 
 # A parallel query ends well, and then its (sub)transaction fails before the
 # leader has charged anything: its workers' blocks are in its counter already,
-# and must not be charged again.
+# and must not be charged again.  If it fails itself, after that, they are.
 $dt->limit(grp_a => 0);
 $s = $dt->session(group => 'grp_a');
 $s->query('SET max_parallel_workers_per_gather = 4;
@@ -437,21 +437,21 @@ $s->query('SET max_parallel_workers_per_gather = 4;
 my $count = "count(*) FROM once WHERE filler <> 'y'";
 foreach my $case (
 	[ 'a caught error after it', "DO \$\$ BEGIN PERFORM $count; PERFORM 1/0;
-		EXCEPTION WHEN division_by_zero THEN END \$\$" ],
-	[ 'ROLLBACK TO', "BEGIN; SAVEPOINT a; SELECT $count; ROLLBACK TO a; COMMIT" ],
+		EXCEPTION WHEN division_by_zero THEN END \$\$", 402 ],
+	[ 'ROLLBACK TO', "BEGIN; SAVEPOINT a; SELECT $count; ROLLBACK TO a; COMMIT", 402 ],
 	[ 'an error above its Gather', "SELECT 1/(count(*) - 400) FROM once
-		WHERE filler <> 'y'" ],
+		WHERE filler <> 'y'", 804 ],
 	[ 'the same in a subtransaction', "BEGIN; SAVEPOINT a;
 		SELECT 1/(count(*) - 400) FROM once WHERE filler <> 'y';
-		ROLLBACK TO a; COMMIT" ])
+		ROLLBACK TO a; COMMIT", 804 ])
 {
-	my ($name, $sql) = @$case;
+	my ($name, $sql, $most) = @$case;
 
 	create_fresh_rows('once', 400);
 	$s->query('EXPLAIN SELECT * FROM once');
 	my $before = charged();
 	$s->run($sql);
-	between(charged() - $before, 400, 402, "$name: blocks charged");
+	between(charged() - $before, 400, $most, "$name: blocks charged");
 }
 
 $dt->finish;
