@@ -262,7 +262,7 @@ dt_account_check_is_due(int64 worth_us)
 		return true;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
-		int64		bytes = dt_account_counter(r) - my->usage[r].charged_up_to;
+		int64		bytes = dt_account_uncharged(r);
 
 		if (bytes >= dt_account_quantum(r) &&
 			bytes * USECS_PER_SEC >= (double) worth_us * my->group->usage[r].engine.rate)

@@ -15,19 +15,10 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use DirtyThrottle::Ledger;
 use Test::More;
 
-my $dt = DirtyThrottle->new('ledger', conf => q{
-autovacuum = off
-wal_level = minimal
-max_wal_senders = 0
-checkpoint_timeout = 1h
-max_worker_processes = 16
-max_parallel_workers = 8
-parallel_setup_cost = 0
-parallel_tuple_cost = 0
-min_parallel_table_scan_size = 0
-});
+my $dt = DirtyThrottle::Ledger->new('ledger');
 
 # Everybody writes 20 kB for a row.
 $dt->sql(q{CREATE TABLE t (id int, filler text) WITH (fillfactor = 10, parallel_workers = 4);
@@ -82,11 +73,6 @@ $dt->sql("SELECT set_group_wal_limit('grp', 1000000)");
 my $s = $dt->session(group => 'grp');
 my $pid = $s->pid;
 
-sub wal
-{
-	return $dt->sql(q{SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')});
-}
-
 sub charged
 {
 	return $dt->session_row($s)->{wal_bytes};
@@ -95,14 +81,14 @@ sub charged
 sub check_ledger
 {
 	my ($name, $sql, $fails, $most) = @_;
-	my ($wal, $charged) = (wal(), charged());
+	my ($wal, $charged) = ($dt->wal, charged());
 	my $r = $s->run($sql);
 
 	is($r->{sqlstate}, $fails ? 'P0001' : undef, "$name: how it ends") || diag $r->{err};
 	ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_stat_activity
 		WHERE leader_pid = $pid") == 0 }), "$name: its workers have ended");
 	$s->query('SELECT 1');
-	$wal = wal() - $wal;
+	$wal = $dt->wal - $wal;
 	$charged = charged() - $charged;
 	cmp_ok($charged, '<=', $wal + ($most // 0), "$name: nothing is charged twice");
 	cmp_ok($charged, '>=', 0.98 * $wal - 20_000, "$name: and all of it once");

@@ -16,19 +16,10 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use DirtyThrottle;
+use DirtyThrottle::Ledger;
 use Test::More;
 
-my $dt = DirtyThrottle->new('parallel_moves', conf => q{
-autovacuum = off
-wal_level = minimal
-max_wal_senders = 0
-checkpoint_timeout = 1h
-max_worker_processes = 16
-max_parallel_workers = 8
-parallel_setup_cost = 0
-parallel_tuple_cost = 0
-min_parallel_table_scan_size = 0
-});
+my $dt = DirtyThrottle::Ledger->new('parallel_moves');
 my $go = $dt->node->data_dir . '/go_on';
 
 # Everybody writes 20 kB for a row.  "all" wait before the second half of all rows, or the
@@ -70,11 +61,6 @@ foreach my $group ('grp', 'other')
 	$dt->sql("SELECT set_group_wal_limit('$group', 1000000)");
 }
 
-sub wal
-{
-	return $dt->sql(q{SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')});
-}
-
 sub charged
 {
 	return $dt->group_row($_[0])->{wal_bytes};
@@ -99,7 +85,7 @@ sub wait_halfway
 
 	return poll_until(
 		sub {
-			my $now = wal();
+			my $now = $dt->wal;
 			my $still = $now == $before && $now > $begin + 2_500_000
 			  && ($who eq 'all') == ($dt->sql("SELECT count(*) FROM pg_stat_activity
 				WHERE leader_pid = $pid AND pid <> $pid") > 0);
@@ -132,10 +118,10 @@ foreach my $case (
 		unlink $go;
 		$s->query("SET maintenance_work_mem = '64MB'; SET max_parallel_maintenance_workers = 2;
 			SET max_parallel_workers_per_gather = 2");
-		my ($begin, $grp, $other) = (wal(), charged('grp'), charged('other'));
+		my ($begin, $grp, $other) = ($dt->wal, charged('grp'), charged('other'));
 		$s->send($sql);
 		ok(wait_halfway($begin, $who, $pid), "$name: it waits");
-		my $half = wal();
+		my $half = $dt->wal;
 		foreach my $group (@moves)
 		{
 			$dt->sql("SELECT set_session_group($pid, '$group')");
@@ -146,7 +132,7 @@ foreach my $case (
 		is($s->wait->{sqlstate}, undef, "$name: it ends well");
 		# what is left over would show now
 		$s->query('SELECT write_mb(10)');
-		my $end = wal();
+		my $end = $dt->wal;
 		$grp = charged('grp') - $grp;
 		$other = charged('other') - $other;
 		my $last = @moves ? $moves[-1] : $first;
@@ -180,11 +166,11 @@ foreach my $case (
 			FULL JOIN (SELECT work(id, $$$$) FROM t OFFSET 0) b ON true' ])
 {
 	my ($name, $sql) = @$case;
-	my ($begin, $grp) = (wal(), charged('grp'));
+	my ($begin, $grp) = ($dt->wal, charged('grp'));
 
 	is($s->run($sql)->{sqlstate}, undef, "$name: it ends well");
 	$s->query('SELECT write_mb(10)');
-	check_charge($name, charged('grp') - $grp, wal() - $begin);
+	check_charge($name, charged('grp') - $grp, $dt->wal - $begin);
 }
 $s->quit;
 $dt->finish;
