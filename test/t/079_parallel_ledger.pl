@@ -37,8 +37,8 @@ $dt->sql(q{CREATE TABLE t (id int, filler text) WITH (fillfactor = 10, parallel_
 			PERFORM write_kb(kb);
 			RAISE 'failed';
 		END $$;
-	-- Who fails: the leader at once, or when its workers have ended; or one of these,
-	-- for which the leader waits.
+	-- Who fails: the leader at once, or when its workers have ended, or in the end when it
+	-- has been charged after that; or one of these, for which the leader waits.
 	CREATE FUNCTION work(leader int, id int, who text) RETURNS int PARALLEL SAFE
 		LANGUAGE plpgsql AS $$
 		DECLARE
@@ -60,6 +60,11 @@ $dt->sql(q{CREATE TABLE t (id int, filler text) WITH (fillfactor = 10, parallel_
 					END LOOP;
 					IF who = 'leader, then' THEN
 						RETURN fail_after(4000);
+					ELSIF who = 'leader, in the end' THEN
+						FOR i IN 1 .. 600 LOOP
+							PERFORM write_kb(20);
+						END LOOP;
+						RETURN fail_after(20);
 					END IF;
 				END IF;
 			ELSIF who = 'worker' OR (who = 'worker, late' AND id > 250) THEN
@@ -104,7 +109,7 @@ foreach my $workers (1 .. 4)
 	$s->query("SET max_parallel_workers_per_gather = $workers");
 	like($s->query('EXPLAIN ' . $query->('')), qr/Workers Planned: $workers/, "$name: a plan");
 	check_ledger("$name, no failure", $query->(''));
-	foreach my $who ('leader', 'leader, then', 'worker', 'worker, late')
+	foreach my $who ('leader', 'leader, then', 'leader, in the end', 'worker', 'worker, late')
 	{
 		check_ledger("$name, failure of $who", $query->($who), 1);
 		check_ledger("$name, failure of $who, caught", "DO \$\$ BEGIN
