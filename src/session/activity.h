@@ -67,22 +67,38 @@ dt_activity_command_goes_on(void)
 		ActivePortal->commandTag != CMDTAG_DO;
 }
 
-/*
- * Is this the text of what the client has sent, or a parallel worker's leader,
- * and not of a query of some function?
- */
+/* Does a CALL or DO run, which may have several transactions? */
 static inline bool
-dt_activity_is_clients_query(const char *source)
+dt_activity_runs_procedure(void)
 {
-	return source != NULL && source == debug_query_string &&
-		ActivePortal == NULL;
+	return unlikely(ActivePortal != NULL) &&
+		(ActivePortal->commandTag == CMDTAG_CALL ||
+		 ActivePortal->commandTag == CMDTAG_DO);
 }
 
 /*
- * A function is going to be called, and the session may be doing nothing else:
- * is that so?  Then it works until the client sends something else.
+ * May this process write without any statement that could tell of it?  So it is in a
+ * background worker, and in a procedure.
  */
-extern bool dt_activity_note_call(void);
+static inline bool
+dt_activity_may_work_unseen(void)
+{
+	return dt_process() == DT_JOB || dt_activity_runs_procedure();
+}
+
+/*
+ * Is this the text of what the client has sent, or a parallel worker's leader,
+ * and not of a query of some function?  For an Execute the core copies that of
+ * the portal.
+ */
+static inline bool
+dt_activity_is_clients_text(const char *source)
+{
+	return source != NULL && debug_query_string != NULL &&
+		(source == debug_query_string ||
+		 (ActivePortal != NULL && source == ActivePortal->sourceText &&
+		  strcmp(source, debug_query_string) == 0));
+}
 
 /*
  * The first is to be called before the client may have sent anything but its

@@ -75,6 +75,7 @@ static struct
 {
 	volatile bool cpu_timer_runs;
 	volatile bool pausing;		/* the process pauses */
+	volatile bool goes_on;		/* a pause has begun, and was not finished */
 	int64		worth_us;		/* see dt_tick_after_check() */
 	int64		rests_until_us; /* no check is due until then; 0: no rest */
 	int64		since_us;		/* when the command began, or the last check
@@ -191,11 +192,20 @@ set_wall_timer(int64 us)
 						  GetCurrentTimestamp() + CPU_TICK_MOST_US);
 }
 
-/* Is a charge worth a check for interrupts? */
+/* May be called in a signal handler. */
+bool
+dt_tick_pause_goes_on(void)
+{
+	return my.goes_on && dt_account.is_due;
+}
+
+/* Is a charge worth a check for interrupts?  Or is one the gate? */
 static bool
 is_due(void)
 {
-	return (dt_account.due == DT_DUE_GOES_ON ||
+	return ((dt_account.is_due && (my.goes_on ||
+								   (dt_xact.phase == DT_OUT &&
+									dt_activity_may_work_unseen()))) ||
 			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
@@ -354,9 +364,6 @@ void
 dt_tick_start_command(void)
 {
 	dt_tick_start();
-	/* the interval follows from the limit in force */
-	if (!dt_account_is_current())
-		dt_account_catch_up();
 	start_wall_timer(wall_interval());
 }
 
@@ -364,6 +371,7 @@ void
 dt_tick_end_transaction(void)
 {
 	my.pausing = false;			/* an error may have ended a pause */
+	my.goes_on = false;
 	my.worth_us = my.rests_until_us = 0;
 }
 
@@ -376,10 +384,16 @@ dt_tick_rest(int64 us)
 void
 dt_tick_before_pause(void)
 {
-	my.pausing = true;
+	my.pausing = my.goes_on = true;
 	if (my.wall_us > 0)
 		set_wall_timer(0);
 	dt_check_withdraw();
+}
+
+void
+dt_tick_note_paid(void)
+{
+	my.goes_on = false;
 }
 
 void
@@ -411,10 +425,9 @@ dt_tick_after_check(bool paused, int64 worth_us)
 	bool		soon = now - my.since_us < CPU_TICK_MOST_US;
 
 	my.worth_us = worth_us;
-	if (!paused && dt_account.due == DT_DUE_GOES_ON)
-		dt_account.due = DT_DUE_BEFORE;
+	my.goes_on &= paused;
 	my.since_us = now;
 	if ((paused || soon) && is_at_work())
-		start_wall_timer(dt_account.due == DT_DUE_GOES_ON ? AT_ONCE_US :
+		start_wall_timer(dt_tick_pause_goes_on() ? AT_ONCE_US :
 						 wall_interval());
 }

@@ -21,15 +21,19 @@ extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
 extern void dt_tick_end_transaction(void);
 
+/* Is there a pause that was not finished, and goes on at the next check? */
+extern bool dt_tick_pause_goes_on(void);
+
 /* For so long no check is to be requested, but for the end of the statement. */
 extern void dt_tick_rest(int64 us);
 
 /* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);
 
-/* Around each pause. */
+/* Around each pause; and when nothing is due any more, so that it does not go on. */
 extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(void);
+extern void dt_tick_note_paid(void);
 
 /*
  * A SIGTERM that was held back in a pause is to be delivered; and, before that

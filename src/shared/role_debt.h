@@ -10,10 +10,32 @@
 
 #include "shared/shmem.h"
 
-extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
-							   int64 now);
-extern void dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account,
-								   int64 now);
+/*
+ * What only reads may use so much within a minute before it pauses in flight, in
+ * bytes of one resource.  To set hint bits in the pages that a health check
+ * reads takes less.
+ */
+#define DT_READING_FREE		(64 * (int64) BLCKSZ)
+
+static inline void
+dt_reading_add(DtReading *reading, int64 bytes, int64 wal, int64 now)
+{
+	if (now - reading->since > 60 * USECS_PER_SEC)
+		*reading = (DtReading)
+	{
+		.since = now
+	};
+	reading->bytes += bytes;
+	reading->wal += wal;
+}
+
+/*
+ * A member leaves, and one joins, which takes over what it is to know of how that was
+ * used, too: it slips if a part was used without having passed the gate, or in the
+ * suspension that goes on.
+ */
+extern void dt_role_debt_leave(DtGroup *g, DtMember *member, int64 now);
+extern void dt_role_debt_take_over(DtGroup *g, DtMember *member, int64 now);
 
 /*
  * Is no account free, so that those of all groups that have repaid should be ended?

@@ -101,6 +101,17 @@ typedef struct DtGroupPressure
 } DtGroupPressure;
 
 /*
+ * What was used without a sign of writing, within a minute at most.
+ */
+typedef struct DtReading
+{
+	int64		since;			/* us */
+	int64		bytes;			/* of one resource; since nothing was owed */
+	int64		wal;			/* but for images of pages, whether paid or
+								 * not */
+} DtReading;
+
+/*
  * What sessions of a role that have left a group still owe there; see
  * role_debt.c.
  */
@@ -113,6 +124,11 @@ typedef struct DtRoleDebt
 	int64		left[DT_RESOURCES]; /* what they have left, in bytes, whether
 									 * it was repaid or not */
 	int64		largest[DT_RESOURCES];	/* the most that one of them has left */
+	int64		slipped[DT_RESOURCES];	/* of "left", what was used without
+										 * having passed the gate; see phase.c */
+	TimestampTz slipped_in;		/* one that has slipped has left in the
+								 * suspension that began then; 0: none */
+	DtReading	reading;		/* of those who have left since one has joined */
 	DtRateMember account[DT_RESOURCES];
 } DtRoleDebt;
 
@@ -147,7 +163,6 @@ typedef struct DtGroup
 	 * values or, where 64 bits are not read at once, half of each, until the
 	 * generation tells them of the change.
 	 */
-	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
 	/* guarded by "lock" */
@@ -272,8 +287,16 @@ typedef struct DtMember
 	 */
 	volatile bool told_to_end;
 
-	/* to its parallel workers: its transaction only reads, so far; see pay.c */
-	bool		only_reads;
+	/*
+	 * The phase of its transaction, for its parallel workers; whether what it
+	 * owes was used without having passed the gate, see phase.c; the
+	 * suspension in which that was, 0: none; and what it has used by reading.
+	 * Written by the session, and all but the first by whoever makes it join.
+	 */
+	uint8		phase;
+	bool		slips;
+	TimestampTz slipped_in;
+	DtReading	reading;
 
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
@@ -305,8 +328,6 @@ typedef struct DtMember
 	pg_atomic_uint32 n_pausing; /* of its processes; they end without lock */
 	int64		paused_up_to_us;	/* while there are any: the time from then
 									 * on is still to be counted */
-	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
-								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
@@ -485,15 +506,11 @@ dt_throttling_is_enabled(void)
 	return pg_atomic_read_u32(&dt_shared->enabled) != 0;
 }
 
-/*
- * Does suspend_group() make members pause, within a transaction (in_flight) or
- * outside of one?
- */
+/* Does suspend_group() make members pause outside of transactions? */
 static inline bool
-dt_group_is_suspended(const DtGroup *g, bool in_flight)
+dt_group_is_suspended(const DtGroup *g)
 {
-	return g->suspended_since != 0 && (g->suspended_hard || !in_flight) &&
-		dt_throttling_is_enabled();
+	return g->suspended_since != 0 && dt_throttling_is_enabled();
 }
 
 /* Groups; with the registry lock held */

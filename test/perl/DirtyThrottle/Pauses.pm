@@ -17,7 +17,7 @@
 #	state  what its transaction keeps meanwhile: 'work' the locks of what it
 #	       has written, and its snapshot; 'relation' the lock on its table that
 #	       parse analysis takes; 'nothing'
-#	by     'limit', 'soft' or 'hard' (suspend_group)
+#	by     'limit' or 'soft' (suspend_group)
 #	group, table
 #	sql    what comes to the pause
 #
@@ -44,11 +44,6 @@ our $CONF = "dirty_throttle.transaction_grace = 140s\n";
 
 my $INSERT = "INSERT INTO %t SELECT i, 0, repeat('x', 800) FROM generate_series";
 
-# It takes time until let_go() removes a file.
-my $LONG = "$INSERT(1001, 2000) i WHERE pg_sleep(
-	CASE WHEN (pg_stat_file('%t.naps', true)).size IS NULL THEN 0 ELSE 0.05 END)
-	IS NOT NULL";
-
 # What is owed for it stays below the grace, so it pays when it is done.
 my $SMALL = "$INSERT(1001, 1010) i";
 
@@ -74,8 +69,8 @@ my @KINDS = (
 	[ 'after COMMIT in a procedure', 'after', 'nothing', 'limit',
 		'CALL rewrite_%t()' ],
 	[ 'before DO', 'before', 'nothing', 'limit', $MAY_WRITE ],
-	[ 'before a SELECT that may write', 'before', 'nothing', 'limit',
-		'SELECT may_write()' ],
+	[ 'before a SELECT that locks rows', 'before', 'relation', 'limit',
+		'SELECT id FROM %t WHERE id < 0 FOR UPDATE' ],
 	[ 'before INSERT', 'before', 'relation', 'limit',
 		'INSERT INTO %t VALUES (-1)' ],
 	[ 'before EXECUTE', 'before', 'relation', 'limit', 'EXECUTE ins' ],
@@ -85,10 +80,7 @@ my @KINDS = (
 		"BEGIN;\nUPDATE %t SET n = 1 WHERE id = 1;\nCOMMIT" ],
 	[ 'before DO, suspended', 'before', 'nothing', 'soft', $MAY_WRITE ],
 	[ 'before INSERT, suspended', 'before', 'relation', 'soft',
-		'INSERT INTO %t VALUES (-1)' ],
-	[ 'in flight, suspended', 'in flight', 'work', 'hard', $LONG ],
-	[ 'at a check, suspended', 'in flight', 'work', 'hard', $REWRITE ],
-	[ 'before DO, suspended hard', 'before', 'nothing', 'hard', $MAY_WRITE ]);
+		'INSERT INTO %t VALUES (-1)' ]);
 
 # Create what they need.  Option: only => a regular expression for names.
 sub new
@@ -97,8 +89,6 @@ sub new
 	my $self = bless { dt => $dt, kinds => [] }, $class;
 	my $n = 0;
 
-	$dt->sql(q{CREATE FUNCTION may_write() RETURNS int LANGUAGE plpgsql AS
-		'BEGIN RETURN 1; END'});
 	foreach my $row (@KINDS)
 	{
 		my %kind;
@@ -187,8 +177,7 @@ sub put
 	}
 	elsif ($kind->{order} eq 'before')
 	{
-		$dt->sql("SELECT suspend_group('$group', " .
-			($kind->{by} eq 'hard' ? 'true' : 'false') . ')');
+		$dt->sql("SELECT suspend_group('$group')");
 		$s->send($sql);
 	}
 	elsif ($kind->{by} eq 'soft')
@@ -198,18 +187,6 @@ sub put
 		$s->query($work);
 		$dt->sql("SELECT suspend_group('$group')");
 		$s->send($end);
-	}
-	elsif ($kind->{by} eq 'hard')
-	{
-		$s->send($sql);
-		# under way, and it has something to keep
-		poll_until(
-			sub {
-				$dt->sql('SELECT backend_xid IS NOT NULL
-					FROM pg_stat_get_activity(' . $s->pid . ')') eq 't'
-				  || $s->finished;
-			});
-		$dt->sql("SELECT suspend_group('$group', true)");
 	}
 	else
 	{
