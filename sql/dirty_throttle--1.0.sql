@@ -207,13 +207,13 @@ REVOKE ALL ON FUNCTION set_session_group(int4, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_session_group(int4, text) IS
 'Moves the session with this process ID into a resource group, also while it runs a query or command and while it pauses. An empty name takes it out of its group. What the session owes stays with its old group. Until the session ends or the group is dropped, dirty_throttle."group" has no effect in the session; NULL instead of a name ends that.';
 
-CREATE FUNCTION suspend_group(group_name text, hard boolean DEFAULT false)
+CREATE FUNCTION suspend_group(group_name text)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION suspend_group(text, boolean) FROM PUBLIC;
-COMMENT ON FUNCTION suspend_group(text, boolean) IS
-'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock, and before its next statement that may write. With hard, each session stops wherever it can pause and keeps its locks, even if others wait for them. A session that suspends its own group goes on. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
+REVOKE ALL ON FUNCTION suspend_group(text) FROM PUBLIC;
+COMMENT ON FUNCTION suspend_group(text) IS
+'Suspends a resource group until resume_group(): each session stops after its transaction, when it holds no lock, and before its next statement that writes. A cancel works as usual. The suspension is not durable: no group is suspended after a server start.';
 
 CREATE FUNCTION resume_group(group_name text)
 RETURNS void
@@ -347,7 +347,6 @@ CREATE FUNCTION dirty_throttle_groups(
     OUT pressure_reason text,
     OUT out_of_reach boolean,
     OUT suspended_since timestamptz,
-    OUT suspended_hard boolean,
     OUT blocks_dirtied int8,
     OUT wal_bytes int8,
     OUT pauses int8,
@@ -382,7 +381,7 @@ SELECT group_name, mode,
        pg_catalog.round(wal_rate)::int8 AS wal_rate,
        pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
        burst, floor, weight, allowance, members, paused, pressure, pressure_signal, pressure_reason, out_of_reach,
-       suspended_since, suspended_hard
+       suspended_since
 FROM dirty_throttle_groups();
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they are and what they do now, one row per group';
@@ -407,7 +406,6 @@ COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the colu
 COMMENT ON COLUMN dirty_throttle_groups.pressure_reason IS 'Why pressure makes the group as slow as it is, a sentence with the value of the signal that decides and what it may be; NULL if pressure leaves its limits as they are, and for roles that may not see the value';
 COMMENT ON COLUMN dirty_throttle_groups.out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the signal does not slow the group down until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
 COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
-COMMENT ON COLUMN dirty_throttle_groups.suspended_hard IS 'True if the group was suspended with hard => true; NULL if it is not suspended';
 
 CREATE VIEW dirty_throttle_group_stats AS
 SELECT group_name, blocks_dirtied, wal_bytes, pauses, wal_pauses, paused_time,

@@ -306,31 +306,11 @@ dt_is_decoding(pid_t pid)
 #define PLANNER_ARGS	parse, query_string, cursorOptions, boundParams
 #endif
 
-/* 16 to 18: volatile functions that only read; see session/reads.c */
-#if PG_VERSION_NUM >= 160000
-#define DT_READERS_16 \
-	F_ARRAY_SAMPLE, F_ARRAY_SHUFFLE, F_PG_STAT_GET_IO, \
-	F_PG_STAT_GET_XACT_TUPLES_NEWPAGE_UPDATED, F_RANDOM_NORMAL,
+/* 19: WAIT FOR */
+#if PG_VERSION_NUM >= 190000
+#define DT_READING_COMMANDS_19	case T_WaitStmt:
 #else
-#define DT_READERS_16
-#endif
-#if PG_VERSION_NUM >= 170000
-#define DT_READERS_17 \
-	F_PG_AVAILABLE_WAL_SUMMARIES, F_PG_GET_WAIT_EVENTS, \
-	F_PG_GET_WAL_SUMMARIZER_STATE, F_PG_LS_SUMMARIESDIR, \
-	F_PG_WAL_SUMMARY_CONTENTS, F_RANDOM_INT4_INT4, F_RANDOM_INT8_INT8, \
-	F_RANDOM_NUMERIC_NUMERIC,
-#else
-#define DT_READERS_17
-#endif
-#if PG_VERSION_NUM >= 180000
-#define DT_READERS_18 \
-	F_PG_GET_AIOS, F_PG_GET_LOADED_MODULES, F_PG_GET_SEQUENCE_DATA, \
-	F_PG_GET_SHMEM_ALLOCATIONS_NUMA, \
-	F_PG_STAT_GET_BACKEND_IO, F_PG_STAT_GET_BACKEND_WAL, F_UUIDV4, F_UUIDV7_, \
-	F_UUIDV7_INTERVAL,
-#else
-#define DT_READERS_18
+#define DT_READING_COMMANDS_19
 #endif
 
 /* 17: a parameter limits the duration of transactions; ms, 0: it does not */

@@ -55,7 +55,7 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"Sets the maximum duration of a pause after a transaction.",
-							"It holds in a suspended group, too. What is still owed at its end is paid before the next statement that may write. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
+							"It holds in a suspended group, too. What is still owed at its end is paid before the next statement that writes. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
 							&dt_parameters.max_commit_pause, 20000, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 

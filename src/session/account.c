@@ -107,7 +107,8 @@ forget_account(void)
 	if (my->group != NULL)
 		dt_commits_note_leaving(my->group);
 	my->group = NULL;
-	my->due = DT_DUE_NOTHING;
+	my->is_due = false;
+	dt_phase_leave();
 	my->next_dirty = my->next_wal = PG_INT64_MAX;
 }
 
@@ -132,8 +133,8 @@ follow_locked(DtGroup *g, int64 now)
 {
 	bool		is_new = my->group == NULL ||
 		my->slot->times_left != my->times_left;
+	bool		owes = false;
 
-	my->due = DT_DUE_NOTHING;
 	/* while there are workers, what these have used may still be added */
 	if (is_new && !IsInParallelMode())
 		dt_account_leave_workers_out();
@@ -147,8 +148,11 @@ follow_locked(DtGroup *g, int64 now)
 		my->usage[r].was_throttled = true;
 		/* what it has taken over from its role */
 		if (dt_rate_debt(&g->usage[r].engine, &my->slot->account[r], now) > 0)
-			my->due = DT_DUE_BEFORE;
+			owes = true;
 	}
+	my->is_due = owes;
+	if (!IsParallelWorker())	/* it is what its leader is */
+		dt_phase_join(owes, my->slot->slips);
 	if (my->group != NULL && my->group != g)
 		dt_commits_note_leaving(my->group);
 	my->group = g;
@@ -206,42 +210,6 @@ dt_account_follow(void)
 	return my->group != NULL;
 }
 
-static inline bool
-is_suspended(DtGroup *g, DtHeed heed)
-{
-	return heed != DT_HEED_NONE && dt_group_is_suspended(g, heed == DT_HEED_HARD) &&
-		my->slot->exempt_from != g->suspended_since;
-}
-
-/* Does suspend_group() make us pause also within a transaction? */
-bool
-dt_account_is_suspended_hard(void)
-{
-	return my->group != NULL && is_suspended(my->group, DT_HEED_HARD) &&
-		is_followed();
-}
-
-/*
- * This session has suspended the group with that ID: if it is a member, the
- * suspension does not make it pause, however long it lasts.  Returns whether
- * it is one.
- */
-bool
-dt_account_exempt(uint64 group_id)
-{
-	int64		now;
-	DtGroup    *g = dt_account_lock(&now);
-	bool		result;
-
-	if (g == NULL)
-		return false;
-	result = g->id == group_id && g->suspended_since != 0;
-	if (result)
-		my->slot->exempt_from = g->suspended_since;
-	dt_group_unlock(g);
-	return result;
-}
-
 /* How many bytes are worth a check for interrupts, as of the last charge? */
 int64
 dt_account_quantum(DtResource resource)
@@ -252,13 +220,12 @@ dt_account_quantum(DtResource resource)
 /*
  * Is there reason for a check for interrupts?  Has a quantum of bytes been
  * used or more, and so many that the group takes worth_us or more to earn
- * them; or has the membership changed, or what is defined of the group, or is that
- * suspended with "hard"?
+ * them; or has the membership changed, or what is defined of the group?
  */
 bool
 dt_account_check_is_due(int64 worth_us)
 {
-	if (!dt_account_is_current() || is_suspended(my->group, DT_HEED_HARD))
+	if (!dt_account_is_current())
 		return true;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -305,70 +272,64 @@ take_uncharged_locked(int resource, int64 now)
 }
 
 /*
- * How long a pause is due: for each resource due[], and when the group is
- * suspended.  As the engine cuts pauses to a second, two resources may have equal
- * ones: then the one decides that takes longer to pay.
+ * What is due: for each resource a pause_us[], of which used[] bytes were used since
+ * the last charge, and when the group is suspended.  As the engine cuts pauses to a
+ * second, two resources may have equal ones: then the one decides that takes longer
+ * to pay.
  */
 static void
-decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES], DtHeed heed)
+decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES],
+			  const int64 used[DT_RESOURCES], bool heeds_suspension, int64 now)
 {
-	int64		longest = 0;
+	DtGroup    *g = my->group;
+	bool		any = pause_us[DT_DIRTY] > 0 || pause_us[DT_WAL] > 0;
+	int64		longest_us = 0;
 
-	for (int r = 0; r < DT_RESOURCES; r++)
+	due->heeds_suspension = heeds_suspension;
+	for (int r = 0; r < DT_RESOURCES && any; r++)
 	{
-		int64		left;
+		DtRateGroup *engine = &g->usage[r].engine;
+		DtRateMember *account = &my->slot->account[r];
+		int64		left_us;
 
-		if (pause_us[r] <= 0 || pause_us[r] < due->pause_us)
+		if (engine->rate == 0)
 			continue;
-		left = dt_rate_left(&my->group->usage[r].engine, &my->slot->account[r]);
-		if (pause_us[r] == due->pause_us && left <= longest)
+		due->owed_bytes[r] = dt_rate_debt(engine, account, now);
+		if (pause_us[r] <= 0)
 			continue;
-		due->pause_us = pause_us[r];
-		due->cause = dt_group_pause_cause(my->group, r);
-		longest = left;
+		due->owed_us = Max(due->owed_us,
+						   dt_rate_time(engine, due->owed_bytes[r]));
+		left_us = dt_rate_left(engine, account);
+		if (pause_us[r] > due->pause_us ||
+			(pause_us[r] == due->pause_us && left_us > longest_us))
+			due->cause = dt_group_pause_cause(g, r);
+		due->pause_us = Max(due->pause_us, pause_us[r]);
+		due->used_us = Max(due->used_us,
+						   (int64) (Min((double) used[r] / Max(due->owed_bytes[r], 1),
+										1) * left_us));
+		if (left_us < longest_us)
+			continue;
+		longest_us = left_us;
+		due->slowest = r;
 	}
-	if (is_suspended(my->group, heed))
+	if (heeds_suspension && dt_group_is_suspended(g))
 	{
 		due->pause_us = SUSPEND_SLICE_US;
 		due->cause = DT_BY_SUSPEND;
 	}
-	due->observed = my->group->definition.observe && due->cause != DT_BY_SUSPEND;
+	due->observed = g->definition.observe && due->cause != DT_BY_SUSPEND;
 	if (due->pause_us > 0)
-		strlcpy(my->slot->xact.group_name, my->group->definition.name,
-				NAMEDATALEN);
-}
-
-/* Note what is owed, where a pause is asked for. */
-static void
-note_owed_locked(DtDue *due, DtGroup *g, const int64 pause_us[DT_RESOURCES],
-				 int64 now)
-{
-	if (pause_us[DT_DIRTY] <= 0 && pause_us[DT_WAL] <= 0)
-		return;
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		DtRateGroup *engine = &g->usage[r].engine;
-		int64		us;
-
-		if (engine->rate == 0)
-			continue;
-		due->owed_bytes[r] = dt_rate_debt(engine, &my->slot->account[r], now);
-		us = dt_rate_time(engine, due->owed_bytes[r]);
-		if (pause_us[r] <= 0 || us <= due->owed_us)
-			continue;
-		due->owed_us = us;
-		due->slowest = r;
-	}
+		strlcpy(my->slot->xact.group_name, g->definition.name, NAMEDATALEN);
 }
 
 /*
  * Charge the group with what was used since the last charge, and set when the
  * next charge is due.  Sets pause_us[] to how long a pause each resource asks
- * for, and notes in *due what is owed where one does.
+ * for, and used[] to what was charged.
  */
 static void
 charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
-			  DtDue *due)
+			  int64 used[DT_RESOURCES])
 {
 	int64		next_charge[DT_RESOURCES];
 
@@ -384,6 +345,7 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 			dt_throttling_is_enabled();
 
 		pause_us[r] = 0;
+		used[r] = bytes;
 		usage->batch = UNLIMITED_CHARGE;
 		if (throttled)
 		{
@@ -396,35 +358,25 @@ charge_locked(int64 now, double jitter, int64 pause_us[DT_RESOURCES],
 		usage->was_throttled = throttled;
 		next_charge[r] = usage->charged_up_to + usage->batch;
 	}
-	note_owed_locked(due, my->group, pause_us, now);
 	my->next_dirty = next_charge[DT_DIRTY] / BLCKSZ;
 	my->next_wal = next_charge[DT_WAL];
 }
 
-/* Is something due that was not, or the other way round?  See the table. */
+/* Those who look who waits for whom know of it, too. */
 static void
-note_due(const DtDue *due)
+note_due(const DtDue *due, int64 now)
 {
-	if (due->pause_us == 0)
-		my->due = DT_DUE_NOTHING;
-	else if (my->due == DT_DUE_NOTHING)
-		my->due = DT_DUE_AFTER;
-}
-
-/* Tell those who look who waits for whom, too. */
-static void
-note_debt(const DtDue *due, int64 now)
-{
+	my->is_due = due->pause_us > 0;
 	dt_waiters_note_debt(my->group != NULL ? my->group->id : 0,
 						 due->owed_us > 0 ? now + due->owed_us : 0);
 }
 
-/* Charge what was used since the last charge.  Returns what is due. */
 DtDue
-dt_account_charge(DtHeed heed)
+dt_account_charge(bool heeds_suspension)
 {
 	double		jitter = dt_clock_jitter();
 	int64		pause_us[DT_RESOURCES];
+	int64		used[DT_RESOURCES];
 	DtDue		due = {0};
 	int64		now;
 	DtGroup    *g;
@@ -432,13 +384,32 @@ dt_account_charge(DtHeed heed)
 	g = dt_account_lock(&now);
 	if (g != NULL)
 	{
-		charge_locked(now, jitter, pause_us, &due);
-		decide_locked(&due, pause_us, heed);
+		charge_locked(now, jitter, pause_us, used);
+		decide_locked(&due, pause_us, used, heeds_suspension, now);
 		dt_group_unlock(g);
 	}
-	note_due(&due);
-	note_debt(&due, now);
+	note_due(&due, now);
 	return due;
+}
+
+int64
+dt_account_group_owes_us(void)
+{
+	int64		us = 0;
+	int64		now;
+	DtGroup    *g = dt_account_lock(&now);
+
+	if (g == NULL)
+		return 0;
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		DtRateGroup *engine = &g->usage[r].engine;
+
+		if (engine->rate > 0)
+			us = Max(us, dt_rate_time(engine, dt_rate_group_debt(engine, now)));
+	}
+	dt_group_unlock(g);
+	return us;
 }
 
 /*
@@ -452,7 +423,7 @@ dt_account_forgive(void)
 	int64		now;
 	DtGroup    *g = dt_account_lock(&now);
 
-	my->due = DT_DUE_NOTHING;
+	my->is_due = false;
 	if (g == NULL)
 		return;
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -485,7 +456,7 @@ dt_account_pass_debt(DtMember *to)
 						  &to->account[r], 1, 0, now);
 	dt_group_unlock(g);
 	if (same)
-		my->due = DT_DUE_NOTHING;
+		my->is_due = false;
 	return same;
 }
 
@@ -519,8 +490,9 @@ count_pause_elsewhere(DtPause *pause)
  * A slice of a pause is over: count it, and tell how much longer to pause.
  */
 DtDue
-dt_account_look(DtHeed heed, DtPause *pause)
+dt_account_look(bool heeds_suspension, DtPause *pause)
 {
+	static const int64 nothing[DT_RESOURCES] = {0};
 	int64		pause_us[DT_RESOURCES] = {0};
 	DtDue		due = {0};
 	int64		now;
@@ -532,16 +504,14 @@ dt_account_look(DtHeed heed, DtPause *pause)
 			 !g->definition.observe; r++)
 			pause_us[r] = dt_rate_wake(&g->usage[r].engine,
 									   &my->slot->account[r], now);
-		note_owed_locked(&due, g, pause_us, now);
-		decide_locked(&due, pause_us, heed);
+		decide_locked(&due, pause_us, nothing, heeds_suspension, now);
 		if (pause->group == g)
 			dt_member_count_pause(my->slot, pause, now);
 		dt_group_unlock(g);
 	}
 	if (pause->group != g)
 		count_pause_elsewhere(pause);
-	note_due(&due);
-	note_debt(&due, now);
+	note_due(&due, now);
 	return due;
 }
 
@@ -554,13 +524,13 @@ void
 dt_account_leave(void)
 {
 	int64		pause_us[DT_RESOURCES];
-	DtDue		due = {0};
+	int64		used[DT_RESOURCES];
 	int64		now;
 	DtGroup    *g = dt_account_lock(&now);
 
 	if (g == NULL)
 		return;
-	charge_locked(now, 0, pause_us, &due);
+	charge_locked(now, 0, pause_us, used);
 	dt_member_leave(my->slot, true, now);
 	dt_group_unlock(g);
 	forget_account();
@@ -570,7 +540,7 @@ dt_account_leave(void)
 void
 dt_account_catch_up(void)
 {
-	if (dt_account_charge(DT_HEED_HARD).pause_us > 0)
+	if (dt_account_charge(false).pause_us > 0)
 		dt_account_charge_at_next_safe_point();
 }
 

@@ -10,6 +10,7 @@
 
 #include "access/parallel.h"
 #include "executor/instrument.h"
+#include "session/phase.h"
 #include "shared/member.h"
 
 /* What this process knows of its use of one resource; bytes. */
@@ -24,48 +25,18 @@ typedef struct DtUsage
 	int64		left_out;		/* since parallel mode began */
 } DtUsage;
 
-/*
- * Is a pause due, as far as known, and where?  This is all that there is to
- * remember of that:
- *
- *	joins a group, and takes over a debt			DT_DUE_BEFORE
- *	a charge, or a slice of a pause, finds a pause	DT_DUE_AFTER, if nothing was
- *													due before
- *	... or none										DT_DUE_NOTHING
- *	a pause begins									DT_DUE_GOES_ON
- *	a check at which a pause does not go on			DT_DUE_BEFORE
- *	a transaction ends, and something is due		DT_DUE_BEFORE; in a background
- *													worker DT_DUE_GOES_ON
- *	leaves the group								DT_DUE_NOTHING
- */
-typedef enum DtDueState
-{
-	DT_DUE_NOTHING,
-	DT_DUE_AFTER,				/* the transaction pays after its end, or in
-								 * flight what is more than the grace */
-	DT_DUE_BEFORE,				/* ... before its first statement that may
-								 * write, if that is still to come */
-	DT_DUE_GOES_ON				/* the same, or at the next check: what was
-								 * paused for has not been paid wholly */
-} DtDueState;
-
-/* Which suspension makes a member pause? */
-typedef enum DtHeed
-{
-	DT_HEED_NONE,				/* none: it leaves the group */
-	DT_HEED_HARD,				/* one with "hard": within a transaction */
-	DT_HEED_ANY
-} DtHeed;
-
 /* What a charge has found. */
 typedef struct DtDue
 {
 	int64		pause_us;		/* how long to pause, at most a second; 0: not */
 	int64		owed_us;		/* what is owed, in time at the group's rate;
 								 * 0 if it is not worth a pause */
+	int64		used_us;		/* how long it takes to pay for what this charge
+								 * has charged, as others owe, too */
 	int64		owed_bytes[DT_RESOURCES];	/* of each, ... */
-	DtResource	slowest;		/* ... of which this takes longest */
+	DtResource	slowest;		/* ... of which this takes longest to pay */
 	DtPauseCause cause;
+	bool		heeds_suspension;	/* as the charge was asked to */
 	bool		observed;		/* mode observe: instead of a pause call
 								 * dt_account_forgive() */
 } DtDue;
@@ -73,9 +44,8 @@ typedef struct DtDue
 /*
  * What this process knows of its membership, and how much of what it has used
  * was charged.  What it owes is in shared memory, in the accounts of the rate
- * engine.  account.c writes this; but sleep.c, pay.c and tick.c write "due", too
- * (see above), session.c "slot", session.c "joined_in", workers.c
- * "plan_level", and others tell by
+ * engine.  account.c writes this; but session.c "slot", workers.c "plan_level",
+ * and others tell by
  * dt_account_charge_at_next_safe_point() that a charge is due.
  */
 typedef struct DtAccount
@@ -95,10 +65,7 @@ typedef struct DtAccount
 	uint32		times_left;		/* the same of slot->times_left */
 	int			plan_level;		/* the level of the transaction in which a
 								 * parallel plan has begun; 0: none runs */
-	volatile DtDueState due;
-	LocalTransactionId joined_in;	/* the membership began within this
-									 * transaction, which had more locks than
-									 * reading needs */
+	volatile bool is_due;		/* the last charge has found a pause */
 } DtAccount;
 
 extern DtAccount dt_account;
@@ -196,13 +163,6 @@ dt_account_has_workers(void)
 		!IsParallelWorker();
 }
 
-/* Is something due that the transaction has not caused? */
-static inline bool
-dt_account_is_due_before(void)
-{
-	return dt_account.due >= DT_DUE_BEFORE;
-}
-
 /*
  * Does the end of a transaction have nothing to do?  So it is when the process
  * is current, nothing is left to be charged, no pause is due, and the group is
@@ -211,7 +171,8 @@ dt_account_is_due_before(void)
 static inline bool
 dt_account_is_quiet(void)
 {
-	return dt_account_is_current() && dt_account.due == DT_DUE_NOTHING &&
+	return dt_account_is_current() && !dt_account.is_due &&
+		dt_xact.carried == DT_CARRIES_NOTHING &&
 		!dt_account_has_uncharged() && dt_account.group->suspended_since == 0;
 }
 
@@ -241,7 +202,6 @@ dt_account_is_member(void)
 }
 
 /* These only read.  They may be called in a signal handler. */
-extern bool dt_account_is_suspended_hard(void);
 extern int64 dt_account_quantum(DtResource resource);
 extern bool dt_account_check_is_due(int64 worth_us);
 
@@ -255,16 +215,23 @@ extern void dt_account_leave(void);
  * another one, or in none.
  */
 extern bool dt_account_pass_debt(DtMember *to);
-extern bool dt_account_exempt(uint64 group_id);
-extern DtDue dt_account_charge(DtHeed heed);
+
+/*
+ * Charge what was used since the last charge.  heeds_suspension: what is due is a
+ * pause also while the group is suspended, as outside of a transaction.
+ */
+extern DtDue dt_account_charge(bool heeds_suspension);
 
 /*
  * A pause begins, for what was due when this process looked last.  False: not so,
  * as the session was moved meanwhile.
  */
 extern bool dt_account_begin_pause(DtPause *pause);
-extern DtDue dt_account_look(DtHeed heed, DtPause *pause);
+extern DtDue dt_account_look(bool heeds_suspension, DtPause *pause);
 extern void dt_account_forgive(void);
+
+/* What the whole group owes, in time at its rate. */
+extern int64 dt_account_group_owes_us(void);
 extern void dt_account_catch_up(void);
 
 /*

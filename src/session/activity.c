@@ -3,19 +3,6 @@
  * activity.c
  *		What kind of process this is, and what it does.
  *
- * The core keeps that to itself: pg_stat_activity shows it, but only when
- * track_activities is on.  What can be seen of a session:
- *
- *	it runs a portal				ActivePortal
- *	it analyzes or plans, or ends	debug_query_string, which Sync and the
- *	  its transaction				function-call protocol do not set
- *	triggers run at a Sync			error_context_stack: functions in most
- *									languages, and SPI, have a callback there
- *	a function is called by the		the hook that sees all functions (a C
- *	  protocol for that				function may have no callback)
- *	it waits for the next command	none of these; and the core holds back
- *									cancels while it reads one
- *
  * The start time of a statement is that of the client's message, and so tells
  * messages apart.
  *
@@ -35,11 +22,7 @@
 
 #include "compat.h"
 
-static struct
-{
-	TimestampTz call_started;	/* start of the message that calls a function */
-	TimestampTz login_started;
-}			my;
+static TimestampTz login_started;
 
 DtProcess
 dt_process_slow(void)
@@ -58,26 +41,17 @@ dt_process_slow(void)
 		DT_JOB : DT_NO_MEMBER;
 }
 
-bool
-dt_activity_note_call(void)
-{
-	if (ActivePortal != NULL || debug_query_string != NULL)
-		return false;
-	my.call_started = GetCurrentStatementStartTimestamp();
-	return true;
-}
-
 void
 dt_activity_note_login(void)
 {
-	my.login_started = GetCurrentStatementStartTimestamp();
+	login_started = GetCurrentStatementStartTimestamp();
 }
 
 /* From 17 on code of a user can run then, in a trigger. */
 bool
 dt_activity_is_login(void)
 {
-	return my.login_started == GetCurrentStatementStartTimestamp();
+	return login_started == GetCurrentStatementStartTimestamp();
 }
 
 bool
@@ -87,32 +61,12 @@ dt_activity_is_idle(void)
 		*my_wait_event_info == WAIT_EVENT_CLIENT_READ;
 }
 
-static bool
-session_is_working(void)
-{
-	/* the prepared transaction holds locks until these have ended */
-	if (ActivePortal != NULL)
-		return ActivePortal->commandTag != CMDTAG_COMMIT_PREPARED &&
-			ActivePortal->commandTag != CMDTAG_ROLLBACK_PREPARED;
-	return debug_query_string != NULL || error_context_stack != NULL ||
-		my.call_started == GetCurrentStatementStartTimestamp();
-}
-
-/* Not when the session waits for the client's next command. */
+/* Apply workers pause in flight only while they copy a table. */
 bool
 dt_activity_is_working(void)
 {
-	if (!IsTransactionState() || IsAbortedTransactionBlockState())
-		return false;
-	switch (dt_process())
-	{
-		case DT_SESSION:
-			return session_is_working();
-		case DT_APPLY:
-			return dt_apply_copies_table();
-		default:
-			return true;
-	}
+	return IsTransactionState() && !IsAbortedTransactionBlockState() &&
+		(dt_process() != DT_APPLY || dt_apply_copies_table());
 }
 
 /*

@@ -67,22 +67,24 @@ dt_activity_command_goes_on(void)
 		ActivePortal->commandTag != CMDTAG_DO;
 }
 
+/* Does a CALL or DO run, which may have several transactions? */
+static inline bool
+dt_activity_runs_procedure(void)
+{
+	return unlikely(ActivePortal != NULL) &&
+		(ActivePortal->commandTag == CMDTAG_CALL ||
+		 ActivePortal->commandTag == CMDTAG_DO);
+}
+
 /*
  * Is this the text of what the client has sent, or a parallel worker's leader,
  * and not of a query of some function?
  */
 static inline bool
-dt_activity_is_clients_query(const char *source)
+dt_activity_is_clients_text(const char *source)
 {
-	return source != NULL && source == debug_query_string &&
-		ActivePortal == NULL;
+	return source != NULL && source == debug_query_string;
 }
-
-/*
- * A function is going to be called, and the session may be doing nothing else:
- * is that so?  Then it works until the client sends something else.
- */
-extern bool dt_activity_note_call(void);
 
 /*
  * The first is to be called before the client may have sent anything but its

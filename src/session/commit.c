@@ -28,6 +28,7 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/apply.h"
+#include "session/at_end.h"
 #include "session/commit.h"
 #include "session/let_go.h"
 #include "session/parallel_apply.h"
@@ -53,12 +54,6 @@ static void after_transaction(void *arg);
 
 static MemoryContextCallback callback = {.func = after_transaction};
 
-/* Is resources_released() registered? */
-bool		dt_commit_needed = true;
-
-/* Is the transaction being prepared? */
-static bool is_prepared = false;
-
 static struct
 {
 	/* carried from one transaction to the next */
@@ -75,12 +70,6 @@ static struct
 }			after;
 
 void
-dt_commit_note_prepare(void)
-{
-	is_prepared = true;
-}
-
-void
 dt_commit_note_command(const PlannedStmt *pstmt, const char *source)
 {
 	const char *rest = source + pstmt->stmt_location + pstmt->stmt_len;
@@ -93,7 +82,6 @@ static void
 forget_transaction(void)
 {
 	dt_pay_forget_transaction();
-	is_prepared = false;
 	after.more_follows = false;
 }
 
@@ -128,7 +116,8 @@ end_transaction(bool committed)
 	if (unlikely(dt_account.slot->released_until != 0))
 		dt_let_go_end();
 	dt_waiters_end_transaction();
-	if (is_prepared && committed)
+	if (unlikely(dt_xact.prepared) && committed &&
+		TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		dt_waiters_note_prepared(GetTopTransactionIdIfAny(),
 								 dt_account.group ? dt_account.group->id : 0);
 
@@ -142,7 +131,8 @@ end_transaction(bool committed)
 		after.commit_pause_ms = committed ? dt_parameters.max_commit_pause : 0;
 		after.log_min_pause = dt_parameters.log_min_pause;
 		note_times();
-		dt_session_hold_changes();
+		/* after a ROLLBACK in a procedure no client waits for an answer */
+		dt_pay_end_transaction(committed || dt_activity_runs_procedure());
 		return true;
 	}
 	dt_account_renew_allowance();
@@ -182,6 +172,7 @@ static void
 pay_after(bool client_waits, DtDue due)
 {
 	bool		feedback;
+	bool		slept = false;
 	int64		longest_us = longest_pause(client_waits, &feedback);
 
 	if (due.observed)
@@ -192,9 +183,8 @@ pay_after(bool client_waits, DtDue due)
 	/* a tick is to deliver a SIGTERM that comes meanwhile */
 	if (dt_process() == DT_JOB && !(dt_tick_comes() && dt_sigterm_hold_back()))
 		return;
-	dt_tick_before_pause();
 	(void) dt_sleep(feedback ? DT_AFTER_APPLYING : DT_AFTER_TRANSACTION,
-					DT_HEED_ANY, due, true, dt_now_us() + longest_us);
+					due, true, dt_now_us() + longest_us, &slept);
 
 	/* a cancel has ended the pause: what is done must not fail now */
 	if (client_waits && dt_process() == DT_SESSION && !after.more_follows)
@@ -202,7 +192,6 @@ pay_after(bool client_waits, DtDue due)
 	if (dt_account.slot->released_until != 0)
 		dt_let_go_end();		/* it may be idle now */
 	after.pause_end = dt_now_us();
-	dt_tick_after_pause();
 	if (dt_sigterm_let_go())
 		dt_tick_soon();
 }
@@ -228,24 +217,20 @@ pay_after_transaction(void)
 {
 	bool		client_waits = dt_activity_client_waits();
 	bool		command_goes_on = dt_activity_command_goes_on();
-	bool		written = dt_pay_has_written();
 	bool		may_pause;
 	DtDue		due;
 
 	/*
 	 * A command that goes on with its next transaction may hold locks
-	 * meanwhile.  A coordinator that has prepared a transaction must hear of
-	 * it at once, as it holds locks.  Nor does an apply worker pause after an
-	 * abort, when feedback is not possible.
+	 * meanwhile.  An apply worker does not pause after an abort, when feedback is
+	 * not possible.
 	 */
-	may_pause = written && !command_goes_on && !is_prepared &&
+	may_pause = dt_xact.at_end == DT_PAY_AFTER && !command_goes_on &&
 		!dt_activity_forbids_pauses() &&
 		!(client_waits && after.commit_pause_ms == 0) &&
 		(dt_process() != DT_JOB || job_may_pause_after());
 
-	/* nothing may tell when the next transaction of a worker begins to write */
-	due = dt_pay_charge(written || dt_process() == DT_JOB ?
-						DT_HEED_ANY : DT_HEED_HARD);
+	due = dt_pay_charge_rest();
 	dt_account_renew_allowance();
 	/* of a parallel apply worker its leader pays */
 	if (due.pause_us > 0 && !dt_parallel_apply_pass_debt(may_pause) && may_pause)
@@ -311,7 +296,7 @@ unusual_end(void)
 			begin_worker();
 		return false;
 	}
-	if (dt_session_state & DT_CHANGES_HELD)
+	if (dt_xact.phase == DT_ENDED)
 		return false;
 	dt_session_attach();
 	if (dt_process_is_servers_own())
@@ -322,7 +307,8 @@ unusual_end(void)
 static void
 locks_released(bool isCommit)
 {
-	if (unlikely((dt_session_state & ~DT_WANTS_GROUP) != 0 ||
+	if (unlikely((dt_session_state & DT_UNATTACHED) != 0 ||
+				 dt_xact.phase == DT_ENDED ||
 				 dt_process() != DT_SESSION) && !unusual_end())
 		return;
 	if (end_transaction(isCommit))
@@ -339,8 +325,7 @@ resources_released(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 {
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel &&
 		CurrentResourceOwner == TopTransactionResourceOwner &&
-		(dt_session_active() || dt_pay_state != DT_PAY_NOTHING ||
-		 dt_process() != DT_SESSION))
+		(dt_session_active() || dt_process() != DT_SESSION))
 		locks_released(isCommit);
 }
 
@@ -353,21 +338,8 @@ dt_commit_for_workers(void)
 {
 	after.commit_pause_ms = dt_parameters.max_commit_pause;
 	after.log_min_pause = dt_parameters.log_min_pause;
-	dt_session_hold_changes();
+	dt_pay_end_transaction(true);
 	pay_after_transaction();
-}
-
-void
-dt_commit_toggle(void)
-{
-	/* the end of a transaction that has begun is needed in any case */
-	if (dt_process() != DT_SESSION || dt_pay_state != DT_PAY_NOTHING)
-		return;
-	dt_commit_needed = !dt_commit_needed;
-	if (dt_commit_needed)
-		RegisterResourceReleaseCallback(resources_released, NULL);
-	else
-		UnregisterResourceReleaseCallback(resources_released, NULL);
 }
 
 /*
@@ -376,5 +348,5 @@ dt_commit_toggle(void)
 void
 dt_commit_init(void)
 {
-	RegisterResourceReleaseCallback(resources_released, NULL);
+	dt_at_end_init(resources_released);
 }

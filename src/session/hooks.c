@@ -5,8 +5,9 @@
  *		parameters and of EXPLAIN.
  *
  * In the order in which they are called: at server start, those for shared
- * memory; when a statement begins, post_parse_analyze, planner, object_access,
- * ExecutorRun, ExecutorFinish and ProcessUtility; when something is logged,
+ * memory; when a statement begins, post_parse_analyze, planner, object_access (a call
+ * by the protocol for that), ExecutorRun, fmgr (functions with a SET clause),
+ * ExecutorFinish and ProcessUtility; when something is logged,
  * emit_log, by which checks for interrupts are found; when a subtransaction ends,
  * its callback.
  * The rest of the library knows of no hook, except that check.c tests
@@ -21,16 +22,17 @@
  * a few variables and calls the next one; what members need is in functions
  * of its own.
  *
- * What has to be paid before a transaction that may write is paid in the first
- * of these hooks that finds that it may (reads.c), so that the session holds as
- * little as possible meanwhile.  If the transaction has not read before:
+ * What has to be paid before a statement of a writing kind (kind.c) is paid in the
+ * first of these hooks that sees it, so that the session holds as little as possible
+ * meanwhile.  If the transaction has not read before:
  *
  *	post_parse_analyze (a query)			locks on the tables that it names
  *	the same (a command)					nothing; EXPLAIN is a query here
+ *	planner (a query parsed earlier)		these locks, and a snapshot that is
+ *											given back
  *	ProcessUtility (one parsed earlier)		nothing; a snapshot if it has rows
- *	object_access (function-call protocol,	a snapshot, and what planning and
- *	  or a function not named in the query)	starting to execute takes
- *	ExecutorRun (a query parsed earlier)	the same
+ *	ExecutorRun (a plan made earlier)		a snapshot, and what starting to
+ *											execute takes
  *
  * A library that was loaded later may run a command itself, without calling
  * dt_ProcessUtility: TimescaleDB does that with every VACUUM, and with COPY,
@@ -49,12 +51,13 @@
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "session/activity.h"
+#include "session/at_end.h"
 #include "session/check.h"
 #include "session/commit.h"
 #include "session/hooks.h"
+#include "session/kind.h"
 #include "session/parallel_apply.h"
 #include "session/pay.h"
-#include "session/reads.h"
 #include "session/rows.h"
 #include "session/session.h"
 #include "session/sigterm.h"
@@ -80,17 +83,13 @@ static struct
 	post_parse_analyze_hook_type post_parse_analyze;
 	object_access_hook_type object_access;
 	planner_hook_type planner;
+	needs_fmgr_hook_type needs_fmgr;
+	fmgr_hook_type fmgr;
 	ExecutorRun_hook_type ExecutorRun;
 	ExecutorFinish_hook_type ExecutorFinish;
 	ProcessUtility_hook_type ProcessUtility;
 	emit_log_hook_type emit_log;
 }			prev;
-
-/*
- * The start time of the client's message whose statement has called
- * begin_statement() when it was analyzed; 0 from when that statement runs.
- */
-static TimestampTz analyzed_at = 0;
 
 static void
 dt_shmem_request_hook(void)
@@ -118,7 +117,7 @@ note_statement(void)
 	bool		is_member;
 
 	dt_load();
-	dt_commit_need(true);
+	dt_at_end_need(true);
 	is_member = dt_session_begin_statement();
 	if (is_member)
 	{
@@ -130,28 +129,50 @@ note_statement(void)
 	return is_member;
 }
 
-/*
- * A statement begins that waits until what was used before the transaction is
- * paid for.  For what was used in it, a query waits at its first row.
- */
+/* A command begins that may use much at once. */
 static void
-begin_statement(bool snapshot_is_new, bool is_command)
+start_command(void)
 {
-	if (!note_statement())
-		return;
-	/* also after a commit within a procedure, and between its commands */
-	dt_pay_before(snapshot_is_new);
-	/* not before the pause, which would stop the timer that this sets */
-	if (is_command && !dt_process_is_servers_own())
+	if (dt_account.group != NULL && !dt_process_is_servers_own())
 		dt_tick_start_command();
 }
 
-/* A statement begins that only reads, as far as known. */
+/*
+ * A statement of this kind begins.  What was used in the transaction before is paid,
+ * if it is paid in flight, at the first row of a query, or where a command begins.
+ */
 static void
-begin_reading(void)
+begin(DtEvent kind, bool snapshot_is_new, bool is_command)
 {
-	if (note_statement())
-		dt_pay_note_reading();
+	if (!note_statement() || kind == DT_NO_EVENT)
+		return;
+	dt_pay_begin(kind, snapshot_is_new);
+	if (!is_command)
+		return;
+	/* not before the pause, which would stop the timer that this sets */
+	if (kind == DT_WRITES)
+		start_command();
+	dt_pay_if_due();
+}
+
+/*
+ * Something that the client has not sent itself begins, within what it has sent, or in
+ * a background worker.
+ */
+static void
+begin_nested(bool is_command)
+{
+	if (unlikely(InterruptHoldoffCount > 0))
+		dt_pay_where_held();
+	else if (dt_pay_all_counts())
+		begin(DT_WRITES, false, is_command);
+	else if (dt_xact.phase == DT_OUT && dt_activity_client_waits())
+		begin(DT_READS, false, is_command); /* in the analysis of what was sent */
+	else if (is_command)
+	{
+		start_command();
+		dt_pay_if_due();
+	}
 }
 
 /* Does this command lead out of the group, as far as it says where to? */
@@ -176,27 +197,23 @@ set_group(Node *command, ProcessUtilityContext context)
 {
 	if (IsA(command, VariableSetStmt) && context == PROCESS_UTILITY_TOPLEVEL &&
 		!IsTransactionBlock() && leaves_group((VariableSetStmt *) command))
-		dt_pay_before_leaving();
-}
-
-static inline bool
-is_prepare(Node *command)
-{
-	return IsA(command, TransactionStmt) &&
-		((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE;
+		dt_pay_before_leaving(false);
 }
 
 /*
- * Does this command only read?  The walk over its queries is made only where it
- * decides something; otherwise the executor tells whether they write.  BEGIN and
- * COMMIT, which are the most frequent ones by far, are answered here.
+ * Who coordinates a two-phase commit holds locks elsewhere, or until the command that
+ * finishes it has ended.  A PREPARE TRANSACTION that fails rolls back, and there is no
+ * pause after that either; in a block that has failed, that was before.
  */
-static inline bool
-command_reads(Node *command)
+static void
+note_two_phase(Node *command)
 {
-	return IsA(command, TransactionStmt) ||
-		(dt_reads_command(command) &&
-		 (!dt_pay_is_due_before() || dt_reads_queries_of(command)));
+	if (IsA(command, TransactionStmt) && !IsAbortedTransactionBlockState() &&
+		(dt_account.group != NULL || dt_xact.phase != DT_OUT) &&
+		(((TransactionStmt *) command)->kind == TRANS_STMT_PREPARE ||
+		 ((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
+		dt_phase_note_prepared();
 }
 
 /*
@@ -209,14 +226,6 @@ is_snapshot_new(void)
 	return dt_process() == DT_SESSION || GetCurrentTransactionNestLevel() == 1;
 }
 
-/* A command begins, or is going to. */
-static void
-begin_command(bool snapshot_is_new)
-{
-	begin_statement(snapshot_is_new, true);
-	dt_pay_if_due();
-}
-
 /*
  * The statement that the client has just sent, and not one that something
  * within it has analyzed.
@@ -224,25 +233,10 @@ begin_command(bool snapshot_is_new)
 static pg_noinline void
 member_analyzes(ParseState *pstate, Query *query)
 {
-	if (!dt_activity_is_clients_query(pstate->p_sourcetext))
-		return;
-	if (query->commandType == CMD_UTILITY)
-	{
-		/* one that reads begins in ProcessUtility */
-		if (command_reads(query->utilityStmt))
-			return;
-		begin_command(is_snapshot_new());
-	}
-	else if (query->commandType != CMD_SELECT)
-		begin_statement(is_snapshot_new(), false);
-	else
-	{
-		begin_reading();
-		/* the walk over the query is made only where it decides something */
-		if (dt_pay_is_due_before() && !dt_reads_query(query))
-			begin_statement(is_snapshot_new(), false);
-	}
-	analyzed_at = GetCurrentStatementStartTimestamp();
+	if (dt_activity_client_waits() &&
+		dt_activity_is_clients_text(pstate->p_sourcetext))
+		begin(dt_kind_of_query(query), is_snapshot_new(),
+			  query->commandType == CMD_UTILITY);
 }
 
 static pg_noinline void
@@ -265,61 +259,27 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 }
 
 /*
- * A function is going to be called.
- *
- * That is how a transaction begins to write of which nothing else tells: by a
- * function that a SELECT calls, perhaps in a view, a policy or a prepared
- * statement; by one that the planner evaluates, at Bind for example; by the
- * function-call protocol, which is recognized by having no query string; and in
- * a background worker that does all of its work in a C function, which it
- * evaluates in an expression, as the jobs of TimescaleDB do.
- *
- * A function with a SET clause may bring the session into a group when its
- * statement has begun, and then evaluate nothing but expressions that are too
- * simple for the executor.
+ * A function is going to be called: by the protocol for that if there is neither a
+ * query string nor a portal, or by a background worker that evaluates it in an
+ * expression, as the jobs of TimescaleDB do.  Nothing else tells of such a call.
  */
-static void
-function_begins(Oid function)
-{
-	bool		is_call;
-
-	if (!IsTransactionState() ||
-		(dt_process() != DT_SESSION && dt_process() != DT_JOB))
-		return;
-	is_call = dt_process() == DT_SESSION && dt_activity_note_call();
-	if (dt_reads_function(function))
-		begin_reading();
-	else if (is_call || dt_pay_state != DT_PAY_BEGUN)
-	{
-		begin_statement(false, true);
-		dt_pay_if_due();
-	}
-}
-
 static pg_noinline void
-handle_object_access(ObjectAccessType access, Oid classId, Oid objectId,
-					 void *arg)
+function_begins(void)
 {
-	if (access != OAT_FUNCTION_EXECUTE)
-		dt_load_object_accessed(access, classId, objectId, arg);
-	else
-		function_begins(objectId);
+	if (dt_pay_all_counts())
+		begin(DT_WRITES, false, true);
+	else if (dt_process() == DT_SESSION && debug_query_string == NULL &&
+			 dt_activity_client_waits())
+		begin(DT_READS, false, true);
 }
 
-/*
- * What the functions of a client's statement that was analyzed do, and that they
- * begin, is of interest only until the transaction has begun to write.
- */
 static inline void
 note_object_access(ObjectAccessType access, Oid classId, Oid objectId, void *arg)
 {
-	if (access != OAT_FUNCTION_EXECUTE ||
-		(dt_session_active() &&
-		 (dt_process() == DT_JOB ||
-		  (dt_pay_state != DT_PAY_BEGUN && !dt_reads_function(objectId)) ||
-		  (dt_activity_client_waits() &&
-		   analyzed_at != GetCurrentStatementStartTimestamp()))))
-		handle_object_access(access, classId, objectId, arg);
+	if (access != OAT_FUNCTION_EXECUTE)
+		dt_load_object_accessed(access, classId, objectId, arg);
+	else if (dt_session_active() && dt_xact.phase == DT_OUT && IsTransactionState())
+		function_begins();
 }
 
 static pg_noinline void
@@ -344,7 +304,7 @@ dt_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 /*
  * Code of users runs while a query is planned (IMMUTABLE functions), and after
  * its last row (AFTER triggers), too.  There are no rows at which to pause, but
- * checks.
+ * checks.  A statement that was parsed earlier is planned before it runs.
  */
 static pg_noinline PlannedStmt *
 member_plans(PLANNER_PARAMS)
@@ -352,6 +312,9 @@ member_plans(PLANNER_PARAMS)
 	PlannedStmt *plan;
 	DtCallbackCut cut;
 
+	if (dt_xact.phase == DT_OUT && dt_activity_client_waits() &&
+		dt_activity_is_clients_text(query_string))
+		begin(dt_kind_of_query(parse), is_snapshot_new(), false);
 	dt_check_begin_cut(&cut);
 	plan = prev.planner(PLANNER_ARGS);
 	dt_check_end_cut(&cut);
@@ -361,9 +324,29 @@ member_plans(PLANNER_PARAMS)
 static PlannedStmt *
 dt_planner(PLANNER_PARAMS)
 {
-	if (dt_check_has_nothing_to_cut() || !dt_session_active())
+	if (!dt_session_active())
 		return prev.planner(PLANNER_ARGS);
 	return member_plans(PLANNER_ARGS);
+}
+
+/*
+ * A function with a SET clause may have brought the session into a group, for each row,
+ * and evaluate nothing but expressions.
+ */
+static bool
+dt_needs_fmgr(Oid function)
+{
+	return prev.needs_fmgr != NULL && prev.needs_fmgr(function);
+}
+
+static void
+dt_fmgr(FmgrHookEventType event, FmgrInfo *function, Datum *arg)
+{
+	/* first, as it may fail, and the others would not hear of that */
+	if (event == FHET_START && dt_session_active())
+		dt_pay_where_function_begins();
+	if (prev.fmgr)
+		prev.fmgr(event, function, arg);
 }
 
 static pg_noinline void
@@ -410,17 +393,11 @@ member_runs(EXECUTOR_RUN_PARAMS)
 {
 	DtCallbackCut cut;
 
-	/* the time is that of a client's message, not of a transaction */
-	bool		is_new = analyzed_at != GetCurrentStatementStartTimestamp();
-
-	if (!dt_reads_plan(queryDesc->plannedstmt) &&
-		(is_new || dt_pay_state != DT_PAY_BEGUN))
-		begin_statement(false, false);
-	else if (is_new)
-		begin_reading();
-	analyzed_at = 0;
-	if (queryDesc->plannedstmt->parallelModeNeeded && !IsParallelWorker())
-		dt_pay_tell_workers();
+	if (!dt_activity_is_clients_text(queryDesc->sourceText) ||
+		dt_process() != DT_SESSION)
+		begin_nested(false);
+	else if (dt_xact.phase <= DT_READING)
+		begin(dt_kind_of_plan(queryDesc->plannedstmt), false, false);
 	dt_rows_pace(queryDesc);
 	dt_check_begin_cut(&cut);
 	run(EXECUTOR_RUN_ARGS);
@@ -430,20 +407,18 @@ member_runs(EXECUTOR_RUN_PARAMS)
 static pg_noinline void
 worker_runs(EXECUTOR_RUN_PARAMS)
 {
-	bool		is_its_part = dt_activity_is_clients_query(queryDesc->sourceText);
+	bool		is_its_part = ActivePortal == NULL &&
+		dt_activity_is_clients_text(queryDesc->sourceText);
 
 	if (is_its_part)
-	{
 		dt_worker_begins_part();
-		dt_pay_ask_leader();
-	}
 	if (dt_session_active())
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
-		dt_tick_end_transaction();
+		dt_tick_end_transaction(false);
 		dt_worker_ends_part();
 	}
 }
@@ -457,9 +432,25 @@ dt_ExecutorRun(EXECUTOR_RUN_PARAMS)
 		member_runs(EXECUTOR_RUN_ARGS);
 	else
 	{
-		dt_commit_need(false);
+		dt_at_end_need(false);
 		run(EXECUTOR_RUN_ARGS);
 	}
+}
+
+/* A command that the client has sent begins.  It may have been analyzed earlier. */
+static void
+begin_clients_command(const PlannedStmt *pstmt, const char *queryString)
+{
+	DtEvent		kind = dt_kind_of_command(pstmt->utilityStmt);
+
+	dt_commit_note_command(pstmt, queryString);
+	note_two_phase(pstmt->utilityStmt);
+	if (dt_xact.phase != DT_WRITING)
+		begin(kind, GetCurrentTransactionNestLevel() == 1 &&
+			  ActivePortal != NULL && ActiveSnapshotSet() &&
+			  ActivePortal->portalSnapshot == GetActiveSnapshot(), true);
+	else if (kind == DT_WRITES)
+		start_command();
 }
 
 static void
@@ -469,43 +460,25 @@ dt_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
 	bool		is_active = dt_session_active();
-	bool		prepares = is_active && is_prepare(pstmt->utilityStmt);
 	DtCallbackCut cut;
 
 	dt_account_leave_workers_out();
 	if (is_active)
 	{
 		set_group(pstmt->utilityStmt, context);
-		if (context == PROCESS_UTILITY_TOPLEVEL)
-			dt_commit_note_command(pstmt, queryString);
-		if (command_reads(pstmt->utilityStmt))
-			begin_reading();
-		else if (context != PROCESS_UTILITY_TOPLEVEL ||
-				 analyzed_at != GetCurrentStatementStartTimestamp())
-			begin_command(context == PROCESS_UTILITY_TOPLEVEL &&
-						  GetCurrentTransactionNestLevel() == 1 &&
-						  ActivePortal != NULL && ActiveSnapshotSet() &&
-						  ActivePortal->portalSnapshot == GetActiveSnapshot());
-		analyzed_at = 0;
+		if (context == PROCESS_UTILITY_TOPLEVEL && dt_process() == DT_SESSION)
+			begin_clients_command(pstmt, queryString);
+		else
+			begin_nested(true);
 		dt_check_begin_cut(&cut);
 	}
 	else
-		dt_commit_need(false);
+		dt_at_end_need(false);
 	prev.ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
-	pstmt = NULL;				/* a ROLLBACK in a procedure may have freed it */
 	dt_account_leave_workers_out();
 	if (is_active)
-	{
-		/*
-		 * Outside of a block, and where that has failed, it prepares nothing.
-		 * Who is no member has nothing to do at the end.
-		 */
-		if (prepares && qc != NULL &&
-			qc->commandTag != CMDTAG_ROLLBACK && dt_pay_state != DT_PAY_NOTHING)
-			dt_commit_note_prepare();
 		dt_check_end_cut(&cut);
-	}
 }
 
 /*
@@ -521,7 +494,7 @@ at_check(void)
 		dt_parallel_apply_note_check(dt_commit_for_workers);
 	if (!dt_session_active() || !dt_activity_is_working())
 		return;
-	dt_commit_need(true);
+	dt_at_end_need(true);
 	/* if the session has just been moved: from now on its timers ask */
 	(void) dt_session_follow();
 	dt_tick_start();
@@ -529,7 +502,6 @@ at_check(void)
 	if (MyProc->waitStatus == PROC_WAIT_STATUS_WAITING ||
 		dt_waiters_extends_relation() || dt_io_is_staged())
 		return;
-	dt_pay_mark_begun();
 	/* there are checks without that parameter, too: other processes ask */
 	if (dt_activity_is_urgent())
 		dt_pay_later();
@@ -570,6 +542,10 @@ dt_hooks_install(void)
 	post_parse_analyze_hook = dt_post_parse_analyze;
 	prev.object_access = object_access_hook;
 	object_access_hook = dt_object_access;
+	prev.needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = dt_needs_fmgr;
+	prev.fmgr = fmgr_hook;
+	fmgr_hook = dt_fmgr;
 	prev.planner = planner_hook ? planner_hook : standard_planner;
 	planner_hook = dt_planner;
 	prev.ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook :

@@ -12,17 +12,19 @@
  * waits may do so for ever, for a lock that the session keeps between its
  * transactions, say; and a second session of one's own must not be the one who
  * makes the limit go away.  So there a session that owes too much pauses, whoever
- * waits.
+ * waits; and so does one in a transaction that has passed no gate, if it owed
+ * something before.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
- * session: so while it is in somebody's way the whole group goes on there.
- *
- * A group that is suspended hard keeps what its members hold.
+ * session: so while it is in somebody's way the whole group goes on there.  So does a
+ * session that listens while the queue of notifications is half full: it reads that
+ * only while it waits for a command.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "session/account.h"
 #include "session/let_go.h"
 #include "waiters/waiters.h"
@@ -30,7 +32,7 @@
 /* When others wait, the session goes on for so long before it asks again. */
 #define RELEASED_US		INT64CONST(20000)
 
-/* Who owes what the group earns in this time owes too much. */
+/* What the group earns in this time may be owed, and more is too much. */
 #define TOO_MUCH_US		INT64CONST(30000000)
 
 /*
@@ -42,21 +44,19 @@
 static int64 owed_before[DT_RESOURCES];
 static uint32 times_joined;
 
-/* It has gone on last for somebody for whom it goes on whatever it owes. */
-static bool no_bound = false;
-
-/* To be called after a charge. */
-void
-dt_let_go_note_debt(const DtDue *due)
+/* For whom it has gone on last: whatever it owes, or whatever the group owes. */
+static enum
 {
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		if (times_joined != dt_account.times_joined)
-			owed_before[r] = 0;
-		if (due->owed_us < TOO_MUCH_US)
-			owed_before[r] = PG_INT64_MAX;
-	}
-	times_joined = dt_account.times_joined;
+	OWN_BOUND,					/* what it owes itself must not be too much */
+	GROUP_BOUND,				/* the same of what all members owe */
+	NO_BOUND
+}			bound = OWN_BOUND;
+
+static bool
+is_too_much(const DtDue *due)
+{
+	return due->owed_us >= TOO_MUCH_US ||
+		(bound == GROUP_BOUND && dt_account_group_owes_us() >= TOO_MUCH_US);
 }
 
 /*
@@ -69,50 +69,61 @@ dt_let_go_note_debt(const DtDue *due)
 static bool
 may_go_on(const DtDue *due)
 {
-	dt_let_go_note_debt(due);
+	bool		too_much = is_too_much(due);
+
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		if (times_joined != dt_account.times_joined)
+			owed_before[r] = 0;
+		if (!too_much)
+			owed_before[r] = PG_INT64_MAX;
+	}
+	times_joined = dt_account.times_joined;
 	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
-	if (due->owed_us >= TOO_MUCH_US)
+	if (too_much)
 		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }
 
-/* Does the session go on that has this mark?  See above. */
+/*
+ * Does the session go on that has this mark?  See above.  Where mates wait each of all
+ * members may be in their way, so all together have one bound; unless it is only not
+ * known who waits.
+ */
 static bool
-goes_on(DtMark mark, bool in_flight, const DtDue *due)
+goes_on(DtMark mark, int pid, bool in_flight, const DtDue *due)
 {
-	no_bound = mark == DT_IN_THE_WAY_OF_OUTSIDERS && in_flight;
 	switch (mark)
 	{
 		case DT_IN_THE_WAY_OF_OUTSIDERS:
-			return in_flight || may_go_on(due);
+			bound = in_flight && !dt_phase_is_bounded() ? NO_BOUND : OWN_BOUND;
+			return bound == NO_BOUND || may_go_on(due);
 		case DT_IN_THE_WAY_OF_MATES:
+			bound = pid == MyProcPid ? OWN_BOUND : GROUP_BOUND;
 			return may_go_on(due);
 		case DT_GROUP_HAS_PREPARED:
+			bound = OWN_BOUND;
 			return !in_flight && may_go_on(due);
 		default:
 			return false;
 	}
 }
 
-/*
- * To be asked before a pause, and before each slice of it.  It is one in flight if
- * it heeds DT_HEED_HARD.
- */
 bool
-dt_let_go(DtHeed heed, const DtDue *due)
+dt_let_go_holds(const DtDue *due)
 {
-	DtMark		mark;
-	int			pid = 0;
+	return dt_account_is_released() && (bound == NO_BOUND || !is_too_much(due));
+}
 
-	if (dt_account_is_suspended_hard())
-		mark = DT_NOT_IN_THE_WAY;
-	else if (dt_account_is_released() && (no_bound || due->owed_us < TOO_MUCH_US))
-		return true;
-	else
-		mark = dt_waiters_mark(&pid);
+bool
+dt_let_go(bool in_flight, const DtDue *due)
+{
+	int			pid = MyProcPid;
+	DtMark		mark = dt_waiters_notify_queue_is_full() ?
+		DT_GROUP_HAS_PREPARED : dt_waiters_mark(&pid);
 
-	if (goes_on(mark, heed == DT_HEED_HARD, due))
+	if (goes_on(mark, pid, in_flight, due))
 	{
 		dt_account_note_release(pid);
 		dt_account.slot->released_until = dt_now_us() + RELEASED_US;

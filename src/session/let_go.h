@@ -10,8 +10,12 @@
 
 #include "session/account.h"
 
-extern bool dt_let_go(DtHeed heed, const DtDue *due);
-extern void dt_let_go_note_debt(const DtDue *due);
+/*
+ * To be asked before each slice of a pause: does it still go on, as it was let go a
+ * moment ago?  If not, is it let go now, for somebody whom the last look has found?
+ */
+extern bool dt_let_go_holds(const DtDue *due);
+extern bool dt_let_go(bool in_flight, const DtDue *due);
 extern void dt_let_go_end(void);
 
 #endif							/* DT_LET_GO_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pay.h
- *		Where the current transaction may and must pay what it owes.
+ *		The places where a member pays what it owes.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,71 +9,30 @@
 #define DT_PAY_H
 
 #include "session/account.h"
+#include "session/activity.h"
+#include "session/phase.h"
 
 /*
- * What a member has begun in this transaction, or in an earlier one of the same
- * command.  Only to be read.
- */
-typedef enum DtPayState
-{
-	DT_PAY_NOTHING,				/* or nothing that was noticed */
-	DT_PAY_READS,				/* only what surely only reads; see reads.c */
-	DT_PAY_BEGUN				/* what may write */
-} DtPayState;
-
-extern DtPayState dt_pay_state;
-
-/* A statement begins that only reads, as far as known. */
-static inline void
-dt_pay_note_reading(void)
-{
-	if (dt_pay_state == DT_PAY_NOTHING)
-		dt_pay_state = DT_PAY_READS;
-}
-
-extern void dt_pay_mark_begun(void);
-
-/* A parallel worker has begun what its leader had begun when it started it. */
-extern void dt_pay_tell_workers(void);
-extern void dt_pay_ask_leader(void);
-
-/* What is asked first, of each transaction. */
-static inline bool
-dt_pay_may_be_due_before(void)
-{
-	return dt_account.group != NULL &&
-		(dt_account_is_due_before() || dt_account.group->suspended_since != 0);
-}
-
-/* Is something to be paid before what may write begins? */
-extern bool dt_pay_is_due_before_slow(void);
-
-static inline bool
-dt_pay_is_due_before(void)
-{
-	return unlikely(dt_pay_may_be_due_before()) &&
-		dt_pay_state != DT_PAY_BEGUN && dt_pay_is_due_before_slow();
-}
-
-/*
- * Pay before the first statement of a transaction that may write, when no rows
- * are locked yet, what could not be paid after earlier ones, however long that
- * takes.  Marks the transaction as begun.  May fail, by a cancel for instance.
- *
- * Not to be called for a command that only sets parameters: in a suspended
- * group that is the way to leave it.
+ * A statement of this kind begins, of the client's own or what counts as such.  It
+ * pays what phase.c asks for.  May fail, by a cancel for instance; then it has not
+ * begun.
  *
  * snapshot_is_new: the active snapshot was taken for what the client has just
  * sent, by the transaction and not by a subtransaction, and nothing depends on
  * it yet, so it can be replaced by a new one.
  */
-extern void dt_pay_before_slow(bool snapshot_is_new);
+extern void dt_pay_begin(DtEvent kind, bool snapshot_is_new);
 
-static inline void
-dt_pay_before(bool snapshot_is_new)
+/*
+ * Does whatever begins now count as a writing statement, also what the client has
+ * not sent?  So it is in a background worker, and in a procedure whose pause after
+ * its last transaction was cut.
+ */
+static inline bool
+dt_pay_all_counts(void)
 {
-	if (dt_pay_state != DT_PAY_BEGUN)
-		dt_pay_before_slow(snapshot_is_new);
+	return dt_xact.phase == DT_OUT &&
+		(dt_process() == DT_JOB || dt_activity_runs_procedure());
 }
 
 /*
@@ -95,9 +54,9 @@ dt_pay_if_due(void)
 }
 
 /*
- * The same at a check for interrupts.  The pause takes 200 ms at most, unless
- * that is too little for what is used between two checks or for what checks
- * cost, or the group is suspended with "hard".  Any interrupt ends it.
+ * The same at a check for interrupts.  The pause takes 200 ms at most, or as long
+ * as what was used since the last charge asks for, or as checks are worth that
+ * cost that much.  Any interrupt ends it.
  *
  * dt_pay_note_check() is to be called when the check is over.
  */
@@ -111,18 +70,44 @@ extern void dt_pay_note_check(void);
 extern void dt_pay_later(void);
 
 /*
- * To be called outside of a transaction, before a SET or RESET of
- * dirty_throttle.group.  May fail.
+ * A statement begins where interrupts are held, as the code of a user does that an
+ * index calls with a page locked.  No pause is possible there.  ERROR if the
+ * session owes far too much by what was used there.
  */
-extern void dt_pay_before_leaving(void);
+extern void dt_pay_where_held(void);
 
 /*
- * What commit.c calls when a transaction ends, each once and in this order; none of
- * them can fail.  Has it done more than to read?  (This counts what it has used.)
- * Charge that, as in flight; and then the transaction is over.
+ * A function with a SET clause begins, which may have brought the session into its
+ * group for this call.  A safe point in flight; and what its role has left by slipping
+ * is paid, whatever the grace is: no call would ever owe more than that.
  */
-extern bool dt_pay_has_written(void);
-extern DtDue dt_pay_charge(DtHeed heed);
+extern void dt_pay_where_function_begins(void);
+
+/*
+ * The session is about to leave its group, or to join another one, by its own
+ * choice: pay what is owed, in flight if it is within a transaction.  May fail.
+ */
+extern void dt_pay_before_leaving(bool in_flight);
+
+/*
+ * Leave the group, with what is owed, and without a pause.  Cannot fail.
+ */
+extern void dt_pay_leave(void);
+
+/*
+ * The process has attached to its slot.  A parallel worker starts in the phase of
+ * its leader, as of now; workers of autovacuum and logical replication have no
+ * statements, and have always passed the gate.
+ */
+extern void dt_pay_start(void);
+
+/*
+ * The transaction ends, and something is left to be charged or paid.  Then, when its
+ * locks are released and all else of it is done: charge the rest, and find out what
+ * is due.  Then it is over.  They cannot fail.
+ */
+extern void dt_pay_end_transaction(bool commits);
+extern DtDue dt_pay_charge_rest(void);
 extern void dt_pay_forget_transaction(void);
 
 #endif							/* DT_PAY_H */

@@ -28,7 +28,9 @@
 #include "miscadmin.h"
 #include "session/account.h"
 #include "session/activity.h"
+#include "session/at_end.h"
 #include "session/check.h"
+#include "session/pay.h"
 #include "session/session.h"
 #include "session/sigterm.h"
 #include "session/tick.h"
@@ -36,6 +38,7 @@
 #include "shared/definitions.h"
 #include "shared/member.h"
 #include "storage/ipc.h"
+#include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
@@ -78,10 +81,11 @@ static struct
 	bool		is_operator_known;
 }			my = {.wanted = &no_extra};
 
+/* A transaction has ended, and is still to be charged to its group. */
 static inline bool
 changes_are_held(void)
 {
-	return (dt_session_state & DT_CHANGES_HELD) != 0;
+	return dt_xact.phase == DT_ENDED;
 }
 
 /* Is this a kind of process for which dirty_throttle.group counts? */
@@ -190,6 +194,7 @@ dt_session_attach(void)
 		dt_member_publish(dt_account.slot, MyProcPid);
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
+	dt_pay_start();
 	dt_check_listen(&mine->asked, &mine->can_be_asked);
 	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
 }
@@ -211,8 +216,12 @@ dt_session_follow(void)
 
 	if (is_member && !was_member)
 	{
-		if (FirstSnapshotSet && dt_waiters_has_more_than_read_locks())
-			dt_account.joined_in = dt_local_xid(MyProc);
+		dt_at_end_need(true);
+		if ((FirstSnapshotSet || IsTransactionBlock()) &&
+			!dt_activity_is_login() && !IsParallelWorker())
+			dt_phase_join_midway(ActivePortal != NULL,
+								 TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+								 dt_waiters_has_more_than_read_locks());
 		dt_sigterm_watch();
 		if (!dt_process_is_servers_own())
 			dt_tick_start();
@@ -245,7 +254,7 @@ apply_wanted_group(void)
 	if (!dt_account.slot->moved &&
 		(g == NULL || dt_account.slot->group != g))
 	{
-		dt_account_leave();
+		dt_pay_leave();
 		if (g != NULL)
 		{
 			dt_member_join(dt_account.slot, g);
@@ -413,15 +422,8 @@ dt_show_group(void)
 }
 
 void
-dt_session_hold_changes(void)
-{
-	dt_session_state |= DT_CHANGES_HELD;
-}
-
-void
 dt_session_allow_changes(void)
 {
-	dt_session_state &= ~DT_CHANGES_HELD;
 	if (my.changes_seen == 0)
 		(void) apply_wanted_group();
 }

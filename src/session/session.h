@@ -15,21 +15,20 @@
 /* States of a process in which hooks may concern it, also in no group. */
 #define DT_UNATTACHED	0x1		/* it has not called dt_session_attach() yet */
 #define DT_WANTS_GROUP	0x2		/* its parameter names a group */
-#define DT_CHANGES_HELD	0x4		/* see dt_session_hold_changes() */
 
 /* A set of these flags.  Other files only read it. */
 extern int	dt_session_state;
 
 /*
  * May this session be in a group, or want one, or may definitions have changed,
- * or has a transaction not been charged yet that has ended?  A
- * session for which this is false does little more than this test in a hook.
+ * or has a transaction of a member begun?  A session for which this is false does
+ * little more than this test in a hook.
  */
 static inline bool
 dt_session_active(void)
 {
-	return unlikely(dt_session_state != 0 || dt_account_is_member() ||
-					dt_load_may_be_due);
+	return unlikely((dt_session_state | dt_xact.phase) != 0 ||
+					dt_account_is_member() || dt_load_may_be_due);
 }
 
 /* Check, assign and show hooks. */
@@ -84,11 +83,10 @@ dt_session_begin_statement(void)
 extern void dt_session_follow_background_group(void);
 
 /*
- * A transaction has ended and is not over yet, which after an error in a block
- * takes until ROLLBACK: the session stays in its group until
- * dt_session_allow_changes(), whatever value the parameter gets meanwhile.
+ * A transaction has ended, and is over now.  Until then, which after an error in a
+ * block takes until ROLLBACK, the session has stayed in its group, whatever value
+ * the parameter got meanwhile.
  */
-extern void dt_session_hold_changes(void);
 extern void dt_session_allow_changes(void);
 
 #endif							/* DT_SESSION_H */

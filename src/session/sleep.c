@@ -24,6 +24,7 @@
 #include "session/parallel_apply.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
+#include "session/tick.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -137,19 +138,31 @@ show_pause(DtPause *pause, bool is_new)
 }
 
 /*
+ * Within a transaction, and not before its first statement?  A background worker may
+ * pass the gate at a check.
+ */
+static inline bool
+is_in_flight(DtPlace place, const DtDue *due)
+{
+	return place == DT_BETWEEN_ROWS ||
+		(place == DT_AT_CHECK && !due->heeds_suspension);
+}
+
+/*
  * Look who waits, if it is this session's turn.  False: somebody waits for it,
  * and it goes on.  *us is how long it may sleep at most before it asks again.
  * An apply worker is not woken for a look; see is_over().
  */
 static bool
-may_sleep_on(DtHeed heed, const DtDue *due, int64 *us)
+may_sleep_on(DtPlace place, const DtDue *due, int64 *us)
 {
-	int64		look_us =
-		dt_waiters_before_slice(!dt_account_is_suspended_hard(),
-								dt_process() != DT_APPLY);
+	int64		look_us;
 
+	if (dt_let_go_holds(due))
+		return false;
+	look_us = dt_waiters_before_slice(dt_process() != DT_APPLY);
 	*us = Min(Min(*us, client_interval()), look_us);
-	return !dt_let_go(heed, due);
+	return !dt_let_go(is_in_flight(place, due), due);
 }
 
 /* A slice begins, for the group that the session is in now. */
@@ -312,31 +325,57 @@ is_over(DtPlace place, int events)
 		 !dt_sleep_call_safely(dt_apply_feedback_send));
 }
 
+/* What is put back when a pause is over. */
+typedef struct Begun
+{
+	bool		is_on;
+	bool		had_timer;
+	int64		transaction_left_us;
+	int64		paused_us;
+} Begun;
+
 /*
  * Within a transaction the latch may have been set for another reason; after one
  * it may have been set at any time since the last pause, and is set again for
  * whoever waits for it next.
  */
+static void
+begin_pause(DtPlace place, Begun *begun)
+{
+	dt_tick_before_pause();
+	begun->is_on = true;
+	begun->had_timer = stop_client_timer();
+	begun->transaction_left_us =
+		place == DT_BEFORE_TRANSACTION ? dt_stop_transaction_timeout() : 0;
+	begun->paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
+	if (is_after(place))
+		ResetLatch(MyLatch);
+	dt_sigterm_watch();
+}
+
+static void
+end_pause(DtPlace place, const Begun *begun)
+{
+	if (place == DT_BEFORE_TRANSACTION && !TransactionIdIsValid(MyProc->xmin))
+		dt_account.slot->xact.before_us +=
+			dt_account.slot->xact.stats[DT_PAUSED_US] - begun->paused_us;
+	dt_member_end_pause(dt_account.slot, &dt_member_mine()->pause);
+	start_client_timer(begun->had_timer);
+	dt_start_transaction_timeout(begun->transaction_left_us);
+	dt_tick_after_pause();
+}
+
+/* Whether somebody waits is asked before anything else is done. */
 bool
-dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
+dt_sleep(DtPlace place, DtDue due, bool is_new, int64 until, bool *slept)
 {
 	DtPause    *pause = &dt_member_mine()->pause;
-	bool		had_timer = stop_client_timer();
-	int64		transaction_left_us =
-		place == DT_BEFORE_TRANSACTION ? dt_stop_transaction_timeout() : 0;
-	int64		paused_us = dt_account.slot->xact.stats[DT_PAUSED_US];
-	bool		latch_set = is_after(place);
+	Begun		begun = {0};
+	bool		latch_set = false;
 	bool		waiting = false;
 	bool		interrupted = false;
 	int			events = 0;
 
-	if (dt_account.group != NULL)
-		dt_account.due = DT_DUE_GOES_ON;
-	if (latch_set)
-		ResetLatch(MyLatch);
-	dt_sigterm_watch();
-	if (!show_pause(pause, is_new))
-		due.pause_us = 0;
 	/* each look at the account may find that it was moved out of its group */
 	while (due.pause_us > 0 && dt_account.group != NULL &&
 		   !is_over(place, events))
@@ -346,23 +385,27 @@ dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new, int64 until)
 		if (place != DT_AT_CHECK || due.cause != DT_BY_SUSPEND)
 			us = Min(us, until - dt_now_us());
 		interrupted = is_interrupted(place, &waiting);
-		if (interrupted || us <= 0 || !may_sleep_on(heed, &due, &us) ||
+		if (interrupted || us <= 0 || !may_sleep_on(place, &due, &us) ||
 			dt_account.group == NULL)
 			break;
+		if (!begun.is_on)
+		{
+			begin_pause(place, &begun);
+			latch_set = is_after(place);
+			if (!show_pause(pause, is_new))
+				break;
+		}
 		show_slice(pause, &due);
 		events = sleep_slice(us, is_after(place) ? WL_POSTMASTER_DEATH :
 							 WL_EXIT_ON_PM_DEATH);
 		latch_set |= (events & WL_LATCH_SET) != 0;
-		due = dt_account_look(heed, pause);
+		*slept = true;
+		due = dt_account_look(due.heeds_suspension, pause);
 		(void) client_has_gone(&latch_set);
 	}
-	if (place == DT_BEFORE_TRANSACTION && !TransactionIdIsValid(MyProc->xmin))
-		dt_account.slot->xact.before_us +=
-			dt_account.slot->xact.stats[DT_PAUSED_US] - paused_us;
 	dt_waiters_after_pause();
-	dt_member_end_pause(dt_account.slot, pause);
-	start_client_timer(had_timer);
-	dt_start_transaction_timeout(transaction_left_us);
+	if (begun.is_on)
+		end_pause(place, &begun);
 	if (latch_set || InterruptPending)
 		SetLatch(MyLatch);
 

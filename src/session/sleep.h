@@ -28,14 +28,15 @@ typedef enum DtPlace
  * Sleep until what is due is paid, but no longer than "until", a time of
  * dt_now_us(), unless it is suspended at a check, or until others wait for what
  * this session holds.  is_new: the pause is not a part of the last one, and is
- * counted.  dt_account.due tells whether something is left to be paid.
+ * counted.  Sets *slept if it has slept at all; dt_account.is_due tells whether
+ * something is left to be paid.
  *
  * An interrupt ends the pause, and is not served here; then the result is true.
  * After a transaction what the core wants at once is done here (procsignal
  * barriers, memory contexts for the log), and what can wait does (statistics).
  */
-extern bool dt_sleep(DtPlace place, DtHeed heed, DtDue due, bool is_new,
-					 int64 until);
+extern bool dt_sleep(DtPlace place, DtDue due, bool is_new, int64 until,
+					 bool *slept);
 
 /*
  * A pause was interrupted: because of a message of a parallel worker, and for

@@ -75,6 +75,7 @@ static struct
 {
 	volatile bool cpu_timer_runs;
 	volatile bool pausing;		/* the process pauses */
+	volatile bool goes_on;		/* a pause has begun, and was not finished */
 	int64		worth_us;		/* see dt_tick_after_check() */
 	int64		rests_until_us; /* no check is due until then; 0: no rest */
 	int64		since_us;		/* when the command began, or the last check
@@ -191,11 +192,18 @@ set_wall_timer(int64 us)
 						  GetCurrentTimestamp() + CPU_TICK_MOST_US);
 }
 
+/* May be called in a signal handler. */
+bool
+dt_tick_pause_goes_on(void)
+{
+	return my.goes_on && dt_account.is_due;
+}
+
 /* Is a charge worth a check for interrupts? */
 static bool
 is_due(void)
 {
-	return (dt_account.due == DT_DUE_GOES_ON ||
+	return (dt_tick_pause_goes_on() ||
 			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
@@ -361,9 +369,10 @@ dt_tick_start_command(void)
 }
 
 void
-dt_tick_end_transaction(void)
+dt_tick_end_transaction(bool pause_goes_on)
 {
 	my.pausing = false;			/* an error may have ended a pause */
+	my.goes_on = pause_goes_on;
 	my.worth_us = my.rests_until_us = 0;
 }
 
@@ -376,7 +385,7 @@ dt_tick_rest(int64 us)
 void
 dt_tick_before_pause(void)
 {
-	my.pausing = true;
+	my.pausing = my.goes_on = true;
 	if (my.wall_us > 0)
 		set_wall_timer(0);
 	dt_check_withdraw();
@@ -392,6 +401,7 @@ void
 dt_tick_after_pause(void)
 {
 	my.pausing = false;
+	my.goes_on &= dt_account.is_due;
 	if (!my.cpu_timer_runs && may_work())
 		set_wall_timer(CPU_TICK_MOST_US);
 }
@@ -411,10 +421,9 @@ dt_tick_after_check(bool paused, int64 worth_us)
 	bool		soon = now - my.since_us < CPU_TICK_MOST_US;
 
 	my.worth_us = worth_us;
-	if (!paused && dt_account.due == DT_DUE_GOES_ON)
-		dt_account.due = DT_DUE_BEFORE;
+	my.goes_on &= paused;
 	my.since_us = now;
 	if ((paused || soon) && is_at_work())
-		start_wall_timer(dt_account.due == DT_DUE_GOES_ON ? AT_ONCE_US :
+		start_wall_timer(dt_tick_pause_goes_on() ? AT_ONCE_US :
 						 wall_interval());
 }

@@ -15,11 +15,15 @@
  *
  * dt_tick_start() is called when this process becomes a member, and when a
  * member's statement begins; dt_tick_start_command() when it can use much at
- * once; dt_tick_end_transaction() when a transaction ends.
+ * once; dt_tick_end_transaction() when a transaction ends.  pause_goes_on: a pause
+ * that was not finished goes on at a check of the next transaction.
  */
 extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
-extern void dt_tick_end_transaction(void);
+extern void dt_tick_end_transaction(bool pause_goes_on);
+
+/* Is there such a pause, or one that goes on at the next check? */
+extern bool dt_tick_pause_goes_on(void);
 
 /* For so long no check is to be requested, but for the end of the statement. */
 extern void dt_tick_rest(int64 us);

@@ -135,7 +135,7 @@ dt_group_set_pressure(DtGroup *g, const DtGroupPressure *pressure, bool wake)
 		follow_pressure(g, r, now);
 	dt_group_unlock(g);
 	if (wake)
-		dt_member_wake_all(g, false);
+		dt_member_wake_all(g);
 }
 
 /*
@@ -162,7 +162,6 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 	int64		now = dt_now_us();
 
 	g->suspended_since = 0;
-	g->suspended_hard = false;
 	g->members = 0;
 	dt_pressure_clear(&g->pressure);
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -185,7 +184,7 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 	dt_group_lock(g);
 	apply_definition(g, d, now);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, false);
+	dt_member_wake_all(g);
 }
 
 /* Take the members out of a group, and free its slot. */
@@ -230,11 +229,11 @@ dt_group_reset_stats(const char *name)
 /*
  * Suspend a group, or resume it.  The members of a suspended group pause after
  * their next transaction or, if that pause is canceled or not possible, before
- * the one that follows it; with "hard" also before and within any.  A restart
- * resumes all groups.  Returns whether the group was suspended before.
+ * the one that follows it.  A restart resumes all groups.  Returns whether the group
+ * was suspended before.
  */
 bool
-dt_group_set_suspended(const char *name, bool suspended, bool hard)
+dt_group_set_suspended(const char *name, bool suspended)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	DtGroup    *g;
@@ -248,10 +247,9 @@ dt_group_set_suspended(const char *name, bool suspended, bool hard)
 		g->suspended_since = 0;
 	else if (!was_suspended)
 		g->suspended_since = now;
-	g->suspended_hard = hard;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, suspended && hard);
+	dt_member_wake_all(g);
 	LWLockRelease(dt_shared->registry_lock);
 	return was_suspended;
 }

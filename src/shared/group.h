@@ -18,8 +18,7 @@ extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
 
 /* What concerns shared memory only */
-extern bool dt_group_set_suspended(const char *name, bool suspended,
-								   bool hard);
+extern bool dt_group_set_suspended(const char *name, bool suspended);
 extern void dt_group_reset_stats(const char *name);
 
 /* Pressure */

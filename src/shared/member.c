@@ -63,9 +63,9 @@ dt_member_join(DtMember *member, DtGroup *g)
 		member->usage[r].used = 0;
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
-	dt_role_debt_take_over(g, member->role, member->account, now);
+	member->slips =
+		dt_role_debt_take_over(g, member->role, member->account, now);
 	memset(member->stats, 0, sizeof(member->stats));
-	member->exempt_from = 0;
 	member->times_joined++;
 	member->group = g;
 	g->members++;
@@ -184,7 +184,7 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
 			(void) dt_rate_forgive(&g->usage[r].engine, &member->account[r],
 								   now);
 	}
-	dt_role_debt_leave(g, member->role, member->account, now);
+	dt_role_debt_leave(g, member->role, member->account, member->slips, now);
 	dt_member_note_release(member, g, 0, now, 0);
 	if (to_none)
 		member->times_left++;
@@ -259,9 +259,9 @@ wake(const DtMember *one, const DtGroup *g, bool also_busy)
 }
 
 void
-dt_member_wake_all(DtGroup *g, bool also_busy)
+dt_member_wake_all(DtGroup *g)
 {
-	wake(NULL, g, also_busy);
+	wake(NULL, g, false);
 }
 
 void
@@ -314,7 +314,7 @@ dt_member_take_out_all(DtGroup *g)
 	g->suspended_since = 0;
 	pg_atomic_fetch_add_u32(&g->generation, 1);
 	dt_group_unlock(g);
-	dt_member_wake_all(g, false);
+	dt_member_wake_all(g);
 
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{

@@ -75,9 +75,8 @@ extern bool dt_member_ask(PGPROC *proc);
 
 /*
  * Wake all members of g, with their parallel workers, so that sleepers look at
- * their accounts again; with "also_busy", also those that work or wait for
- * something else.
+ * their accounts again.
  */
-extern void dt_member_wake_all(DtGroup *g, bool also_busy);
+extern void dt_member_wake_all(DtGroup *g);
 
 #endif							/* DT_MEMBER_H */

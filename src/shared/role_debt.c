@@ -96,6 +96,7 @@ begin_account(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 	debt->role = role;
 	memset(debt->left, 0, sizeof(debt->left));
 	memset(debt->largest, 0, sizeof(debt->largest));
+	memset(debt->slipped, 0, sizeof(debt->slipped));
 }
 
 /* An account for one more role; without one that is free, that of nobody. */
@@ -120,7 +121,8 @@ add_account(DtGroup *g, Oid role, int64 now)
 
 /* End the account of a member with this role that leaves. */
 void
-dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, int64 now)
+dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, bool slips,
+				   int64 now)
 {
 	DtRoleDebt *heir = NULL;
 
@@ -136,6 +138,8 @@ dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 
 			heir->left[r] += bytes;
 			heir->largest[r] = Max(heir->largest[r], bytes);
+			if (slips)
+				heir->slipped[r] += bytes;
 		}
 	}
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -165,19 +169,36 @@ pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 
 	dt_rate_pass_debt(engine, &debt->account[r], to, debt->n_left, least, now);
 }
 
+/* What was left by slipping is taken over first.  Is it something? */
+static bool
+pass_slipped(DtRoleDebt *debt, int r, int64 part)
+{
+	int64		slipped = Min(debt->slipped[r], part);
+
+	debt->slipped[r] -= slipped;
+	return slipped > 0;
+}
+
 /* A member with this role joins: its account is new. */
-void
+bool
 dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 {
 	DtRoleDebt *debt;
+	bool		slips = false;
 
 	if (!OidIsValid(role) || dlist_is_empty(&g->role_debts) ||
 		(debt = find_account(g, role, now)) == NULL)
-		return;
+		return false;
 	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		int64		left = debt->left[r];
+
 		pass_part(&g->usage[r].engine, debt, r, &account[r], now);
+		slips |= pass_slipped(debt, r, left - debt->left[r]);
+	}
 	if (--debt->n_left == 0)
 		end_account(g, debt, now);
+	return slips;
 }
 
 /* The group ends: nobody owes anything to it. */

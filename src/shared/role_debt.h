@@ -10,9 +10,13 @@
 
 #include "shared/shmem.h"
 
+/*
+ * A member leaves, and one joins.  slips: what the member owes was used without
+ * having passed the gate.  The second returns this for a part of what is taken over.
+ */
 extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
-							   int64 now);
-extern void dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account,
+							   bool slips, int64 now);
+extern bool dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account,
 								   int64 now);
 
 /*

@@ -113,6 +113,8 @@ typedef struct DtRoleDebt
 	int64		left[DT_RESOURCES]; /* what they have left, in bytes, whether
 									 * it was repaid or not */
 	int64		largest[DT_RESOURCES];	/* the most that one of them has left */
+	int64		slipped[DT_RESOURCES];	/* of "left", what was used without having
+										 * passed the gate; see phase.c */
 	DtRateMember account[DT_RESOURCES];
 } DtRoleDebt;
 
@@ -147,7 +149,6 @@ typedef struct DtGroup
 	 * values or, where 64 bits are not read at once, half of each, until the
 	 * generation tells them of the change.
 	 */
-	bool		suspended_hard; /* also pauses running transactions */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
 	/* guarded by "lock" */
@@ -272,8 +273,13 @@ typedef struct DtMember
 	 */
 	volatile bool told_to_end;
 
-	/* to its parallel workers: its transaction only reads, so far; see pay.c */
-	bool		only_reads;
+	/*
+	 * The phase of its transaction, for its parallel workers; and whether what
+	 * it owes was used without having passed the gate; see phase.c.  Written by
+	 * the session, and "slips" by whoever makes it join.
+	 */
+	uint8		phase;
+	bool		slips;
 
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
@@ -305,8 +311,6 @@ typedef struct DtMember
 	pg_atomic_uint32 n_pausing; /* of its processes; they end without lock */
 	int64		paused_up_to_us;	/* while there are any: the time from then
 									 * on is still to be counted */
-	TimestampTz exempt_from;	/* the suspended_since of a suspension that it
-								 * has asked for itself, and need not heed */
 	TimestampTz released_since; /* it goes on without pauses; 0: it does not */
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
@@ -485,15 +489,11 @@ dt_throttling_is_enabled(void)
 	return pg_atomic_read_u32(&dt_shared->enabled) != 0;
 }
 
-/*
- * Does suspend_group() make members pause, within a transaction (in_flight) or
- * outside of one?
- */
+/* Does suspend_group() make members pause outside of transactions? */
 static inline bool
-dt_group_is_suspended(const DtGroup *g, bool in_flight)
+dt_group_is_suspended(const DtGroup *g)
 {
-	return g->suspended_since != 0 && (g->suspended_hard || !in_flight) &&
-		dt_throttling_is_enabled();
+	return g->suspended_since != 0 && dt_throttling_is_enabled();
 }
 
 /* Groups; with the registry lock held */

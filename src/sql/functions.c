@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "nodes/value.h"
 #include "session/account.h"
+#include "session/pay.h"
 #include "session/session.h"
 #include "shared/amount.h"
 #include "shared/definitions.h"
@@ -137,23 +138,11 @@ PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
 PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
 PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
 
-/*
- * Whoever suspends the group that he is in goes on, or he could not resume it.
- */
 PG_FUNCTION_INFO_V1(suspend_group);
 Datum
 suspend_group(PG_FUNCTION_ARGS)
 {
-	char	   *name = dt_sql_get_group(fcinfo);
-
-	dt_sql_check_not_null(fcinfo, 1, "argument \"hard\"");
-	(void) dt_group_set_suspended(name, true, PG_GETARG_BOOL(1));
-	if (dt_account_exempt(dt_group_lookup_id(name)))
-		ereport(NOTICE,
-				(errmsg("this session is a member of resource group \"%s\", but is not suspended with it",
-						name),
-				 errhint("To let the other sessions continue, use SELECT resume_group(%s).",
-						 quote_literal_cstr(name))));
+	(void) dt_group_set_suspended(dt_sql_get_group(fcinfo), true);
 	PG_RETURN_VOID();
 }
 
@@ -163,7 +152,7 @@ resume_group(PG_FUNCTION_ARGS)
 {
 	char	   *name = dt_sql_get_group(fcinfo);
 
-	if (!dt_group_set_suspended(name, false, false))
+	if (!dt_group_set_suspended(name, false))
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" is not suspended", name)));
 	PG_RETURN_VOID();
@@ -300,6 +289,7 @@ join_group(PG_FUNCTION_ARGS)
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(user, false)))));
 	check_not_moved();
+	dt_pay_before_leaving(true);
 	dt_session_set_parameter(name);
 	PG_RETURN_VOID();
 }
@@ -315,6 +305,7 @@ leave_joined_group(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("session has not joined a resource group with join_group()"),
 				 errhint("A role that may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
+	dt_pay_before_leaving(true);
 	dt_session_set_parameter(NULL);
 	PG_RETURN_VOID();
 }

@@ -237,7 +237,6 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 							   dt_shared->sampled.signals[DT_CHECKPOINT].out_of_reach),
 			no_signal);
 		add_time(&row, g->suspended_since);
-		add(&row, BoolGetDatum(g->suspended_hard), g->suspended_since == 0);
 		add_int(&row, g->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, g->usage[DT_WAL].used);
 		add_int(&row, g->stats[DT_PAUSES]);

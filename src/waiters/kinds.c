@@ -135,15 +135,8 @@ may_pause(int number)
 bool
 dt_kind_may_be_let_go(int number)
 {
-	DtGroup    *g;
-
-	if (number >= dt_n_processes)
-		return true;
-	if (!may_pause(number) || dt_wait_slots[number].max_blocking_ms < 0)
-		return false;
-	g = number < dt_shared->n_members ?
-		((volatile DtMember *) &dt_members[number])->group : NULL;
-	return g == NULL || !dt_group_is_suspended(g, true);
+	return number >= dt_n_processes ||
+		(may_pause(number) && dt_wait_slots[number].max_blocking_ms >= 0);
 }
 
 /*

@@ -202,9 +202,9 @@ take_roles(void)
 }
 
 int64
-dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look)
+dt_waiters_before_slice(bool wakes_to_look)
 {
-	if (!may_be_let_go || dt_parameters.max_blocking_time < 0)
+	if (dt_parameters.max_blocking_time < 0)
 	{
 		dt_waiters_after_pause();
 		return PG_INT64_MAX;

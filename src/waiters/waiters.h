@@ -72,12 +72,17 @@ extern void dt_waiters_detach(void);
 extern DtMark dt_waiters_mark(int *waiting_pid);
 
 /*
- * To be called before each slice of a pause.  The process looks if it is its turn.
- * Returns how long the slice may be, us.  may_be_let_go: whoever waits for it, is
- * it of any use to know?  wakes_to_look: its latch may be set so that it looks,
- * and not only by a mark.
+ * notify.c: does this session listen, with something unread, while the queue of
+ * notifications is half full?
  */
-extern int64 dt_waiters_before_slice(bool may_be_let_go, bool wakes_to_look);
+extern bool dt_waiters_notify_queue_is_full(void);
+
+/*
+ * To be called before each slice of a pause.  The process looks if it is its turn.
+ * Returns how long the slice may be, us.  wakes_to_look: its latch may be set so
+ * that it looks, and not only by a mark.
+ */
+extern int64 dt_waiters_before_slice(bool wakes_to_look);
 
 /* When a pause is over, in whatever way it has ended; and when a transaction is. */
 extern void dt_waiters_after_pause(void);

@@ -42,7 +42,7 @@ SELECT paused, dirty_rate, blocks_dirtied, pauses, paused_time,
        dirty_debt, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
 FROM dirty_throttle_groups();
 SELECT wal_rate, wal_bytes, wal_debt, wal_pauses, observed_pauses,
-       observed_pause_time, suspended_since, suspended_hard
+       observed_pause_time, suspended_since
 FROM dirty_throttle_groups();
 SELECT reset_group_dirty_limit('grp_c');
 SELECT rename_resource_group('grp_b', 'grp_d');
@@ -104,10 +104,9 @@ SELECT set_group_mode('grp_w', 'observe'); :show
 SELECT set_group_mode('grp_w', 'enforce'); :show
 
 -- Suspending
-\set show 'SELECT suspended_since IS NOT NULL AS suspended, suspended_hard FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
+\set show 'SELECT suspended_since IS NOT NULL AS suspended FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
 SELECT suspend_group('grp_w'); :show
-SELECT suspend_group(hard => true, group_name => 'grp_w'); :show
-SELECT suspend_group('grp_w', false); :show
+SELECT suspend_group(group_name => 'grp_w'); :show
 SELECT resume_group('grp_w'); :show
 SELECT resume_group('grp_w'); :show
 -- a notice for a member, which goes on
@@ -189,7 +188,6 @@ SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
        try('SELECT ' || replace(call, '$1', '''nobody'''))
 FROM (VALUES (1, 'reset_group_wal_limit($1)'),
              (4, 'suspend_group($1)'),
-             (5, 'suspend_group($1, true)'),
              (6, 'resume_group($1)'),
              (7, 'grant_group_use($1, current_user)'),
              (8, 'revoke_group_use($1, current_user)'),
@@ -198,7 +196,6 @@ ORDER BY n;
 SELECT try($$SELECT set_group_wal_limit(NULL, 0)$$);
 SELECT try($$SELECT set_group_wal_limit('', 0)$$);
 SELECT try($$SELECT set_group_wal_limit(repeat('x', 64), 0)$$);
-SELECT try($$SELECT suspend_group('grp_a', NULL)$$);
 SELECT try($$SELECT set_session_group(NULL, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(0, 'grp_a')$$);
 SELECT try($$SELECT set_session_group(pg_backend_pid(), 'nobody')$$);

@@ -96,7 +96,6 @@ FROM unnest(ARRAY[
 	$$SELECT set_session_group(pid, 'batch') FROM pg_stat_activity WHERE backend_type = 'checkpointer'$$,
 	$$SELECT set_session_group(pg_backend_pid(), 'bach')$$,
 	$$SELECT leave_joined_group()$$,
-	$$SELECT suspend_group('batch', NULL)$$,
 	$$SELECT suspend_group('nobody')$$]) AS command;
 
 -- The same in transactions that have changed no groups
@@ -138,8 +137,6 @@ SELECT create_resource_group('group ' || i) FROM generate_series(1, 8) AS i;	-- 
 \echo :LAST_ERROR_SQLSTATE
 
 -- What succeeds, with a notice
-SELECT suspend_group('batch');
-SELECT resume_group('batch');
 SELECT resume_group('batch');
 RESET dirty_throttle."group";
 SELECT set_group_floor('nightly', '1 MB');

@@ -58,7 +58,6 @@ INSERT INTO changes VALUES
 	('SELECT reset_group_pressure(''grp_a'', ''checkpoint'')'),
 	('SELECT protect_from(''grp_a'')'),
 	('SELECT suspend_group(''grp_a'')'),
-	('SELECT suspend_group(''grp_a'', true)'),
 	('SELECT resume_group(''grp_a'')'),
 	('SELECT set_session_group(pg_backend_pid(), NULL)'),
 	('SELECT set_session_group(pg_backend_pid(), ''grp_b'')'),

@@ -130,8 +130,6 @@ foreach my $role ([ app => 1 ], [ mon => 0 ], [ repl => 0 ])
 ask('no harm');
 $dt->sql(q{SELECT suspend_group('everyone')});
 ask('suspended');
-$dt->sql(q{SELECT resume_group('everyone'); SELECT suspend_group('everyone', hard => true)});
-ask('suspended hard');
 $dt->sql(q{SELECT resume_group('everyone')});
 
 # Half an hour is owed, by a session that has ended, and by one in the pool.

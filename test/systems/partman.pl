@@ -70,8 +70,7 @@ sub pausing_worker
 }
 
 my %situations = (
-	'in flight' => q{set_group_wal_limit('batch', 1)},
-	'in a group that is suspended hard' => q{suspend_group('batch', hard => true)});
+	'in flight' => q{set_group_wal_limit('batch', 1)});
 
 foreach my $what (sort keys %situations)
 {

@@ -120,7 +120,7 @@ $one->limit(batch => 7);
 
 # A member that sleeps there, until any session begins a statement.
 my $asleep = $two->session(options => '-c dirty_throttle.group=gone');
-$two->sql(q{SELECT suspend_group('gone', hard => true)});
+$two->sql(q{SELECT suspend_group('gone')});
 $asleep->send($MAY_WRITE);
 ok($two->wait_paused($asleep, undef, 180), 'a member sleeps on a standby');
 $two->disconnect;

@@ -302,7 +302,7 @@ $dt->sql('CHECKPOINT');
 $dt->limit(grp_a => 20);
 $s->send('VACUUM g');
 ok($dt->wait_paused($s, 'in flight'), 'a VACUUM pauses');
-$dt->sql(q{SELECT suspend_group('grp_a', hard => true)});
+$dt->sql(q{SELECT suspend_group('grp_a')});
 $dt->limit(grp_a => 0);
 $dt->sql("CREATE TABLE $_ AS SELECT i FROM generate_series(1, 1000) i") foreach 'e', 'f';
 $dt->set_conf('autovacuum', 'on');

@@ -38,8 +38,7 @@ my %scenes = (
 	rows => { sql => $MANY },
 	check => { sql => $REWRITE },
 	before => { sql => $FEW },
-	soft => { sql => $FEW, suspended => 'soft' },
-	hard => { sql => $MANY, suspended => 'hard' });
+	soft => { sql => $FEW, suspended => 'soft' });
 
 # What the handlers of each kind of worker tell in the end, if it has any.
 my %kinds = (
@@ -173,23 +172,8 @@ sub launch_all
 	{
 		my ($scene) = $name =~ /^([^_]+)/;
 
-		if (($scenes{$scene}{suspended} // '') eq 'hard')
-		{
-			$dt->sql("SELECT suspend_group('$name', hard => true)");
-			$dt->limit($name => 0);
-		}
-		elsif (!$scenes{$scene}{suspended})
-		{
-			$dt->limit($name => 0.02);
-		}
+		$dt->limit($name => 0.02) if !$scenes{$scene}{suspended};
 	}
-	is($dt->sql("SELECT string_agg(DISTINCT group_name || ' by ' || paused_by, ', ')
-			FROM dirty_throttle_sessions()
-			WHERE group_name ~ '^hard_' AND paused_by <> 'suspend_group'"),
-		'', 'workers: of some groups only the suspension is left')
-	  if poll_until(sub {
-		$dt->sql("SELECT count(*) FROM dirty_throttle_sessions()
-			WHERE group_name ~ '^hard_' AND paused_by = 'suspend_group'") == keys %kinds });
 }
 
 sub resume_all
@@ -306,7 +290,7 @@ my $walsender;
 
 sub walsender_answers
 {
-	$dt->sql(q{SELECT suspend_group('walsender', hard => true)});
+	$dt->sql(q{SELECT suspend_group('walsender')});
 	$walsender = $dt->session(user => 'walsender', replication => 'database');
 	is($walsender->query('SELECT count(*) FROM pg_class WHERE oid = 0'),
 		0, 'a walsender does not pause');

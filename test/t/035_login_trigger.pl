@@ -35,8 +35,7 @@ sub logins { return $dt->sql(q{SELECT count(*) / 100 FROM logins WHERE who = 'ap
 
 foreach my $case (
 	[ 'with a limit', sub { $dt->limit(g => 1) }, 'dirty' ],
-	[ 'suspended', sub { $dt->sql(q{SELECT suspend_group('g')}) }, 'suspend_group' ],
-	[ 'suspended hard', sub { $dt->sql(q{SELECT suspend_group('g', hard => true)}) }, 'suspend_group' ])
+	[ 'suspended', sub { $dt->sql(q{SELECT suspend_group('g')}) }, 'suspend_group' ])
 {
 	my ($name, $begin, $paused_by) = @$case;
 	my $n = logins();

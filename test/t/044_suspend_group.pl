@@ -1,6 +1,6 @@
 # suspend_group(): the members of a group stop, whether they owe anything or
 # not: each after its transaction and never with a lock, or before its next
-# statement; or, hard, between two rows.  They can be cancelled, terminated and shut down all the same, and go
+# statement.  They can be cancelled, terminated and shut down all the same, and go
 # on when the group is resumed, at once as 104 tests; nobody else notices anything.
 # What only reads is not stopped: 062.
 #
@@ -45,14 +45,10 @@ sub rows
 	return "SELECT i, repeat('x', 800) FROM generate_series(1, $n) i";
 }
 
-# Statements that stop in the middle until go_on() is called.  Who works without a
-# limit notices that its group is suspended when a timer expires, in a second at
-# most; so the rest is slow then, and would take ten.
+# Statements that stop in the middle until go_on() is called.
 $dt->sql(q{CREATE FUNCTION gate(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
 	IF i = 200 THEN
 		PERFORM pg_advisory_xact_lock_shared(1);
-	ELSIF i > 200 AND EXISTS (SELECT FROM dirty_throttle_groups WHERE suspended_hard) THEN
-		PERFORM pg_sleep(0.05);
 	END IF;
 	RETURN i; END $$});
 my $long_insert = "INSERT INTO t SELECT gate(i), repeat('x', 800) FROM generate_series(1, 400) i";
@@ -79,8 +75,7 @@ sub go_on
 
 sub suspend
 {
-	my ($hard) = @_;
-	$dt->sql("SELECT suspend_group('grp_a'" . ($hard ? ', hard => true)' : ')'));
+	$dt->sql("SELECT suspend_group('grp_a')");
 }
 
 # A transaction that has begun, and commits when its group is suspended.
@@ -153,25 +148,21 @@ ok($dt->wait_paused($stays, 'in flight'), 'a member stops');
 # --------------------------------------------------------------- the views
 
 my $row = $dt->group_row('grp_a');
-ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard},
-	'a group that is not suspended');
+ok(!defined $row->{suspended_since}, 'a group that is not suspended');
 my $then = $dt->sql('SELECT clock_timestamp()');
 suspend();
 $row = $dt->group_row('grp_a');
 is( $dt->sql("SELECT suspended_since BETWEEN '$then' AND clock_timestamp()
 		FROM dirty_throttle_groups WHERE group_name = 'grp_a'"),
 	't', 'suspended_since');
-is($row->{suspended_hard}, 'false', 'softly');
 ok(!defined $dt->group_row('grp_b')->{suspended_since}, 'and no other one');
 
-# again: hard, and since when it was
-suspend(1);
-my $again = $dt->group_row('grp_a');
-is($again->{suspended_since}, $row->{suspended_since}, 'since when it was');
-is($again->{suspended_hard}, 'true', 'but hard');
+# again: since when it was
+suspend();
+is($dt->group_row('grp_a')->{suspended_since}, $row->{suspended_since}, 'since when it was');
 resume();
 $row = $dt->group_row('grp_a');
-ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard}, 'resumed');
+ok(!defined $row->{suspended_since}, 'resumed');
 is($row->{pauses}, 0, 'an idle member has not paused');
 
 my $r = $outsider->run("SELECT resume_group('grp_a')");
@@ -179,10 +170,8 @@ like($r->{err}, qr/NOTICE: .*"grp_a"/, 'resumed twice: a notice');
 is($r->{sqlstate}, undef, 'resumed twice: no error');
 foreach my $case (
 	[ "suspend_group('nobody')", '42704' ],
-	[ "suspend_group('nobody', true)", '42704' ],
 	[ "resume_group('nobody')", '42704' ],
 	[ 'suspend_group(NULL)', '22004' ],
-	[ "suspend_group('grp_a', NULL)", '22004' ],
 	[ 'resume_group(NULL)', '22004' ],
 	[ "suspend_group('')", '22023' ])
 {
@@ -197,7 +186,7 @@ ok(!defined $dt->group_row('grp_a')->{suspended_since}, 'nothing was suspended b
 # of its transaction, and stops after it.
 foreach my $case (
 	[ 'INSERT', 'INSERT INTO t VALUES (1)' ],
-	[ 'a SELECT that may write', 'SELECT gate(1)' ],
+	[ 'a SELECT that locks rows', 'SELECT n FROM hot FOR UPDATE' ],
 	[ 'a large INSERT', 'INSERT INTO t ' . rows(500) ],
 	[ 'COPY', "COPY t (id) FROM PROGRAM 'seq 1 2000'" ],
 	[ 'VACUUM', 'VACUUM t' ],
@@ -212,7 +201,7 @@ foreach my $case (
 	$s->send($sql);
 	check_suspended($name, $s, 'in flight');
 	is( $dt->sql("SELECT count(*) FROM pg_locks WHERE pid = @{[ $s->pid ]}
-			AND locktype <> 'virtualxid' AND mode <> 'RowExclusiveLock'"),
+			AND locktype <> 'virtualxid' AND mode NOT IN ('RowExclusiveLock', 'RowShareLock')"),
 		0, "$name: it holds no lock but one on the table of a query");
 	is($dt->session_row($s)->{blocks_dirtied}, $blocks, "$name: it has not begun");
 	$row = $dt->group_row('grp_a');
@@ -363,112 +352,32 @@ cmp_ok($r->{ms}, '>=', 300, 'statement_timeout: before a transaction: ms');
 resume();
 $s->query('RESET statement_timeout');
 
-# -------------------------------------------------------------------- hard
-
-# They stop between two rows, and do nothing more.
-$dt->sql("CREATE TABLE fresh $columns");
-my @running = (
-	[ INSERT => $long_insert ],
-	[ 'a DO loop' => q{DO $$ BEGIN FOR i IN 1..400 LOOP
-		INSERT INTO t VALUES (gate(i), repeat('x', 800)); END LOOP; END $$} ],
-	[ 'a scan' => 'SELECT count(*) FROM
-		(SELECT gate(i) FROM generate_series(1, 400) i OFFSET 0) q' ]);
-foreach my $case (@running)
-{
-	my ($what, $sql) = @$case;
-	my $name = "hard, $what";
-	my $blocks;
-
-	$dt->sql('TRUNCATE t');
-	start($s, $sql);
-	suspend(1);
-	go_on();
-	check_suspended($name, $s, 'in flight');
-	$blocks = $dt->session_row($s)->{blocks_dirtied};
-	check_stays($name, $s);
-	is($dt->session_row($s)->{blocks_dirtied}, $blocks,
-		"$name: it dirties nothing");
-	is($dt->group_row('grp_a')->{paused},
-		1, "$name: it counts as one that pauses");
-	resume();
-	is($s->wait->{sqlstate}, undef, "$name: resumed: no error");
-}
-
-# Parallel workers stop, too.
-$dt->sql('INSERT INTO fresh ' . rows(1200) . q{; CHECKPOINT;
-	CREATE FUNCTION nap(int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE AS
-		$$BEGIN PERFORM pg_sleep(1); RETURN $1; END$$});
-$s->query('SET max_parallel_workers_per_gather = 2');
-my $workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
-$s->send('SELECT count(nap(id)) FROM fresh');
-ok(poll_until(sub { $dt->sql($workers) > 0 }), 'hard, a parallel query: it runs');
-suspend(1);
-ok( poll_until(
-		sub {
-			$dt->sql("$workers AND wait_event IN ('DirtyThrottle', 'Extension')") ==
-			  $dt->sql($workers);
-		}),
-	'hard, a parallel query: its workers stop');
-check_suspended('hard, a parallel query', $s, 'in flight');
-is($dt->group_row('grp_a')->{paused}, 1, 'hard, a parallel query: one pauses');
-resume();
-$dt->cancel_ms($s);
-$s->query('RESET max_parallel_workers_per_gather');
-
-# With the locks that they hold; a soft suspension lets them go on to their end.
-$dt->sql('TRUNCATE t');
-start($s, "BEGIN; UPDATE hot SET n = n + 1; $long_insert; COMMIT");
-suspend(1);
-go_on();
-check_suspended('hard, with a lock', $s, 'in flight');
-$outsider->send('UPDATE hot SET n = n + 1');
-ok(!$outsider->finished(0.3), 'hard: somebody waits for its lock');
-suspend();
-ok($outsider->finished($TIMEOUT), 'hard, then soft: it goes on, to its commit');
-$outsider->wait;
-check_suspended('hard, then soft', $s, 'after transaction');
-is(count('t'), 400, 'hard, then soft: it has done its work');
-check_resume('hard, then soft', $s);
-
-# and the other way
-start($s, $long_insert);
-suspend();
-ok(!defined $dt->session_row($s)->{paused_since}, 'soft: it does not pause');
-suspend(1);
-go_on();
-check_suspended('soft, then hard', $s, 'in flight');
-$dt->cancel_ms($s);
-is($s->wait->{sqlstate}, '57014', 'hard: a cancel');
-is($dt->group_row('grp_a')->{paused}, 0,
-	'hard: a cancel: nobody pauses');
-
 # An idle session does not get anything done then.
-resume();
 $dt->sql('TRUNCATE t');
 my $idle = $dt->session(group => 'grp_a');
-suspend(1);
+suspend();
 $idle->send('INSERT INTO t VALUES (1)');
-check_suspended('hard, an idle session', $idle, undef);
+check_suspended('an idle session', $idle, undef);
 $outsider->send('BEGIN; LOCK t IN ACCESS EXCLUSIVE MODE; COMMIT');
 $outsider->finished(0.3);
-check_stays('hard, an idle session', $idle);
-check_resume('hard, an idle session', $idle);
+check_stays('an idle session', $idle);
+check_resume('an idle session', $idle);
 $outsider->wait;
-is(count('t'), 1, 'hard, an idle session: then it does it');
+is(count('t'), 1, 'an idle session: then it does it');
 
 # statement_timeout
 $idle->query("SET statement_timeout = '600ms'");
-suspend(1);
+suspend();
 $idle->send('INSERT INTO t SELECT i FROM generate_series(1, 2) i');
 $r = $idle->wait;
-is($r->{sqlstate}, '57014', 'hard, statement_timeout: the error');
-cmp_ok($r->{ms}, '>=', 600, 'hard, statement_timeout: ms');
+is($r->{sqlstate}, '57014', 'an idle session, statement_timeout: the error');
+cmp_ok($r->{ms}, '>=', 600, 'an idle session, statement_timeout: ms');
 resume();
 $idle->query('RESET statement_timeout');
 
 # ---------------------------------------------------- nobody else notices
 
-suspend(1);
+suspend();
 my $other = $dt->session(group => 'grp_b');
 $s->send($MAY_WRITE);
 ok($dt->wait_paused($s), 'one is suspended');
@@ -547,13 +456,12 @@ $dt->limit(grp_a => 0);
 ok(!defined $dt->group_row('grp_a')->{suspended_since},
 	'a new group of that name is not suspended');
 
-foreach my $hard (0, 1)
 {
-	my $name = 'dirty_throttle.enabled = off, ' . ($hard ? 'hard' : 'soft');
+	my $name = 'dirty_throttle.enabled = off';
 
 	$s = $dt->session(group => 'grp_a');
 	start($s, $long_insert);
-	suspend($hard);
+	suspend();
 	go_on();
 	ok($dt->wait_paused($s), "$name: it is suspended");
 	$dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off');
@@ -575,29 +483,23 @@ foreach my $hard (0, 1)
 
 # --------------------------------------------------------- one's own group
 
-# Who suspends the group that he is in gets his prompt back, and can resume it.
-foreach my $hard ('false', 'true')
+# A session that suspends the group that it is in gets its prompt back, and can resume it.
 {
-	my $name = "one's own group, hard => $hard";
+	my $name = "one's own group";
 	my $other = $dt->session(group => 'grp_a');
 
 	$s = $dt->session(group => 'grp_a');
-	$s->send("SELECT suspend_group('grp_a', $hard)");
+	$s->send(q{SELECT suspend_group('grp_a')});
 	ok($s->finished(180), "$name: the session that has suspended it goes on")
 	  or resume();
-	like($s->wait->{err}, qr/NOTICE:.*"grp_a".*\n.*resume_group\('grp_a'\)/,
-		"$name: a notice says how to resume it");
+	is($s->wait->{sqlstate}, undef, "$name: without an error");
 	$other->send($MAY_WRITE);
 	ok($dt->wait_paused($other), "$name: the others stop");
-	suspend(1);
-	$s->send('INSERT INTO other VALUES (0); SELECT 1');
-	ok($s->finished(180), "$name: it still goes on") or resume();
-	is($s->wait->{sqlstate}, undef, "$name: without an error");
 	$s->query("SELECT resume_group('grp_a')");
 	is($other->wait->{sqlstate}, undef, "$name: it resumes the group");
 	suspend();
 	$s->send($MAY_WRITE);
-	ok($dt->wait_paused($s), "$name: suspended by somebody else, it stops");
+	ok($dt->wait_paused($s), "$name: what writes stops");
 	resume();
 	$s->wait;
 	$_->quit foreach $s, $other;
@@ -606,18 +508,12 @@ foreach my $hard ('false', 'true')
 # ---------------------------------------------------------------- the end
 
 # Terminated, wherever they are
-foreach my $where ('after transaction', 'before a transaction', 'in flight')
+foreach my $where ('after transaction', 'before a transaction')
 {
 	my $name = "terminated $where";
 
 	$s = $dt->session(group => 'grp_a');
-	if ($where eq 'in flight')
-	{
-		start($s, $long_insert);
-		suspend(1);
-		go_on();
-	}
-	elsif ($where eq 'after transaction')
+	if ($where eq 'after transaction')
 	{
 		commit_suspended($s, $MAY_WRITE);
 	}
@@ -638,22 +534,19 @@ foreach my $where ('after transaction', 'before a transaction', 'in flight')
 	resume();
 }
 
-# A fast shutdown does not wait for a session after its transaction, one in
-# flight or an idle one; and the suspension is not durable.
+# A fast shutdown does not wait for a session after its transaction, one before it
+# or an idle one; and the suspension is not durable.
 my @three = map { $dt->session(group => 'grp_a') } 1 .. 3;
-start($three[1], $long_insert);
 commit_suspended($three[0], $MAY_WRITE);
 ok($dt->wait_paused($three[0], 'after transaction'), 'one is suspended');
-suspend(1);
-go_on();
+$three[1]->send($MAY_WRITE);
 ok($dt->wait_paused($three[1], 'in flight'), 'and another one');
 $dt->stop('fast');
 pass('a fast shutdown');
 $_->quit foreach @three;
 $dt->node->start;
 $row = $dt->group_row('grp_a');
-ok(!defined $row->{suspended_since} && !defined $row->{suspended_hard},
-	'after a restart: the group is not suspended');
+ok(!defined $row->{suspended_since}, 'after a restart: the group is not suspended');
 $s = $dt->session(group => 'grp_a');
 $s->send('INSERT INTO t VALUES (1)');
 ok($s->finished($TIMEOUT), 'after a restart: nobody stops');

@@ -472,23 +472,6 @@ $dt->cancel_ms($outsider);
 let_go();
 $holder->query('RESET dirty_throttle.max_blocking_time');
 
-# A group that is suspended hard keeps what it holds.
-$dt->limit(grp_a => 0);
-$holder->query("BEGIN; $update");
-$dt->sql("SELECT suspend_group('grp_a', true)");
-$holder->send('INSERT INTO t SELECT i FROM
-	(SELECT i, pg_sleep(0.01) FROM generate_series(1, 100) i OFFSET 0) q; COMMIT');
-ok($dt->wait_paused($holder, 'in flight'), 'suspended hard, with a lock');
-$released_before = releases();
-$outsider->send($update);
-ok(!$outsider->finished(5 * $bound / 1000),
-	'a group that is suspended hard: an outsider waits on');
-ok($dt->wait_paused($holder, 'in flight'), 'and the holder pauses on');
-is(releases(), $released_before, 'and is not released');
-$dt->sql("SELECT resume_group('grp_a')");
-is($holder->wait->{sqlstate}, undef, 'and goes on with the group');
-is($outsider->wait->{sqlstate}, undef, 'then the outsider gets it');
-
 # --------------------------------------------------------- before a transaction
 
 # A query that pauses before its transaction has locked its table already.  It

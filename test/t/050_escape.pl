@@ -7,8 +7,9 @@
 #
 #	paid		when a transaction begins its work, the session owes less
 #				than the shortest pause, also of what it has left in its group
-#				before; and no more than the grace in any other group, or in
-#				one that the transaction itself has joined
+#				before, but for what it has only read (action parallel), which
+#				may be paid later; and no more than the grace in any other group,
+#				or in one that the transaction itself has joined
 #	rate		what was charged to a group, and is not owed by the end, is no
 #				more than its rate comes to in the time that the sequence took,
 #				and what a session had used when it learned of the limit
@@ -640,11 +641,13 @@ sub judge_notes
 	my (@wrong, %books);
 	my $xact = '';
 	my $doing = '';
+	my $read_kb = 0;
 	my $joins;
 
 	foreach (@{ $self->{notes} })
 	{
 		$joins = $joins_within{$1} if /^# action (.*)/;
+		$read_kb = $n * $block_kb if /^# action parallel/;
 		next if /^#/;
 		my ($what, $blocks, $group, $this, $at, $owed) =
 		  /^(\w+) (\d+) in (\w+) xact (\S+) at (\S+) owed (.*)/
@@ -660,7 +663,7 @@ sub judge_notes
 		foreach (split / /, $owed)
 		{
 			my ($owed_to, $kb) = split /=/;
-			my $bound = $self->{small_kb};
+			my $bound = $self->{small_kb} + $read_kb;
 
 			$bound += $grace * $self->{rate} + $self->{unnoticed_kb}
 			  + $self->owed_by_gone($owed_to, $at)

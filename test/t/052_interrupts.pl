@@ -600,8 +600,7 @@ my @conflicts = (
 	[ 'after transaction, limit', 'after transaction' ],
 	[ 'before DO, limit', 'in flight' ],
 	[ 'after transaction, soft', 'after transaction' ],
-	[ 'before SELECT, soft', 'in flight' ],
-	[ 'in flight, hard', 'in flight' ]);
+	[ 'before DO, soft', 'in flight' ]);
 $dt->node->backup('b');
 my $standby_node = PostgreSQL::Test::Cluster->new('standby');
 $standby_node->init_from_backup($dt->node, 'b', has_streaming => 1);
@@ -631,20 +630,6 @@ sub replays
 		sub { $standby->sql("SELECT pg_last_wal_replay_lsn() >= '$lsn'") eq 't' });
 }
 
-# A session that runs for minutes is stopped in the middle.
-sub stop_in_flight
-{
-	my ($s, $group, $from) = @_;
-
-	$s->send("SELECT count(nap(0.01)) FROM $from generate_series(1, 20000)");
-	poll_until(
-		sub {
-			$standby->sql("SELECT backend_xmin IS NOT NULL
-				FROM pg_stat_get_activity(" . $s->pid . ')') eq 't';
-		});
-	$standby->sql("SELECT suspend_group('$group', true)");
-}
-
 foreach my $n (0 .. $#conflicts)
 {
 	my ($kind, $where) = @{ $conflicts[$n] };
@@ -658,63 +643,24 @@ foreach my $n (0 .. $#conflicts)
 	$s->query("SET client_connection_check_interval = @{[ 10 * ($n % 2) ]};
 		SET dirty_throttle.max_commit_pause = '1d';
 		SET dirty_throttle.\"group\" = '$group'");
-	if ($kind =~ /hard/)
+	$s->query('BEGIN');
+	$s->query('DO $$BEGIN PERFORM count(*) FROM h; END$$');
+	$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
+	$s->send('COMMIT');
+	if ($kind =~ /before/)
 	{
-		stop_in_flight($s, $group, '');
-	}
-	else
-	{
-		$s->query('BEGIN');
-		$s->query('DO $$BEGIN PERFORM count(*) FROM h; END$$');
-		$standby->sql("SELECT suspend_group('$group')") if $kind =~ /soft/;
-		$s->send('COMMIT');
-	}
-	if ($kind =~ /before (\w+)/)
-	{
-		my $next = $1;
-
 		ok($standby->wait_paused($s, 'after transaction'), "$name: first after");
 		$standby->cancel_ms($s);
-		$s->send($next eq 'DO' ? $MAY_WRITE : 'SELECT nap(0)');
+		$s->send($MAY_WRITE);
 	}
 	ok($standby->wait_paused($s, $where), "$name: it pauses");
 	$outsider->query("DROP DATABASE $database");
 	ok(replays(), "$name: replay goes on");
 	ok($s->finished($DirtyThrottle::TIMEOUT), "$name: the session ends");
-	$standby->sql("SELECT resume_group('$group')") if $kind =~ /soft|hard/;
+	$standby->sql("SELECT resume_group('$group')") if $kind =~ /soft/;
 	$s->quit;
 }
 
-# with a lock, and with the snapshot, of a session that is stopped in flight
-$dt->limit(hard => 0);
-replays();
-$outsider->query('CREATE TABLE locked AS SELECT 1 AS id');
-$outsider->query('CREATE TABLE vacuumed AS SELECT i FROM generate_series(1, 500) i');
-foreach my $case (
-	[ 'a lock', 'ALTER TABLE locked ADD x int' ],
-	[ 'a snapshot', 'DELETE FROM vacuumed; VACUUM vacuumed' ])
-{
-	my ($what, $sql) = @$case;
-	my $name = "recovery conflict with $what, in flight";
-	my $s = $standby->session(group => 'hard');
-
-	$dt->node->wait_for_catchup('standby');
-	$s->query("SET client_connection_check_interval = '10ms'");
-	stop_in_flight($s, 'hard', 'locked, vacuumed,');
-	ok($standby->wait_paused($s, 'in flight'), "$name: it pauses");
-	$outsider->query($_) foreach split /; /, $sql;
-	ok(replays(), "$name: replay goes on");
-	# it is stopped again after it
-	ok( poll_until(
-			sub {
-				$standby->sql('SELECT count(*) FROM pg_stat_activity
-					WHERE xact_start IS NOT NULL AND pid = ' . $s->pid) == 0;
-			}),
-		"$name: the statement ends");
-	$standby->sql("SELECT resume_group('hard')");
-	is($s->wait->{sqlstate}, '40001', "$name: with an error");
-	$s->quit;
-}
 $standby->stop;
 
 # -------------------------------------------------- the statistics timer

@@ -305,7 +305,7 @@ $dt->node->wait_for_catchup('standby');
 foreach my $case (
 	[ 'after transaction' ],
 	[ 'before DO', $MAY_WRITE ],
-	[ 'before a SELECT that may write', 'SELECT may_write()' ])
+	[ 'before a SELECT that locks rows', 'SELECT FROM written FOR UPDATE' ])
 {
 	my ($name, $next) = @$case;
 	my $s = $standby->session;

@@ -124,10 +124,11 @@ is($w->wait->{sqlstate}, undef, 'INSERT: no error');
 is($dt->sql('SELECT here = there FROM res'),
 	't', 'both parts of a statement see the same');
 
-# A query of the client's that may write gives it back: it sees what was committed
+# A query of the client's whose kind writes gives it back: it sees what was committed
 # meanwhile.
+my $writes = 'WITH w AS (DELETE FROM res WHERE here < 0) SELECT count(*) FROM k WHERE counted() > 0';
 owe_for_long();
-$w->simple('SELECT count(*) FROM k WHERE counted() > 0');
+$w->simple($writes);
 $w->transmit;
 wait_until_paused('SELECT');
 is( $dt->sql("SELECT backend_xmin IS NULL FROM pg_stat_activity
@@ -140,7 +141,7 @@ is($w->wait->{out}, '5', 'SELECT: it sees what has come meanwhile');
 # In a transaction of a higher isolation level it keeps it.
 $w->query(q{SET default_transaction_isolation = 'repeatable read'});
 owe_for_long();
-$w->simple('SELECT count(*) FROM k WHERE counted() > 0');
+$w->simple($writes);
 $w->transmit;
 wait_until_paused('REPEATABLE READ');
 $dt->limit(a => $rate);

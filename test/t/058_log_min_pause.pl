@@ -225,15 +225,10 @@ $s->query('RESET max_parallel_workers_per_gather;
 # Suspended for a time, by another session; with a limit in force or not.
 sub suspended
 {
-	my ($sql, $hard, $where) = @_;
+	my ($sql, $where) = @_;
 	return sub {
-		if ($hard)
-		{
-			$s->send($sql);
-			ok($dt->wait_paused($s, $where), "$sql: it pauses");
-		}
-		$dt->sql("SELECT suspend_group('grp_a', '$hard')");
-		$s->send($sql) unless $hard;
+		$dt->sql(q{SELECT suspend_group('grp_a')});
+		$s->send($sql);
 		ok($dt->wait_paused($s, $where), "$sql: it is suspended");
 		sleep 0.3;
 		$dt->sql("SELECT resume_group('grp_a')");
@@ -242,15 +237,7 @@ sub suspended
 }
 
 check_one('suspended', 'suspend_group',
-	logged('suspended', suspended($MAY_WRITE, 0, 'in flight')));
-fresh();
-@messages = logged('suspended hard', suspended($big, 1, 'in flight'));
-is(scalar(@messages), 1, 'suspended hard: one message');
-like($messages[0]{causes}, qr/^dirty [\d.]+ ms, suspend_group [\d.]+ ms$/,
-	'suspended hard: two causes');
-my ($suspended) = $messages[0]{causes} =~ /suspend_group ([\d.]+)/;
-cmp_ok($suspended, '>=', 290, 'suspended hard: for so long, ms');
-
+	logged('suspended', suspended($MAY_WRITE, 'in flight')));
 # ------------------------------------------------------------------- released
 
 fresh();

@@ -229,7 +229,7 @@ foreach my $role ('su', 'plain')
 	$s->quit;
 	$dt->sql(q{UPDATE t SET id = id + 1; CHECKPOINT});
 }
-$dt->sql(q{SELECT suspend_group('d', hard => true)});
+$dt->sql(q{SELECT suspend_group('d')});
 foreach my $role (@operators)
 {
 	my $s = $dt->session(user => $role);

@@ -1,6 +1,6 @@
 # Whoever connects anew gains nothing by it: what a session leaves unpaid in a group
 # when it ends, the next one of its role takes over, and pays before its first
-# statement that may write.  No other role does.
+# statement whose kind writes.  No other role does.
 #
 # takes-about: 5 s
 
@@ -25,7 +25,8 @@ $dt->sql(
 	ALTER ROLE other SET dirty_throttle."group" = 'grp';
 	CREATE ROLE chooser LOGIN;
 	GRANT SET ON PARAMETER dirty_throttle."group" TO chooser;
-	CREATE FUNCTION may_write(int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN $1; END'});
+	CREATE TABLE empty (id int);
+	GRANT ALL ON empty TO PUBLIC});
 
 sub wal_limit
 {
@@ -38,6 +39,13 @@ sub clear
 {
 	wal_limit(0);
 	wal_limit($slow);
+}
+
+# A statement whose kind writes, which returns this number and writes nothing.
+sub writes
+{
+	my ($n) = @_;
+	return "WITH w AS (DELETE FROM empty) SELECT $n";
 }
 
 # Writes that much WAL in one call, and ends before it has paid.
@@ -59,13 +67,13 @@ sub use_and_die
 	  or die 'it has not ended';
 }
 
-# Does the statement, the first one of this session that may write, wait for what it
+# Does the statement, the first one of this session whose kind writes, wait for what it
 # has taken over?  The session, which is asleep.
 sub check_waits
 {
 	my ($name, $s, $sql) = @_;
 
-	$s->send($sql // 'SELECT may_write(1)');
+	$s->send($sql // writes(1));
 	ok($dt->wait_paused($s), "$name: it waits");
 	my $row = $dt->session_row($s);
 	is($row->{paused_by}, 'wal', "$name: for WAL");
@@ -103,22 +111,22 @@ clear();
 {
 	my $s = $dt->session(user => 'batch');
 	my $early = $dt->session(user => 'batch');
-	is($early->query('SELECT may_write(1)'), 1, 'nothing is owed: no wait');
+	is($early->query(writes(1)), 1, 'nothing is owed: no wait');
 
 	use_and_die(20000, user => 'batch');
-	is($_->query('SELECT may_write(2)'), 2, 'who is a member already does not wait')
+	is($_->query(writes(2)), 2, 'who is a member already does not wait')
 	  foreach $early, $s;
 	$_->quit foreach $early, $s;
 
 	$s = $dt->session(user => 'batch');
 	check_waits('the next one', $s);
 	my $next = $dt->session(user => 'batch');
-	is($next->query('SELECT may_write(1)'), 1, 'one after that does not wait, too');
+	is($next->query(writes(1)), 1, 'one after that does not wait, too');
 	$next->quit;
 	cmp_ok($dt->group_row('grp')->{wal_debt}, '>', 10000,
 		'the group shows it, too');
 	$dt->cancel_ms($s);
-	check_waits('canceled: the next statement', $s, 'SELECT may_write(2)');
+	check_waits('canceled: the next statement', $s, writes(2));
 	$dt->terminate_ms($s);
 
 	# it counts who has logged in
@@ -128,13 +136,13 @@ clear();
 
 	# nobody else
 	my $other = $dt->session(user => 'other');
-	is($other->query('SELECT may_write(1)'), 1, 'another role does not wait');
+	is($other->query(writes(1)), 1, 'another role does not wait');
 	is($dt->session_row($with_role)->{paused_by}, 'wal', '... while this one does');
 
 	wal_limit(10000000);
 	check_goes_on('a raised limit ends that', $with_role);
 	wal_limit($slow);
-	is($with_role->query('SELECT may_write(3)'), 3, 'who has waited once is done');
+	is($with_role->query(writes(3)), 3, 'who has waited once is done');
 	$_->quit foreach $other, $with_role;
 }
 
@@ -161,17 +169,17 @@ foreach my $end (
 # A group that has the same name does not inherit it.
 $dt->sql("SELECT set_group_dirty_limit('grp', 0)");
 clear();
-is($dt->session(user => 'batch')->query('SELECT may_write(1)'), 1, 'a new group: no wait');
+is($dt->session(user => 'batch')->query(writes(1)), 1, 'a new group: no wait');
 
 # Ways into the group
 use_and_die(20000, user => 'chooser', group => 'grp');
 {
 	my $s = $dt->session(user => 'chooser');
-	is($s->query('SELECT may_write(1)'), 1, 'outside of the group: no wait');
+	is($s->query(writes(1)), 1, 'outside of the group: no wait');
 
 	my $t = $dt->session(user => 'chooser', group => 'grp');
 	$t->query($_) foreach 'BEGIN', q{SET dirty_throttle."group" = ''}, 'COMMIT';
-	is($t->query('SELECT may_write(1)'), 1, 'who leaves in a transaction does so at once');
+	is($t->query(writes(1)), 1, 'who leaves in a transaction does so at once');
 	$t->quit;
 
 	$s->query('BEGIN');
@@ -180,7 +188,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	$dt->terminate_ms($s);
 
 	$s = $dt->session(user => 'chooser');
-	$s->query('SELECT may_write(1)');
+	$s->query(writes(1));
 	$dt->sql("SELECT set_session_group(" . $s->pid . ", 'grp')");
 	check_waits('moved into it', $s);
 	$dt->terminate_ms($s);
@@ -188,7 +196,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	# who is taken out owes that when he comes back, and others of his role do
 	clear();
 	$s = $dt->session(user => 'chooser', group => 'grp');
-	$s->query('SELECT may_write(1)');
+	$s->query(writes(1));
 	$s->send('SELECT ' . emit(20000) . '; SELECT 2');
 	ok($dt->wait_paused($s), 'taken out while it owes');
 	$dt->sql("SELECT set_session_group(" . $s->pid . ", '')");
@@ -206,7 +214,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 {
 	clear();
 	my $s = $dt->session(user => 'chooser', group => 'grp');
-	$s->query('SELECT may_write(1)');
+	$s->query(writes(1));
 	$s->send('SELECT ' . emit(20000));
 	ok($dt->wait_paused($s), 'a session owes');
 	$dt->cancel_ms($s);
@@ -214,9 +222,9 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 	is($dt->session_row($s), undef, '... and leaves');
 	check_waits('... the next one',
 		my $t = $dt->session(user => 'chooser', group => 'grp'));
-	is($s->query('SELECT may_write(1)'), 1, '... it does not wait itself');
+	is($s->query(writes(1)), 1, '... it does not wait itself');
 	$dt->terminate_ms($t);
-	is($s->query('SELECT may_write(2)'), 2, '... nor when the other one has ended');
+	is($s->query(writes(2)), 2, '... nor when the other one has ended');
 	is($dt->group_row('grp')->{paused}, 0, '... nobody does');
 	$s->quit;
 	ok( poll_until(
@@ -270,7 +278,7 @@ use_and_die(20000, user => 'chooser', group => 'grp');
 check_waits('one more with a large debt',
 	my $late = $dt->session(user => 'chooser', group => 'grp'));
 my $nearly_new = $dt->session(group => 'grp');
-is($nearly_new->query('SELECT may_write(1)'), 1, '... which nobody else waits for');
+is($nearly_new->query(writes(1)), 1, '... which nobody else waits for');
 $dt->sql('ALTER SYSTEM SET dirty_throttle.enabled = off; SELECT pg_reload_conf()');
 check_goes_on('no throttling ends that', $_) foreach $s, $late;
 

@@ -163,13 +163,13 @@ subtest 'a long pause at a check' => sub {
 	cmp_ok($owed, '>', 3 * $block, 'for minutes');
 	my $pauses = 0;
 
-	while ($pauses < 100 && ($dt->used('g', 'dirty'))[0] == $used)
+	while ($pauses < 2000 && ($dt->used('g', 'dirty'))[0] == $used)
 	{
 		$dt->advance(200_000);
 		$pauses++;
 		is($dt->state($s), 'sleeps', "it pauses on ($pauses)");
 	}
-	cmp_ok($pauses, '<', 100, 'and has gone on to other checks meanwhile');
+	cmp_ok($pauses, '<', $owed / 100 / 0.2 + 2, 'and has gone on to other checks when it has paid');
 	$dt->cancel_ms($s);
 	$s->wait;
 	$dt->set_conf('dirty_throttle.transaction_grace', '1d');
@@ -288,8 +288,7 @@ subtest 'the mode changes while a statement runs' => sub {
 
 sub suspend
 {
-	my ($hard) = @_;
-	$dt->sql(q{SELECT suspend_group('g'} . ($hard ? ', hard => true)' : ')'));
+	$dt->sql(q{SELECT suspend_group('g')});
 }
 
 # It goes on when the group is resumed, in no time.
@@ -343,24 +342,12 @@ subtest 'suspended' => sub {
 
 subtest 'suspended in mode observe' => sub {
 	mode('observe');
-	foreach my $hard (0, 1)
-	{
-		my $name = $hard ? 'hard' : 'after transactions';
-
-		$dt->fresh(g => dirty => $kb);
-		suspend($hard);
-		$s->send(insert(70));
-		$dt->advance(3 * $second);
-		is($dt->state($s), 'sleeps', "$name: it pauses");
-		check_resume($name);
-	}
-	$s->query('BEGIN; ' . insert(70));
-	suspend(1);
+	$dt->fresh(g => dirty => $kb);
+	suspend();
 	$s->send(insert(70));
 	$dt->advance(3 * $second);
-	is($dt->state($s), 'sleeps', 'hard, in a transaction: it pauses');
-	check_resume('hard, in a transaction');
-	$s->query('COMMIT');
+	is($dt->state($s), 'sleeps', 'it pauses');
+	check_resume('observe');
 	is($dt->group_row('g')->{dirty_debt}, 0, 'nothing is owed');
 	mode('enforce');
 };
@@ -401,95 +388,59 @@ subtest 'suspended in a transaction' => sub {
 	$dt->sql(q{SELECT resume_group('g')});
 };
 
-subtest 'suspended hard' => sub {
-	$dt->fresh(g => dirty => $kb);
-	$dt->set_conf('dirty_throttle.transaction_grace', '0', $s);
-	$s->send(insert(400));
-	$dt->advance($second);
-	suspend(1);
-	$dt->settle;
-	my ($used, $owed) = $dt->used('g', 'dirty');
-	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'it stops');
-	$dt->advance(60 * $second);
-	is(($dt->used('g', 'dirty'))[0], $used, 'and uses nothing in a minute');
-	is(($dt->used('g', 'dirty'))[1], 0, 'what it has owed is paid meanwhile');
-	suspend();
-	$dt->settle;
-	is($dt->session_row($s)->{paused_by}, 'dirty', 'softly: it pauses for the limit again');
-	($used, $owed) = $dt->used('g', 'dirty');
-	$dt->advance($second);
-	my ($now, $owes) = $dt->used('g', 'dirty');
-	is($now - $owes, $used - $owed + $second, 'at the limit');
-	suspend(1);
-	$dt->limit(g => 0);
-	$dt->settle;
-	is($dt->state($s), 'sleeps', 'no limit any more: it stays');
-	check_resume('hard');
-	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $s);
-};
-
 # The transaction is committed, so its client has to hear of that, or it tries again
 # and has all twice.  What comes next waits.
 subtest 'a COMMIT in a suspended group' => sub {
 	$dt->sql('CREATE TABLE once (id int)');
 	$s->query(q{SET dirty_throttle.max_commit_pause = '20s'});
-	foreach my $hard (0, 1)
+	foreach my $how ('a block', 'a statement')
 	{
-		foreach my $how ('a block', 'a statement')
+		my $name = $how;
+
+		$dt->fresh('g');
+		$dt->sql('TRUNCATE once');
+		if ($how eq 'a block')
 		{
-			my $name = ($hard ? 'hard' : 'soft') . ", $how";
-
-			# in a group that is suspended hard a statement would stop before its
-			# end, and so would the COMMIT at a check that a timer has requested
-			next if $hard && $how ne 'a block';
-			$s->query('SET dirty_throttle.interrupt_pauses = off') if $hard;
-			$dt->fresh('g');
-			$dt->sql('TRUNCATE once');
-			if ($how eq 'a block')
-			{
-				$s->query('BEGIN; INSERT INTO once VALUES (1)');
-				suspend($hard);
-				$s->send('COMMIT');
-			}
-			else
-			{
-				# it runs while the group is suspended
-				$outsider->query('SELECT pg_advisory_lock(1)');
-				$s->send('INSERT INTO once SELECT 1 FROM pg_advisory_xact_lock(1)');
-				$dt->settle;
-				is($dt->state($s), 'waits', "$name: it runs");
-				suspend($hard);
-				$outsider->query('SELECT pg_advisory_unlock(1)');
-			}
-			$dt->advance(20 * $second - 1);
-			is($dt->state($s), 'sleeps', "$name: it pauses");
-			is($outsider->query('SELECT count(*) FROM once'), 1, "$name: and has committed");
-			$dt->advance(1);
-			ok($s->finished, "$name: it is answered after max_commit_pause") or $dt->cancel_ms($s);
-			is($s->wait->{sqlstate}, undef, "$name: without an error");
-			is($dt->group_row('g')->{paused}, 0, "$name: nobody pauses");
-
-			# the next one waits, and who gives up and tries again has it once
-			foreach my $try (1, 2)
-			{
-				$s->send('INSERT INTO once VALUES (2)');
-				$dt->settle;
-				is($dt->session_row($s)->{paused_by}, 'suspend_group', "$name: the next one stops ($try)");
-				$dt->advance(3600 * $second);
-				is($dt->state($s), 'sleeps', "$name: for an hour ($try)");
-				next if $try == 2;
-				$dt->cancel_ms($s);
-				is($s->wait->{sqlstate}, '57014', "$name: it gives up");
-			}
-			is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1',
-				"$name: it has done nothing");
-			check_resume($name);
-			is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1 2',
-				"$name: and does it once");
+			$s->query('BEGIN; INSERT INTO once VALUES (1)');
+			suspend();
+			$s->send('COMMIT');
 		}
-	}
+		else
+		{
+			# it runs while the group is suspended
+			$outsider->query('SELECT pg_advisory_lock(1)');
+			$s->send('INSERT INTO once SELECT 1 FROM pg_advisory_xact_lock(1)');
+			$dt->settle;
+			is($dt->state($s), 'waits', "$name: it runs");
+			suspend();
+			$outsider->query('SELECT pg_advisory_unlock(1)');
+		}
+		$dt->advance(20 * $second - 1);
+		is($dt->state($s), 'sleeps', "$name: it pauses");
+		is($outsider->query('SELECT count(*) FROM once'), 1, "$name: and has committed");
+		$dt->advance(1);
+		ok($s->finished, "$name: it is answered after max_commit_pause") or $dt->cancel_ms($s);
+		is($s->wait->{sqlstate}, undef, "$name: without an error");
+		is($dt->group_row('g')->{paused}, 0, "$name: nobody pauses");
 
-	$s->query('RESET dirty_throttle.interrupt_pauses');
+		# the next one waits, and who gives up and tries again has it once
+		foreach my $try (1, 2)
+		{
+			$s->send('INSERT INTO once VALUES (2)');
+			$dt->settle;
+			is($dt->session_row($s)->{paused_by}, 'suspend_group', "$name: the next one stops ($try)");
+			$dt->advance(3600 * $second);
+			is($dt->state($s), 'sleeps', "$name: for an hour ($try)");
+			next if $try == 2;
+			$dt->cancel_ms($s);
+			is($s->wait->{sqlstate}, '57014', "$name: it gives up");
+		}
+		is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1',
+			"$name: it has done nothing");
+		check_resume($name);
+		is($outsider->query('SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM once'), '1 2',
+			"$name: and does it once");
+	}
 
 	# nobody waits for the transactions of a procedure
 	$dt->sql(
@@ -532,24 +483,6 @@ subtest 'in debt when the group is suspended' => sub {
 		is($dt->state($s), $still ? 'sleeps' : 'idle', "resumed after $us us: it has paid or not");
 		is($dt->run, $still ? $owed - $us : 0, 'it pauses for the rest');
 	}
-};
-
-subtest 'all processes of a parallel query' => sub {
-	my $n = 8000;    # blocks: more than they read until a timer expires
-
-	$dt->fresh('g');
-	$dt->sql('TRUNCATE t; ' . insert($n));
-	$dt->sql('CHECKPOINT');
-	my $blocks = $dt->session_row($s)->{blocks_dirtied};
-	$s->query('SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off');
-	suspend(1);
-	$s->send('SELECT count(*) FROM t');
-	$dt->advance(10 * $second);
-	is($dt->session_row($s)->{paused_by}, 'suspend_group', 'they stop');
-	cmp_ok($dt->session_row($s)->{blocks_dirtied} - $blocks, '<', $n, 'in the middle');
-	check_resume('parallel');
-	is($s->wait->{out}, $n, 'and do their work then');
-	$s->query('RESET max_parallel_workers_per_gather; RESET parallel_leader_participation');
 };
 
 # ------------------------------------------------------------------ who waits for it

@@ -122,7 +122,7 @@ sub joins
 {
 	my $s = $dt->session(user => 'crowd', group => 'h');
 
-	$s->query('BEGIN; SELECT 1');
+	$s->query('BEGIN');
 	return ($s, $dt->session_row($s)->{wal_debt});
 }
 

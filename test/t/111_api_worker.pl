@@ -179,55 +179,50 @@ subtest 'what is owed after a transaction' => sub {
 
 # ------------------------------------------------------------------- suspend_group
 
-foreach my $hard ('false', 'true')
-{
-	my $name = "suspended, hard => $hard";
+subtest 'suspended' => sub {
+	# before it begins
+	$dt->fresh('g');
+	$dt->sql("SELECT suspend_group('g')");
+	my $pid = launch('heap', $rows, 1);
+	is(settle_worker($pid), 'sleeps', 'it stops');
+	is(written(), 0, 'in its transaction');
+	my ($used) = $dt->used('g', 'dirty');
+	cmp_ok($used, '<', $rows / 2 * $block, 'at one of its first ticks');
+	$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
+	is(settle_worker($pid), 'sleeps', 'an hour later it does so still');
+	is(($dt->used('g', 'dirty'))[0], $used, 'and has done nothing');
+	$dt->sql(q{SELECT resume_group('g')});
+	is(settle_worker($pid), '', 'resumed: it comes to its end');
+	is(written(), $rows, 'with all of its rows');
 
-	subtest $name => sub {
-		# before it begins
-		$dt->fresh('g');
-		$dt->sql("SELECT suspend_group('g', $hard)");
-		my $pid = launch('heap', $rows, 1);
-		is(settle_worker($pid), 'sleeps', 'it stops');
-		is(written(), 0, 'in its transaction');
-		my ($used) = $dt->used('g', 'dirty');
-		cmp_ok($used, '<', $rows / 2 * $block, 'at one of its first ticks');
-		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
-		is(settle_worker($pid), 'sleeps', 'an hour later it does so still');
-		is(($dt->used('g', 'dirty'))[0], $used, 'and has done nothing');
-		$dt->sql(q{SELECT resume_group('g')});
-		is(settle_worker($pid), '', 'resumed: it comes to its end');
-		is(written(), $rows, 'with all of its rows');
+	# in the middle, where it pauses for the limit; of 10 transactions
+	$dt->fresh(g => dirty => $kb);
+	$pid = launch('heap', $rows, 10);
+	is(settle_worker($pid), 'sleeps', 'it pauses');
+	$dt->sql("SELECT suspend_group('g')");
+	$dt->limit(g => 0);
+	is(settle_worker($pid), 'sleeps', 'it stops');
+	my $n = written();
+	cmp_ok($n, '<', $rows, 'before it has done all');
+	is($dt->sql("SELECT paused_by FROM dirty_throttle_sessions() WHERE pid = $pid"),
+		'suspend_group', 'for that');
+	$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
+	is(settle_worker($pid), 'sleeps', 'for an hour');
+	is(written(), $n, 'without any work');
+	$dt->sql(q{SELECT resume_group('g')});
+	is(settle_worker($pid), '', 'resumed: it comes to its end');
+	is(written(), $rows, 'with all of its rows');
 
-		# in the middle, where it pauses for the limit; of 10 transactions
-		$dt->fresh(g => dirty => $kb);
-		$pid = launch('heap', $rows, 10);
-		is(settle_worker($pid), 'sleeps', 'it pauses');
-		$dt->sql("SELECT suspend_group('g', $hard)");
-		$dt->limit(g => 0);
-		is(settle_worker($pid), 'sleeps', 'it stops');
-		my $n = written();
-		cmp_ok($n, '<', $rows, 'before it has done all');
-		is($dt->sql("SELECT paused_by FROM dirty_throttle_sessions() WHERE pid = $pid"),
-			'suspend_group', 'for that');
-		$dt->sql("SELECT dt_test_advance(3600::bigint * $second)");
-		is(settle_worker($pid), 'sleeps', 'for an hour');
-		is(written(), $n, 'without any work');
-		$dt->sql(q{SELECT resume_group('g')});
-		is(settle_worker($pid), '', 'resumed: it comes to its end');
-		is(written(), $rows, 'with all of its rows');
-
-		# it writes after a statement that reads
-		$dt->fresh('g');
-		$dt->sql("SELECT suspend_group('g', $hard)");
-		$pid = launch('read', $rows, 10);
-		is(settle_worker($pid), 'sleeps', 'after a statement that reads: it stops');
-		cmp_ok(written(), '<=', $rows / 10, 'in its first transaction, or after it');
-		$dt->sql(q{SELECT resume_group('g')});
-		is(settle_worker($pid), '', 'resumed: it comes to its end');
-		is(written(), $rows, 'with all of its rows');
-	};
-}
+	# it writes after a statement that reads
+	$dt->fresh('g');
+	$dt->sql("SELECT suspend_group('g')");
+	$pid = launch('read', $rows, 10);
+	is(settle_worker($pid), 'sleeps', 'after a statement that reads: it stops');
+	cmp_ok(written(), '<=', $rows / 10, 'in its first transaction, or after it');
+	$dt->sql(q{SELECT resume_group('g')});
+	is(settle_worker($pid), '', 'resumed: it comes to its end');
+	is(written(), $rows, 'with all of its rows');
+};
 
 # It has a snapshot of its own, under which it runs a query that it undoes.
 subtest 'a snapshot of its own' => sub {
@@ -269,7 +264,7 @@ subtest 'moved while idle' => sub {
 	$dt->sql(q{SELECT resume_group('g')});
 };
 
-# It comes into a group that is suspended, but not hard, in the middle of a transaction.
+# It comes into a group that is suspended in the middle of a transaction.
 subtest 'moved in a transaction' => sub {
 	$dt->fresh('g');
 	$dt->sql(q{SELECT create_resource_group('slow')});

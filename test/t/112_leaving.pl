@@ -350,7 +350,7 @@ subtest 'what is due' => sub {
 			RETURN 'done';
 		END $$});
 	$owed = $owe->();
-	$pauses->('caught', 'SELECT caught()');
+	$pauses->('caught', q{DO 'BEGIN PERFORM caught(); END'});
 	# the cancel comes a moment later, and until then it still sleeps
 	my $since = $dt->session_row($s)->{paused_since};
 	$dt->sql('SELECT pg_cancel_backend(' . $s->pid . ')');

@@ -529,29 +529,18 @@ foreach my $case (
 {
 	my ($name, $before, $pauses, $wants) = @$case;
 
-	foreach my $by ('limit', 'suspended', 'suspended hard')
+	foreach my $by ('limit', 'suspended')
 	{
 		subtest "$by: $name" => sub {
 			$dt->sql('DROP INDEX IF EXISTS elsewhere_i');
 			$dt->fresh(g => dirty => $by eq 'limit' ? $kb : 0);
 			$s->query($before);
-			$dt->sql('SELECT suspend_group($$g$$, ' . ($by =~ /hard/ ? 'true' : 'false') . ')')
-			  if $by ne 'limit';
+			$dt->sql('SELECT suspend_group($$g$$)') if $by ne 'limit';
 			$s->send($pauses);
 			$dt->settle;
 			is($dt->state($s), 'sleeps', 'it pauses');
-			if ($by eq 'suspended hard')
-			{
-				$outsider->send($wants);
-				ok_waits($outsider, $name);
-				$dt->advance($second);
-				ok(!$outsider->finished, 'suspended hard: it keeps what it holds');
-			}
-			else
-			{
-				check_gets($name, $outsider, $wants);
-				ok($dt->group_row('g')->{releases} > 0, 'it was let go');
-			}
+			check_gets($name, $outsider, $wants);
+			ok($dt->group_row('g')->{releases} > 0, 'it was let go');
 			end();
 			is($outsider->query($unlock), '', 'nothing is left');
 			$s->query('RESET dirty_throttle.max_commit_pause');

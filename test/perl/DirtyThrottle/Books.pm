@@ -29,9 +29,6 @@ use constant PAUSE_CROWD => 0.08;
 use constant THRESHOLD_MAX => 1024;    # blocks
 use constant DEFAULT_BURST => 0.02;
 
-# Of src/session: the longest pause at one check.
-use constant AT_CHECK => 0.2;
-
 # The shortest pause that is worth making when so many owe, in us.
 sub min_pause_us
 {
@@ -111,11 +108,6 @@ sub granted
 		min_pause_us($case{members}) / 1e6);
 	my $charges = 2 * $processes * $charge;
 
-	# Pauses at checks that pay less than one charge grow: twice as long each.
-	for (my $paid = $rate * AT_CHECK; $paid < $charge; $paid *= 2)
-	{
-		$charges += $processes * $charge;
-	}
 	return int(grantable(%case) + $owed + $charges + 1);
 }
 

@@ -204,7 +204,7 @@ sub _administrate
 		"SELECT drop_resource_group('$group', true, force => true)",
 		"SELECT drop_resource_group('$group', true, force => true), set_group_dirty_limit('$group', $limit)",
 		"SELECT set_group_mode('$group', '" . pick('observe', 'enforce') . "')",
-		"SELECT suspend_group('$group', " . pick('true', 'false') . "); SELECT resume_group('$group')",
+		"SELECT suspend_group('$group'); SELECT resume_group('$group')",
 		'SELECT dirty_throttle_reset()',
 		# so that the longest statement stays short, whatever DT_SECONDS is
 		"SET lock_timeout = '100ms'; TRUNCATE shared; RESET lock_timeout",

@@ -17,7 +17,7 @@
 #	state  what its transaction keeps meanwhile: 'work' the locks of what it
 #	       has written, and its snapshot; 'relation' the lock on its table that
 #	       parse analysis takes; 'nothing'
-#	by     'limit', 'soft' or 'hard' (suspend_group)
+#	by     'limit' or 'soft' (suspend_group)
 #	group, table
 #	sql    what comes to the pause
 #
@@ -74,8 +74,8 @@ my @KINDS = (
 	[ 'after COMMIT in a procedure', 'after', 'nothing', 'limit',
 		'CALL rewrite_%t()' ],
 	[ 'before DO', 'before', 'nothing', 'limit', $MAY_WRITE ],
-	[ 'before a SELECT that may write', 'before', 'nothing', 'limit',
-		'SELECT may_write()' ],
+	[ 'before a SELECT that locks rows', 'before', 'relation', 'limit',
+		'SELECT id FROM %t WHERE id < 0 FOR UPDATE' ],
 	[ 'before INSERT', 'before', 'relation', 'limit',
 		'INSERT INTO %t VALUES (-1)' ],
 	[ 'before EXECUTE', 'before', 'relation', 'limit', 'EXECUTE ins' ],
@@ -85,10 +85,7 @@ my @KINDS = (
 		"BEGIN;\nUPDATE %t SET n = 1 WHERE id = 1;\nCOMMIT" ],
 	[ 'before DO, suspended', 'before', 'nothing', 'soft', $MAY_WRITE ],
 	[ 'before INSERT, suspended', 'before', 'relation', 'soft',
-		'INSERT INTO %t VALUES (-1)' ],
-	[ 'in flight, suspended', 'in flight', 'work', 'hard', $LONG ],
-	[ 'at a check, suspended', 'in flight', 'work', 'hard', $REWRITE ],
-	[ 'before DO, suspended hard', 'before', 'nothing', 'hard', $MAY_WRITE ]);
+		'INSERT INTO %t VALUES (-1)' ]);
 
 # Create what they need.  Option: only => a regular expression for names.
 sub new
@@ -187,8 +184,7 @@ sub put
 	}
 	elsif ($kind->{order} eq 'before')
 	{
-		$dt->sql("SELECT suspend_group('$group', " .
-			($kind->{by} eq 'hard' ? 'true' : 'false') . ')');
+		$dt->sql("SELECT suspend_group('$group')");
 		$s->send($sql);
 	}
 	elsif ($kind->{by} eq 'soft')
