@@ -418,7 +418,7 @@ worker_runs(EXECUTOR_RUN_PARAMS)
 		prev.ExecutorRun(EXECUTOR_RUN_ARGS);
 	if (is_its_part)
 	{
-		dt_tick_end_transaction(false);
+		dt_tick_end_transaction();
 		dt_worker_ends_part();
 	}
 }

@@ -204,6 +204,7 @@ note_paid(void)
 	if (dt_account.is_due)
 		return;
 	reading.bytes = 0;
+	dt_tick_note_paid();
 	if (!slips_suspension())
 		dt_phase_note_paid();
 }
@@ -534,10 +535,10 @@ dt_pay_forget_transaction(void)
 	memset(&checks, 0, sizeof(checks));
 	held_us = 0;
 	if (dt_activity_client_waits())
-		dt_tick_end_transaction(dt_process() == DT_JOB);
+		dt_tick_end_transaction();
 	else if (is_procedure && is_due)
 	{
-		dt_tick_end_transaction(true);
+		dt_tick_end_transaction();
 		dt_tick_renew();
 	}
 }

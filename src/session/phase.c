@@ -13,9 +13,9 @@
  *				reading		writing		sign of		owes		commits		rolls
  *				statement	statement	writing		more than				back
  *												the grace
- * OUT			READING;	gate, then	SLIPPED		-			-			-
- *				gate first	WRITING
- *				if it slipped
+ * OUT			READING;	gate, then	SLIPPED		-			pay after	-
+ *				gate first	WRITING								if it uses
+ *				if it slipped										much
  * READING		-			gate, then	SLIPPED		pause if	pay after	-
  *							WRITING					it uses		if it uses
  *													much		much
@@ -59,6 +59,7 @@ static const struct
 		[DT_READS] = {DT_GATE, IF_SLIPPED, DT_READING},
 		[DT_WRITES] = {DT_GATE, ALWAYS, DT_WRITING},
 		[DT_SIGN] = {DT_GO_ON, ALWAYS, DT_SLIPPED},
+		[DT_COMMITS] = {DT_PAY_AFTER, IF_MUCH, DT_OUT},
 	},
 	[DT_READING] = {
 		[DT_WRITES] = {DT_GATE, ALWAYS, DT_WRITING},

@@ -48,6 +48,7 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/check.h"
+#include "session/pay.h"
 #include "session/sigterm.h"
 #include "session/tick.h"
 #include "storage/ipc.h"
@@ -199,11 +200,11 @@ dt_tick_pause_goes_on(void)
 	return my.goes_on && dt_account.is_due;
 }
 
-/* Is a charge worth a check for interrupts? */
+/* Is a charge worth a check for interrupts?  Or is one the gate? */
 static bool
 is_due(void)
 {
-	return (dt_tick_pause_goes_on() ||
+	return ((dt_account.is_due && (my.goes_on || dt_pay_all_counts())) ||
 			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
@@ -369,10 +370,10 @@ dt_tick_start_command(void)
 }
 
 void
-dt_tick_end_transaction(bool pause_goes_on)
+dt_tick_end_transaction(void)
 {
 	my.pausing = false;			/* an error may have ended a pause */
-	my.goes_on = pause_goes_on;
+	my.goes_on = false;
 	my.worth_us = my.rests_until_us = 0;
 }
 
@@ -392,6 +393,12 @@ dt_tick_before_pause(void)
 }
 
 void
+dt_tick_note_paid(void)
+{
+	my.goes_on = false;
+}
+
+void
 dt_tick_soon(void)
 {
 	set_wall_timer(SHORTEST_TICK_US);
@@ -401,7 +408,6 @@ void
 dt_tick_after_pause(void)
 {
 	my.pausing = false;
-	my.goes_on &= dt_account.is_due;
 	if (!my.cpu_timer_runs && may_work())
 		set_wall_timer(CPU_TICK_MOST_US);
 }

@@ -15,14 +15,13 @@
  *
  * dt_tick_start() is called when this process becomes a member, and when a
  * member's statement begins; dt_tick_start_command() when it can use much at
- * once; dt_tick_end_transaction() when a transaction ends.  pause_goes_on: a pause
- * that was not finished goes on at a check of the next transaction.
+ * once; dt_tick_end_transaction() when a transaction ends.
  */
 extern void dt_tick_start(void);
 extern void dt_tick_start_command(void);
-extern void dt_tick_end_transaction(bool pause_goes_on);
+extern void dt_tick_end_transaction(void);
 
-/* Is there such a pause, or one that goes on at the next check? */
+/* Is there a pause that was not finished, and goes on at the next check? */
 extern bool dt_tick_pause_goes_on(void);
 
 /* For so long no check is to be requested, but for the end of the statement. */
@@ -31,9 +30,10 @@ extern void dt_tick_rest(int64 us);
 /* To be called when an error was caught, which may have ended a pause. */
 extern void dt_tick_renew(void);
 
-/* Around each pause. */
+/* Around each pause; and when nothing is due any more, so that it does not go on. */
 extern void dt_tick_before_pause(void);
 extern void dt_tick_after_pause(void);
+extern void dt_tick_note_paid(void);
 
 /*
  * A SIGTERM that was held back in a pause is to be delivered; and, before that
