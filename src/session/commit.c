@@ -222,8 +222,8 @@ pay_after_transaction(void)
 
 	/*
 	 * A command that goes on with its next transaction may hold locks
-	 * meanwhile.  An apply worker does not pause after an abort, when feedback is
-	 * not possible.
+	 * meanwhile.  An apply worker does not pause after an abort, when
+	 * feedback is not possible.
 	 */
 	may_pause = dt_xact.at_end == DT_PAY_AFTER && !command_goes_on &&
 		!dt_activity_forbids_pauses() &&

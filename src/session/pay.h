@@ -63,6 +63,9 @@ dt_pay_if_due(void)
 extern void dt_pay_at_check(void);
 extern void dt_pay_note_check(void);
 
+/* Charge; if a pause is due, it is made at the next safe point. */
+extern void dt_pay_catch_up(void);
+
 /*
  * At a check of what must not be slowed down: charge only.  What is owed is paid
  * afterwards.

@@ -365,7 +365,7 @@ dt_tick_start_command(void)
 	dt_tick_start();
 	/* the interval follows from the limit in force */
 	if (!dt_account_is_current())
-		dt_account_catch_up();
+		dt_pay_catch_up();
 	start_wall_timer(wall_interval());
 }
 
