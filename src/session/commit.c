@@ -250,7 +250,7 @@ begin_background_command(void)
 {
 	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
 		dt_account_follow())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 static void
@@ -278,7 +278,7 @@ begin_worker(void)
 {
 	dt_session_attach();
 	if (dt_worker_begins())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 /*

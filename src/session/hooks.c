@@ -134,7 +134,7 @@ static void
 start_command(void)
 {
 	if (dt_account.group != NULL && !dt_process_is_servers_own())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 /*

@@ -224,6 +224,15 @@ dt_pay_catch_up(void)
 		dt_account_charge_at_next_safe_point();
 }
 
+void
+dt_pay_watch_command(void)
+{
+	/* how soon the timer expires follows from the limit in force */
+	if (!dt_account_is_current())
+		dt_pay_catch_up();
+	dt_tick_start_command();
+}
+
 /*
  * Pause until all is paid, if nothing intervenes.  After an ERROR there is
  * nothing to undo: what is not paid is still owed.  In mode observe the pause is

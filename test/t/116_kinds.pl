@@ -20,7 +20,7 @@ use DirtyThrottle::Clock;
 use DirtyThrottle::Wire;
 use Test::More;
 
-# expect-in-log: WARNING:  there is no transaction in progress
+# expect-in-log: WARNING:  (there is no transaction in progress|SET CONSTRAINTS can only be used)
 
 my $block = 8192;
 my $dt = DirtyThrottle::Clock->new('kinds',
