@@ -360,8 +360,8 @@ $stays_since = time;
 # meanwhile, when there is a file.
 $dt->set_conf('dirty_throttle.interrupt_pauses', 'off');
 $dt->sql(
-	q{CREATE TABLE many WITH (parallel_workers = 1) AS
-		SELECT i FROM generate_series(1, 20000) i;
+	q{CREATE TABLE many WITH (fillfactor = 10, parallel_workers = 1, autovacuum_enabled = off) AS
+		SELECT i, repeat('x', 800) FROM generate_series(1, 2000) i;
 	CREATE FUNCTION slow(leader int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE
 	AS $$
 	DECLARE
@@ -389,12 +389,13 @@ $dt->sql(
 			$dt->sql("SELECT count(*) FROM pg_stat_activity
 				WHERE wait_event = 'PgSleep' AND leader_pid = " . $s->pid) == 1;
 		});
-	$dt->sql("SELECT suspend_group('parallel', true)");
+	# it pays for the hint bits that it sets
+	$dt->limit(parallel => 0.1);
 	ok($dt->wait_paused($s, 'in flight'), 'parallel message: the leader pauses');
 	append_to_file($dt->node->data_dir . '/fail', '');
 	ok( poll_until(sub { $pauses->place($s) !~ /in flight/ }),
 		'parallel message: it is served');
-	$dt->sql("SELECT resume_group('parallel')");
+	$dt->limit(parallel => 0);
 	like($s->wait->{err}, qr/the worker fails/,
 		"parallel message: the worker's error is the leader's");
 	$dt->set_conf('dirty_throttle.interrupt_pauses', 'on');

@@ -498,8 +498,8 @@ foreach my $level (qw(warning fatal))
 	my $name = 'parallel worker fails';
 
 	$dt->sql(
-		q{CREATE TABLE many WITH (parallel_workers = 1, autovacuum_enabled = off) AS
-			SELECT i FROM generate_series(1, 20000) i;
+		q{CREATE TABLE many WITH (fillfactor = 10, parallel_workers = 1, autovacuum_enabled = off) AS
+			SELECT i, repeat('x', 800) FROM generate_series(1, 2000) i;
 		CHECKPOINT;
 		CREATE FUNCTION fails(leader int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE
 		AS $$
