@@ -515,16 +515,10 @@ dt_pay_leave(void)
 	dt_account_leave();
 }
 
-/*
- * What a procedure does after a pause between two transactions was cut, and of
- * which no hook or check has told, has written as far as we know.
- */
 void
 dt_pay_end_transaction(bool commits)
 {
 	look_for_signs();
-	if (dt_activity_runs_procedure())
-		note_event(DT_SIGN);
 	dt_phase_end(commits);
 	show_phase();
 }

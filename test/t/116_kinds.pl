@@ -537,6 +537,7 @@ my %done = (
 	'<dirty limit>' => q{SELECT set_group_dirty_limit('g', 1)},
 	'<moved in>' => q{SELECT set_session_group($PID, 'g')});
 my $gated = 'before';
+my ($hints_1, $hints_2) = map { "SELECT count(*) FROM hints WHERE ctid $_" } q{< '(40,0)'}, q{>= '(40,0)' AND ctid < '(80,0)'};
 my @table = (
 	[ 'OUT: reads', 'agent', '<suspended>', 'SELECT 1' ],
 	[ 'OUT: writes, suspended', 'agent', '<suspended>', [ $writes => $gated ], '<resumed>', 'SELECT 1' ],
@@ -564,6 +565,7 @@ my @table = (
 		[ 'SELECT 1' => $gated ], '<resumed>', 'SELECT 1' ],
 	[ 'OUT, slipped while it was suspended, resumed before', 'fast', '<suspended>', $slips, '<resumed>', 'SELECT 1',
 		'<suspended>', 'SELECT 1' ],
+	[ 'OUT, slipped in an earlier suspension', 'fast', '<suspended>', $slips, '<resumed>', '<suspended>', 'SELECT 1' ],
 
 	[ 'READING: reads', 'agent', 'BEGIN; SELECT r()', '<suspended>', 'SELECT 1', 'SELECT r()', 'COMMIT' ],
 	[ 'READING: writes', 'agent', 'BEGIN; SELECT r()', '<suspended>', [ $writes => $gated ], '<resumed>', 'COMMIT' ],
@@ -618,6 +620,10 @@ my @table = (
 
 	[ 'only hint bits', 'fast', '<hints>', '<dirty limit>', 'SELECT count(*) FROM hints', 'SELECT 1', 'SELECT r()',
 		[ $writes => $gated ], 'SELECT 1' ],
+	[ 'hint bits of 80 blocks', 'agent, no grace', '<hints>', '<dirty limit>', $hints_1,
+		[ $hints_2 => 'in flight|after' ] ],
+	[ 'hint bits of 40 blocks, and 40 a minute later', 'agent, no grace', '<hints>', '<dirty limit>', $hints_1,
+		'<a minute>', $hints_2, 'SELECT 1' ],
 	[ 'only hint bits, suspended', 'fast', '<hints>', '<dirty limit>', '<suspended>', 'SELECT count(*) FROM hints', 'SELECT 1' ],
 
 	[ 'moved in: reads', 'outsider', 'BEGIN; SELECT r()', '<suspended>', '<moved in>', 'SELECT 1', 'COMMIT' ],
@@ -627,6 +633,8 @@ my @table = (
 	[ 'moved in with a lock', 'outsider', 'BEGIN; LOCK TABLE theirs IN SHARE MODE', '<suspended>', '<moved in>', 'SELECT 1',
 		[ 'INSERT INTO theirs VALUES (1)' => 'not' ], [ 'COMMIT' => 'after' ], '<resumed>', 'SELECT 1' ],
 
+	[ 'joins again by a ROLLBACK', 'boss', '<limited>', 'BEGIN', $slips, q{SET LOCAL dirty_throttle."group" = ''},
+		'ROLLBACK', [ 'SELECT 1' => $gated ], 'SELECT 1' ],
 	[ 'our own functions: resume_group()', 'boss', '<suspended>', q{SELECT resume_group('g')} ],
 	[ 'our own functions: a limit', 'boss', '<suspended>', [ q{SELECT set_group_burst('g', 30)} => 'after' ] ],
 
@@ -665,6 +673,10 @@ sub check_row
 			$dt->cancel_ms($s) if !$s->finished;
 			$s->wait if $running;
 			$running = 0;
+		}
+		elsif ($sql eq '<a minute>')
+		{
+			$dt->advance(61_000_000);
 		}
 		elsif ($sql =~ /^</)
 		{
