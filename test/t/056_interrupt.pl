@@ -492,8 +492,8 @@ foreach my $level (qw(warning fatal))
 	goes_on($s, $name);
 }
 
-# The leader pauses for hint bits that it has set; its worker, which waits for a lock
-# until then, fails meanwhile.
+# The leader, whose transaction has written before, pauses for hint bits that it has set;
+# its worker, which waits for a lock until then, fails meanwhile.
 {
 	my $name = 'parallel worker fails';
 
@@ -518,6 +518,7 @@ foreach my $level (qw(warning fatal))
 	my $waits = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
 	$dt->limit(int => 0);
 	$outsider->query('SELECT pg_advisory_lock(9)');
+	$s->query('BEGIN; CREATE TABLE led (i int)');
 	$s->send('SELECT count(fails(' . $s->pid . ')) FROM many');
 	ok(poll_until(sub { $dt->sql("SELECT count(*) $waits") == 1 }),
 		"$name: there is a worker");
@@ -530,6 +531,7 @@ foreach my $level (qw(warning fatal))
 		"$name: the leader pauses");
 	$outsider->query('SELECT pg_advisory_unlock(9)');
 	like($s->wait->{err}, qr/the worker fails/, "$name: its error");
+	$s->query('ROLLBACK');
 	goes_on($s, $name);
 }
 
