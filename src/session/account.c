@@ -152,7 +152,10 @@ follow_locked(DtGroup *g, int64 now)
 	}
 	my->is_due = owes;
 	if (!IsParallelWorker())	/* it is what its leader is */
+	{
 		dt_phase_join(owes, my->slot->slips);
+		my->slipped_in = my->slot->slips ? g->suspended_since : 0;
+	}
 	if (my->group != NULL && my->group != g)
 		dt_commits_note_leaving(my->group);
 	my->group = g;
@@ -534,14 +537,6 @@ dt_account_leave(void)
 	dt_member_leave(my->slot, true, now);
 	dt_group_unlock(g);
 	forget_account();
-}
-
-/* Charge; if a pause is due, it is made at the next safe point. */
-void
-dt_account_catch_up(void)
-{
-	if (dt_account_charge(false).pause_us > 0)
-		dt_account_charge_at_next_safe_point();
 }
 
 /*

@@ -31,8 +31,8 @@ typedef struct DtDue
 	int64		pause_us;		/* how long to pause, at most a second; 0: not */
 	int64		owed_us;		/* what is owed, in time at the group's rate;
 								 * 0 if it is not worth a pause */
-	int64		used_us;		/* how long it takes to pay for what this charge
-								 * has charged, as others owe, too */
+	int64		used_us;		/* how long it takes to pay for what this
+								 * charge has charged, as others owe, too */
 	int64		owed_bytes[DT_RESOURCES];	/* of each, ... */
 	DtResource	slowest;		/* ... of which this takes longest to pay */
 	DtPauseCause cause;
@@ -66,6 +66,8 @@ typedef struct DtAccount
 	int			plan_level;		/* the level of the transaction in which a
 								 * parallel plan has begun; 0: none runs */
 	volatile bool is_due;		/* the last charge has found a pause */
+	TimestampTz slipped_in;		/* the suspension in which what is carried was
+								 * left by slipping; 0: none */
 } DtAccount;
 
 extern DtAccount dt_account;
@@ -232,7 +234,6 @@ extern void dt_account_forgive(void);
 
 /* What the whole group owes, in time at its rate. */
 extern int64 dt_account_group_owes_us(void);
-extern void dt_account_catch_up(void);
 
 /*
  * What parallel workers have charged is left out of what this process is charged, as

@@ -77,6 +77,16 @@ dt_activity_runs_procedure(void)
 }
 
 /*
+ * May this process write without any statement that could tell of it?  So it is in a
+ * background worker, and in a procedure.
+ */
+static inline bool
+dt_activity_may_work_unseen(void)
+{
+	return dt_process() == DT_JOB || dt_activity_runs_procedure();
+}
+
+/*
  * Is this the text of what the client has sent, or a parallel worker's leader,
  * and not of a query of some function?
  */

@@ -222,8 +222,8 @@ pay_after_transaction(void)
 
 	/*
 	 * A command that goes on with its next transaction may hold locks
-	 * meanwhile.  An apply worker does not pause after an abort, when feedback is
-	 * not possible.
+	 * meanwhile.  An apply worker does not pause after an abort, when
+	 * feedback is not possible.
 	 */
 	may_pause = dt_xact.at_end == DT_PAY_AFTER && !command_goes_on &&
 		!dt_activity_forbids_pauses() &&
@@ -250,7 +250,7 @@ begin_background_command(void)
 {
 	if ((dt_process() == DT_AUTOVACUUM || dt_apply_copies_table()) &&
 		dt_account_follow())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 static void
@@ -278,7 +278,7 @@ begin_worker(void)
 {
 	dt_session_attach();
 	if (dt_worker_begins())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 /*

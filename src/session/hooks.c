@@ -134,7 +134,7 @@ static void
 start_command(void)
 {
 	if (dt_account.group != NULL && !dt_process_is_servers_own())
-		dt_tick_start_command();
+		dt_pay_watch_command();
 }
 
 /*
@@ -167,7 +167,8 @@ begin_nested(bool is_command)
 	else if (dt_pay_all_counts())
 		begin(DT_WRITES, false, is_command);
 	else if (dt_xact.phase == DT_OUT && dt_activity_client_waits())
-		begin(DT_READS, false, is_command); /* in the analysis of what was sent */
+		begin(DT_READS, false, is_command); /* in the analysis of what was
+											 * sent */
 	else if (is_command)
 	{
 		start_command();

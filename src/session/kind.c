@@ -90,8 +90,8 @@ dt_kind_of_command(Node *command)
 			return DT_NO_EVENT;
 
 		case T_FetchStmt:
-		DT_READING_COMMANDS_19
-			return DT_READS;
+			DT_READING_COMMANDS_19
+				return DT_READS;
 		case T_LockStmt:
 			return ((LockStmt *) command)->mode == AccessShareLock ?
 				DT_READS : DT_WRITES;

@@ -115,13 +115,10 @@ static struct
 {
 	int64		bytes;			/* since nothing was owed */
 	int64		since;			/* us */
-	int64		images;			/* the core's counters of images of pages, and of
-								 * records, at the last look */
+	int64		images;			/* the core's counters of images of pages, and
+								 * of records, at the last look */
 	int64		records;
 }			reading;
-
-/* The suspension in which what is carried was left by slipping; 0: none. */
-static TimestampTz slipped_in;
 
 /* In how long is paid what was used where interrupts are held? */
 static int64 held_us;
@@ -193,8 +190,8 @@ look_for_signs(void)
 static inline bool
 slips_suspension(void)
 {
-	return slipped_in != 0 && dt_account.group != NULL &&
-		dt_account.group->suspended_since == slipped_in;
+	return dt_account.slipped_in != 0 && dt_account.group != NULL &&
+		dt_account.group->suspended_since == dt_account.slipped_in;
 }
 
 /* Is nothing due any more, as of the last look at the account? */
@@ -218,6 +215,22 @@ charge(bool heeds_suspension)
 	due = dt_account_charge(heeds_suspension);
 	note_paid();
 	return due;
+}
+
+void
+dt_pay_catch_up(void)
+{
+	if (charge(false).pause_us > 0)
+		dt_account_charge_at_next_safe_point();
+}
+
+void
+dt_pay_watch_command(void)
+{
+	/* how soon the timer expires follows from the limit in force */
+	if (!dt_account_is_current())
+		dt_pay_catch_up();
+	dt_tick_start_command();
 }
 
 /*
@@ -433,7 +446,7 @@ dt_pay_note_check(void)
 void
 dt_pay_later(void)
 {
-	dt_account_catch_up();
+	dt_pay_catch_up();
 	dt_tick_rest(Max(CHARGES_APART_US, WORTH_OF_CHECKS * dt_check_take_cost()));
 }
 
@@ -482,7 +495,10 @@ dt_pay_before_leaving(bool in_flight)
 	if (in_flight)
 		(void) pause_in_flight(DT_BETWEEN_ROWS);
 
-	/* what has slipped out of a suspended group waits for that, as at a commit */
+	/*
+	 * what has slipped out of a suspended group waits for that, as at a
+	 * commit
+	 */
 	due = charge(in_flight && dt_phase_slips());
 	if (due.pause_us > 0 && (!in_flight || due.cause == DT_BY_SUSPEND))
 		(void) pause_at(in_flight ? DT_BETWEEN_ROWS : DT_BEFORE_TRANSACTION, due);
@@ -518,7 +534,7 @@ DtDue
 dt_pay_charge_rest(void)
 {
 	return charge(dt_xact.at_end == DT_PAY_AFTER || dt_xact.slipped ||
-				  dt_process() == DT_JOB);
+				  slips_suspension() || dt_process() == DT_JOB);
 }
 
 void
@@ -529,7 +545,7 @@ dt_pay_forget_transaction(void)
 
 	dt_phase_over(is_due, is_procedure ? !is_due :
 				  dt_activity_command_goes_on() || dt_process_is_servers_own());
-	slipped_in = dt_xact.carried == DT_CARRIES_SLIPPED_DEBT ?
+	dt_account.slipped_in = dt_xact.carried == DT_CARRIES_SLIPPED_DEBT ?
 		dt_account.group->suspended_since : 0;
 	show_phase();
 	memset(&checks, 0, sizeof(checks));

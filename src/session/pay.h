@@ -31,8 +31,7 @@ extern void dt_pay_begin(DtEvent kind, bool snapshot_is_new);
 static inline bool
 dt_pay_all_counts(void)
 {
-	return dt_xact.phase == DT_OUT &&
-		(dt_process() == DT_JOB || dt_activity_runs_procedure());
+	return dt_xact.phase == DT_OUT && dt_activity_may_work_unseen();
 }
 
 /*
@@ -62,6 +61,12 @@ dt_pay_if_due(void)
  */
 extern void dt_pay_at_check(void);
 extern void dt_pay_note_check(void);
+
+/* A command begins that may use much at once: from now on timers watch it. */
+extern void dt_pay_watch_command(void);
+
+/* Charge; if a pause is due, it is made at the next safe point. */
+extern void dt_pay_catch_up(void);
 
 /*
  * At a check of what must not be slowed down: charge only.  What is owed is paid

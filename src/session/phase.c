@@ -55,6 +55,7 @@ static const struct
 	Condition	condition;		/* of the action */
 	DtPhase		next;			/* DT_OUT: the same */
 }			steps[DT_PHASES][DT_EVENTS] = {
+
 	[DT_OUT] = {
 		[DT_READS] = {DT_GATE, IF_SLIPPED, DT_READING},
 		[DT_WRITES] = {DT_GATE, ALWAYS, DT_WRITING},
@@ -145,8 +146,8 @@ dt_phase_note_paid(void)
 void
 dt_phase_join(bool owes, bool slipped)
 {
-	dt_xact.carried = !owes ? DT_CARRIES_NOTHING :
-		slipped ? DT_CARRIES_SLIPPED_DEBT : DT_CARRIES_DEBT;
+	dt_xact.carried = slipped ? DT_CARRIES_SLIPPED_DEBT :
+		owes ? DT_CARRIES_DEBT : DT_CARRIES_NOTHING;
 	if (dt_xact.phase == DT_WRITING)
 		dt_xact.phase = DT_SLIPPED; /* that was another group's gate */
 }

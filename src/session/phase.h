@@ -54,10 +54,11 @@ typedef struct DtXact
 {
 	DtPhase		phase;
 	DtCarried	carried;
-	bool		paces;			/* it has owed more than the grace: it pauses in
-								 * flight whenever that is due, to its end */
+	bool		paces;			/* it has owed more than the grace: it pauses
+								 * in flight whenever that is due, to its end */
 	bool		uses_much;		/* more than a reader may within a minute */
-	bool		prepared;		/* part of a two-phase commit: no pause at its end */
+	bool		prepared;		/* part of a two-phase commit: no pause at its
+								 * end */
 
 	/* while its phase is DT_ENDED */
 	DtAction	at_end;			/* what its end asks for */

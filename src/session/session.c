@@ -156,7 +156,7 @@ leave_at_exit(int code, Datum arg)
 	LWLockReleaseAll();			/* SIGTERM may end a worker that holds one */
 	dt_waiters_detach();
 	if (IsParallelWorker())
-		dt_account_catch_up();
+		dt_pay_catch_up();
 	else
 	{
 		dt_member_publish(dt_account.slot, 0);
@@ -217,7 +217,8 @@ dt_session_follow(void)
 	if (is_member && !was_member)
 	{
 		dt_at_end_need(true);
-		if ((FirstSnapshotSet || IsTransactionBlock()) &&
+		/* what the transaction that has just ended was does not count */
+		if (IsTransactionState() && (FirstSnapshotSet || IsTransactionBlock()) &&
 			!dt_activity_is_login() && !IsParallelWorker())
 			dt_phase_join_midway(ActivePortal != NULL,
 								 TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
@@ -461,7 +462,7 @@ dt_session_begin_statement_slow(void)
 	}
 	/* the statement is subject to the limit that is set now */
 	if (is_member)
-		dt_account_catch_up();
+		dt_pay_catch_up();
 	return is_member;
 }
 

@@ -48,7 +48,6 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/check.h"
-#include "session/pay.h"
 #include "session/sigterm.h"
 #include "session/tick.h"
 #include "storage/ipc.h"
@@ -204,7 +203,9 @@ dt_tick_pause_goes_on(void)
 static bool
 is_due(void)
 {
-	return ((dt_account.is_due && (my.goes_on || dt_pay_all_counts())) ||
+	return ((dt_account.is_due && (my.goes_on ||
+								 (dt_xact.phase == DT_OUT &&
+								  dt_activity_may_work_unseen()))) ||
 			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&
@@ -363,9 +364,6 @@ void
 dt_tick_start_command(void)
 {
 	dt_tick_start();
-	/* the interval follows from the limit in force */
-	if (!dt_account_is_current())
-		dt_account_catch_up();
 	start_wall_timer(wall_interval());
 }
 

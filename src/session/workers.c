@@ -24,6 +24,7 @@
 
 #include "access/parallel.h"
 #include "session/account.h"
+#include "session/pay.h"
 #include "session/workers.h"
 
 static DtAccount *const my = &dt_account;
@@ -63,14 +64,14 @@ void
 dt_worker_begins_part(void)
 {
 	if (dt_account_has_uncharged() || !dt_account_is_known())
-		dt_account_catch_up();
+		dt_pay_catch_up();
 	begin_part();
 }
 
 void
 dt_worker_ends_part(void)
 {
-	dt_account_catch_up();
+	dt_pay_catch_up();
 	for (int r = 0; r < DT_RESOURCES && runs; r++)
 		pg_atomic_fetch_add_u64(&my->slot->workers_used[r],
 								dt_account_counter(r) - part_begin[r]);

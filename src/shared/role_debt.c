@@ -21,13 +21,14 @@
  * time, each pays for one, and not the first one for all; and the one who owes most
  * does not get rid of that by having others leave that owe little.
  *
- * An account exists while something is owed.  There is a fixed number of them
- * for all groups, and when there is no more, those that have repaid are looked for in
- * all of them; what is left when there is none goes to an account of the
- * group without a role, which nobody takes over.  So do the debts of autovacuum
- * workers and logical replication workers: the server starts these by itself, so
- * nobody can connect anew as one, and the next one would pause with a table
- * locked, or its publisher would wait for it.
+ * An account exists while something is owed, or while a suspension lasts in which a
+ * session has left that had slipped (phase.c): the next one waits for its end.
+ * There is a fixed number of them for all groups, and when there is no more, those
+ * that have repaid are looked for in all of them; what is left when there is none
+ * goes to an account of the group without a role, which nobody takes over.  So do
+ * the debts of autovacuum workers and logical replication workers: the server starts
+ * these by itself, so nobody can connect anew as one, and the next one would pause
+ * with a table locked, or its publisher would wait for it.
  *
  * All of this is guarded by the lock of the group, which all callers hold.
  *
@@ -52,6 +53,19 @@ owed(DtGroup *g, DtRateMember *account, int64 now)
 	return bytes;
 }
 
+/* Is it of a suspension that goes on? */
+static bool
+slips_suspension(const DtGroup *g, const DtRoleDebt *debt)
+{
+	return debt->slipped_in != 0 && debt->slipped_in == g->suspended_since;
+}
+
+static bool
+is_over(DtGroup *g, DtRoleDebt *debt, int64 now)
+{
+	return owed(g, debt->account, now) == 0 && !slips_suspension(g, debt);
+}
+
 static void
 end_account(DtGroup *g, DtRoleDebt *debt, int64 now)
 {
@@ -73,14 +87,13 @@ find_account(DtGroup *g, Oid role, int64 now)
 	DtRoleDebt *found = NULL;
 	dlist_mutable_iter iter;
 
-	if (g->nobodys_debt.n_left > 0 &&
-		owed(g, g->nobodys_debt.account, now) == 0)
+	if (g->nobodys_debt.n_left > 0 && is_over(g, &g->nobodys_debt, now))
 		end_account(g, &g->nobodys_debt, now);
 	dlist_foreach_modify(iter, &g->role_debts)
 	{
 		DtRoleDebt *debt = dlist_container(DtRoleDebt, node, iter.cur);
 
-		if (owed(g, debt->account, now) == 0)
+		if (is_over(g, debt, now))
 			end_account(g, debt, now);
 		else if (debt->role == role)
 			found = debt;
@@ -97,6 +110,7 @@ begin_account(DtGroup *g, DtRoleDebt *debt, Oid role, int64 now)
 	memset(debt->left, 0, sizeof(debt->left));
 	memset(debt->largest, 0, sizeof(debt->largest));
 	memset(debt->slipped, 0, sizeof(debt->slipped));
+	debt->slipped_in = 0;
 }
 
 /* An account for one more role; without one that is free, that of nobody. */
@@ -125,13 +139,16 @@ dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account, bool slips,
 				   int64 now)
 {
 	DtRoleDebt *heir = NULL;
+	bool		slips_suspended = slips && g->suspended_since != 0;
 
-	if (owed(g, account, now) > 0)
+	if (owed(g, account, now) > 0 || slips_suspended)
 	{
 		heir = find_account(g, role, now);
 		if (heir == NULL)
 			heir = add_account(g, role, now);
 		heir->n_left++;
+		if (slips_suspended)
+			heir->slipped_in = g->suspended_since;
 		for (int r = 0; r < DT_RESOURCES; r++)
 		{
 			int64		bytes = dt_rate_debt(&g->usage[r].engine, &account[r], now);
@@ -184,11 +201,12 @@ bool
 dt_role_debt_take_over(DtGroup *g, Oid role, DtRateMember *account, int64 now)
 {
 	DtRoleDebt *debt;
-	bool		slips = false;
+	bool		slips;
 
 	if (!OidIsValid(role) || dlist_is_empty(&g->role_debts) ||
 		(debt = find_account(g, role, now)) == NULL)
 		return false;
+	slips = slips_suspension(g, debt);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		int64		left = debt->left[r];

@@ -12,7 +12,8 @@
 
 /*
  * A member leaves, and one joins.  slips: what the member owes was used without
- * having passed the gate.  The second returns this for a part of what is taken over.
+ * having passed the gate.  The second returns this for a part of what is taken over,
+ * or for the suspension that goes on.
  */
 extern void dt_role_debt_leave(DtGroup *g, Oid role, DtRateMember *account,
 							   bool slips, int64 now);

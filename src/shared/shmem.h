@@ -113,8 +113,10 @@ typedef struct DtRoleDebt
 	int64		left[DT_RESOURCES]; /* what they have left, in bytes, whether
 									 * it was repaid or not */
 	int64		largest[DT_RESOURCES];	/* the most that one of them has left */
-	int64		slipped[DT_RESOURCES];	/* of "left", what was used without having
-										 * passed the gate; see phase.c */
+	int64		slipped[DT_RESOURCES];	/* of "left", what was used without
+										 * having passed the gate; see phase.c */
+	TimestampTz slipped_in;		/* one that has slipped has left in the
+								 * suspension that began then; 0: none */
 	DtRateMember account[DT_RESOURCES];
 } DtRoleDebt;
 
@@ -274,9 +276,9 @@ typedef struct DtMember
 	volatile bool told_to_end;
 
 	/*
-	 * The phase of its transaction, for its parallel workers; and whether what
-	 * it owes was used without having passed the gate; see phase.c.  Written by
-	 * the session, and "slips" by whoever makes it join.
+	 * The phase of its transaction, for its parallel workers; and whether
+	 * what it owes was used without having passed the gate; see phase.c.
+	 * Written by the session, and "slips" by whoever makes it join.
 	 */
 	uint8		phase;
 	bool		slips;

@@ -20,7 +20,7 @@ use DirtyThrottle::Clock;
 use DirtyThrottle::Wire;
 use Test::More;
 
-# expect-in-log: WARNING:  there is no transaction in progress
+# expect-in-log: WARNING:  (there is no transaction in progress|SET CONSTRAINTS can only be used)
 
 my $block = 8192;
 my $dt = DirtyThrottle::Clock->new('kinds',
@@ -560,6 +560,8 @@ my @table = (
 		[ 'SELECT 1' => $gated ], 'SELECT 1' ],
 	[ 'OUT, carries what slipped, suspended since', 'fast', $slips, '<suspended>', 'SELECT 1' ],
 	[ 'OUT, slipped while it was suspended', 'fast', '<suspended>', $slips, [ 'SELECT 1' => $gated ], '<resumed>', 'SELECT 1' ],
+	[ 'OUT, slipped while it was suspended: control', 'fast', '<suspended>', $slips, 'BEGIN; COMMIT', 'SHOW work_mem',
+		[ 'SELECT 1' => $gated ], '<resumed>', 'SELECT 1' ],
 	[ 'OUT, slipped while it was suspended, resumed before', 'fast', '<suspended>', $slips, '<resumed>', 'SELECT 1',
 		'<suspended>', 'SELECT 1' ],
 
@@ -738,6 +740,40 @@ subtest 'connecting anew' => sub {
 		$next->quit;
 		let_go();
 	}
+};
+
+# A group that is suspended may have no limit, so that nothing is owed: what slips once in
+# a session must not slip once in each session of a role.
+subtest 'connecting anew while it is suspended' => sub {
+	my $reads = sub {
+		my ($role, $place, $name) = @_;
+		my $s = $dt->session(user => $role);
+
+		$s->send('SELECT 1');
+		$dt->settle;
+		is(place($s->pid), $place, $name);
+		return $s;
+	};
+
+	$dt->sql(q{SELECT suspend_group('g')});
+	my $s = $dt->session(user => 'fast');
+	$s->query($slips);
+	is(place($s->pid), 'not', 'a session slips');
+	$s->quit;
+	poll_until(sub { $dt->group_row('g')->{members} == 0 }, 180);
+	my $next = $reads->('fast', $gated, 'the next one of its role waits');
+	my $other = $reads->('agent', 'not', 'that of another role does not');
+	let_go();
+	$dt->settle;
+	is($next->wait->{sqlstate}, undef, 'until the group is resumed');
+	$other->wait;
+	$_->quit foreach $next, $other;
+	poll_until(sub { $dt->group_row('g')->{members} == 0 }, 180);
+	$dt->sql(q{SELECT suspend_group('g')});
+	$next = $reads->('fast', 'not', 'which is over with that suspension');
+	$next->wait;
+	$next->quit;
+	let_go();
 };
 
 $dt->finish;
