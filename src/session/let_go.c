@@ -12,8 +12,7 @@
  * waits may do so for ever, for a lock that the session keeps between its
  * transactions, say; and a second session of one's own must not be the one who
  * makes the limit go away.  So there a session that owes too much pauses, whoever
- * waits; and so does one in a transaction that has passed no gate, if it owed
- * something before.
+ * waits.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
  * session: so while it is in somebody's way the whole group goes on there.  So does a
@@ -97,8 +96,8 @@ goes_on(DtMark mark, int pid, bool in_flight, const DtDue *due)
 	switch (mark)
 	{
 		case DT_IN_THE_WAY_OF_OUTSIDERS:
-			bound = in_flight && !dt_phase_is_bounded() ? NO_BOUND : OWN_BOUND;
-			return bound == NO_BOUND || may_go_on(due);
+			bound = in_flight ? NO_BOUND : OWN_BOUND;
+			return in_flight || may_go_on(due);
 		case DT_IN_THE_WAY_OF_MATES:
 			bound = pid == MyProcPid ? OWN_BOUND : GROUP_BOUND;
 			return may_go_on(due);

@@ -106,17 +106,6 @@ extern void dt_phase_over(bool owes, bool goes_on);
 /* A parallel worker starts in the phase of its leader. */
 extern void dt_phase_take(DtPhase phase);
 
-/*
- * Is what the session may owe bounded while others wait for it in flight?  So it
- * is if it owed something before, and has not passed the gate.
- */
-static inline bool
-dt_phase_is_bounded(void)
-{
-	return dt_xact.carried != DT_CARRIES_NOTHING &&
-		dt_xact.phase != DT_WRITING;
-}
-
 /* Does it, or what it carries, come from statements that have passed no gate? */
 static inline bool
 dt_phase_slips(void)
