@@ -169,8 +169,13 @@ begin_nested(bool is_command)
 	else if (dt_xact.phase == DT_OUT && dt_activity_client_waits())
 		begin(DT_READS, false, is_command); /* in the analysis of what was
 											 * sent */
-	else if (is_command)
+	else
 	{
+		/* of an apply worker nothing else tells when a limit has changed */
+		if (dt_account.group != NULL && !dt_account_is_current())
+			dt_pay_catch_up();
+		if (!is_command)
+			return;
 		start_command();
 		dt_pay_if_due();
 	}
