@@ -99,9 +99,8 @@ sub _postmaster_pid
 # is busy with something else nobody knows, so nothing has a bound of its own.
 our $TIMEOUT = 180;
 
-# A statement that may write, for all that the library knows, and does nothing.
-# What is owed is paid before it; what surely only reads, SELECT 1 for example,
-# begins at once.
+# A statement of a writing kind, which does nothing.  What is owed is paid before it;
+# SELECT begins at once.
 our $MAY_WRITE = 'DO $$BEGIN END$$';
 
 # Milliseconds that the code takes.

@@ -176,7 +176,7 @@ $dt->limit(grp_a => 0);
 $dt->set_conf('dirty_throttle.transaction_grace', '50ms', $s);
 
 # What earlier transactions have left is paid before the first statement of the
-# next one that may write, and not in flight.
+# next one that writes, and not in flight.
 $dt->set_conf('dirty_throttle.max_commit_pause', '0', $s);
 $dt->limit(grp_a => 1);
 $s->query(DirtyThrottle::pays_after(

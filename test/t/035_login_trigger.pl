@@ -1,6 +1,6 @@
 # A login pauses for nothing, also if a trigger writes at each (17 and later): who
 # cannot connect cannot even read, and takes the server for dead.  What it writes is
-# paid before the first statement that may write.
+# paid before the first statement that writes.
 
 use strict;
 use warnings;
@@ -49,7 +49,7 @@ foreach my $case (
 		is(logins(), $n + $again, "$name, login $again: its trigger has run");
 		is($s->query('SELECT pg_is_in_recovery()'), 'f', "$name, login $again: then it may read");
 		$s->send('INSERT INTO t VALUES (1)');
-		ok($dt->wait_paused($s, 'in flight'), "$name, login $again: what may write pays first");
+		ok($dt->wait_paused($s, 'in flight'), "$name, login $again: what writes pays first");
 		is($dt->session_row($s)->{paused_by}, $paused_by, "$name, login $again: for that");
 		is($dt->sql('SELECT count(*) FROM t'), 0, "$name, login $again: before it writes");
 		$dt->cancel_ms($s);

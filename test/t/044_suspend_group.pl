@@ -1,6 +1,6 @@
 # suspend_group(): the members of a group stop, whether they owe anything or
 # not: each after its transaction and never with a lock, or before its next
-# statement.  They can be cancelled, terminated and shut down all the same, and go
+# statement that writes.  They can be cancelled, terminated and shut down all the same, and go
 # on when the group is resumed, at once as 104 tests; nobody else notices anything.
 # What only reads is not stopped: 062.
 #
@@ -229,6 +229,44 @@ foreach my $case (
 		0, "$name: it holds no lock");
 	check_resume($name, $s);
 }
+
+# A SELECT begins at once.  If it has called a function that writes, the session stops
+# after that, for max_commit_pause at most, and whatever comes next has to wait.
+$dt->sql(q{TRUNCATE t; CREATE FUNCTION put_one(i int) RETURNS int LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO t VALUES (i); RETURN i; END $$});
+{
+	my $name = 'soft, a SELECT that writes';
+
+	suspend();
+	$s->send('SELECT put_one(1)');
+	check_suspended($name, $s, 'after transaction');
+	is(count('t'), 1, "$name: it has begun at once, and has committed");
+	is($dt->sql('SELECT count(*) FROM pg_locks WHERE pid = ' . $s->pid),
+		0, "$name: it holds no lock");
+	check_stays($name, $s);
+	is(check_resume($name, $s)->{out}, 1, "$name: it has its result");
+	is($s->query('SELECT 1'), 1, "$name: the next statement does not wait then");
+
+	$s->query(q{SET dirty_throttle.max_commit_pause = '300ms'});
+	foreach my $next ('SELECT 1', 'SELECT put_one(0)', 'BEGIN; SELECT 1; COMMIT')
+	{
+		my $then = "$name, then $next";
+
+		$dt->sql('TRUNCATE t');
+		suspend();
+		my $r = $s->run('SELECT put_one(1)');
+		is($r->{sqlstate}, undef, "$then: it is answered");
+		cmp_ok($r->{ms}, '>=', 300, "$then: after max_commit_pause, ms");
+		$s->send($next);
+		check_suspended("$then, which", $s, 'in flight');
+		is(count('t'), 1, "$then, which has not begun");
+		check_stays("$then, which", $s);
+		check_resume("$then, which", $s);
+	}
+	$s->query('RESET dirty_throttle.max_commit_pause');
+	is($s->query('SELECT 1'), 1, "$name: and no more than that");
+}
+
 $s->query('BEGIN; INSERT INTO t VALUES (1)');
 suspend();
 $s->query('ROLLBACK');
@@ -420,7 +458,7 @@ ok( poll_until(
 		}),
 	'a new session stops');
 is($dt->sql('SELECT count(*) FROM t WHERE id = -2'), 0,
-	'before its first statement that may write');
+	'before its first statement that writes');
 $dt->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 	WHERE usename = 'batch'");
 waitpid $login, 0;

@@ -267,7 +267,7 @@ $chooser->value(q{SET dirty_throttle."group" = 'a'});
 is($dt->now, $start, 'and is joined again at once');
 
 # Outside of a transaction he leaves when he has paid.  Who cancels that is in the
-# group still, and does not get his next statement that may write either.
+# group still, and does not get his next statement that writes either.
 foreach my $sql (
 	'RESET dirty_throttle."group"',
 	q{SET dirty_throttle."group" = 'b'},

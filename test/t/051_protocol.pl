@@ -1,9 +1,12 @@
 # Every message of the frontend/backend protocol as a place where somebody may
-# try to go on without paying; the function-call protocol, which no statement
-# hook sees; and commands that each owe more than max_commit_pause.
+# try to go on without paying, by a statement whose kind writes, which pays before
+# it begins, and by one that reads, and calls a function that writes: it begins at
+# once, and the next statement pays before it begins.  The function-call protocol,
+# which no statement hook sees; and commands that each owe more than
+# max_commit_pause.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
-# takes-about: 20 s
+# takes-about: 30 s
 
 use strict;
 use warnings;
@@ -19,6 +22,7 @@ use Time::HiRes qw(time);
 
 my $rate = 4000;     # KB/s, 2 ms a block
 my $owed = 40;       # blocks that a rewrite owes, 82 ms
+my $low = $rate / 50; # KB/s, at which what is owed lasts for long
 my $n = 5;           # blocks that other things dirty
 
 # With wal_level minimal a rewrite writes its pages when it commits, and the
@@ -47,7 +51,8 @@ $dt->sql(
 	INSERT INTO noted VALUES (1, 'x');
 	ALTER TABLE noted OWNER TO app;
 	ALTER TABLE rewritten OWNER TO app;
-	GRANT ALL ON t, copied TO app;
+	CREATE TABLE one AS SELECT 1 AS id;
+	GRANT ALL ON t, copied, one TO app;
 	CREATE FUNCTION note() RETURNS int LANGUAGE plpgsql AS \$\$
 		BEGIN
 			RAISE NOTICE 'owed %', (SELECT dirty_debt
@@ -98,39 +103,98 @@ sub at_rate
 }
 
 my $w = DirtyThrottle::Wire->new($dt->node, user => 'app');
-$w->parse('earlier', "SELECT work($n)")->sync;
-is($w->wait->{sqlstate}, undef, 'a statement is prepared');
+# The first reads, as far as its kind says, and the second writes.
+my $slips = "SELECT work($n)";
+my $work = "$slips FROM one FOR UPDATE";
+my %prepared = ($slips => 'slips', $work => 'earlier');
+foreach my $sql (sort keys %prepared)
+{
+	$w->parse($prepared{$sql}, $sql)->sync;
+	is($w->wait->{sqlstate}, undef, "$sql is prepared");
+}
 
 # --------------------------------------------------------------- every message
 
 # What somebody may do to get something done: messages, and "wait" for the
-# answer, whose options (a cancel) are the argument of the function.
-my $work = "SELECT work($n)";
-my @messages = (
-	'Query' => sub { $w->query($work, @_) },
-	'Query of several statements' =>
-	  sub { $w->query("SET work_mem = 5000; SELECT 1; $work", @_) },
-	'Query with transactions' =>
-	  sub { $w->query("BEGIN; $work; COMMIT; $work", @_) },
-	'Parse, Bind, Execute, Sync' => sub { $w->extended($work)->sync->wait(@_) },
-	'Bind, Execute, Sync' =>
-	  sub { $w->bind('', 'earlier')->execute->sync->wait(@_) },
-	'Parse, Describe, Bind, Describe, Execute, Close, Sync' => sub {
-		$w->parse('s', $work)->describe('S', 's')->bind('p', 's')
-		  ->describe('P', 'p')->execute('p')->close('P', 'p')->close('S', 's')
-		  ->sync->wait(@_);
+# answer, whose options (a cancel) are the argument of the function.  These have
+# the kind of the query in them.
+sub messages_of
+{
+	my ($work) = @_;
+	my $some_rows = $work =~ /FOR UPDATE/ ?
+	  "SELECT work(1) FROM one, generate_series(1, $n) FOR UPDATE OF one" :
+	  "SELECT work(1) FROM generate_series(1, $n)";
+
+	return (
+		'Query' => sub { $w->query($work, @_) },
+		'Query of several statements' =>
+		  sub { $w->query("SET work_mem = 5000; SELECT 1; $work", @_) },
+		'Query with transactions' =>
+		  sub { $w->query("BEGIN; $work; COMMIT; $work", @_) },
+		'Parse, Bind, Execute, Sync' =>
+		  sub { $w->extended($work)->sync->wait(@_) },
+		'Bind, Execute, Sync' =>
+		  sub { $w->bind('', $prepared{$work})->execute->sync->wait(@_) },
+		'Parse, Describe, Bind, Describe, Execute, Close, Sync' => sub {
+			$w->parse('s', $work)->describe('S', 's')->bind('p', 's')
+			  ->describe('P', 'p')->execute('p')->close('P', 'p')
+			  ->close('S', 's')->sync->wait(@_);
+		},
+		'Execute of some rows, and of more' => sub {
+			$w->parse('', $some_rows)->bind('', '')->execute('', 1)
+			  ->execute('', 1)->execute('', 0)->sync->wait(@_);
+		},
+		'Execute, Flush, Sync' => sub {
+			$w->extended($work)->flush;
+			my $r = $w->wait(until => 'C', @_);
+			$w->sync->wait;
+			return $r;
+		},
+		'several Executes, Sync' => sub {
+			$w->extended($work)->extended($work)->extended($work)
+			  ->sync->wait(@_);
+		},
+		'Execute of SET, Execute, Sync' => sub {
+			$w->extended('SET work_mem = 5000')->extended($work)
+			  ->sync->wait(@_);
+		},
+		'Execute of BEGIN, Execute, Execute of COMMIT, Sync' => sub {
+			$w->extended('BEGIN')->extended($work)->extended('COMMIT')
+			  ->sync->wait(@_);
+		},
+		'Execute of BEGIN and COMMIT, Execute, Sync' => sub {
+			$w->extended('BEGIN')->extended('COMMIT')->extended($work)
+			  ->sync->wait(@_);
+		},
+		'Execute of ROLLBACK, Execute, Sync' =>
+		  sub { $w->extended('ROLLBACK')->extended($work)->sync->wait(@_) },
+		'COPY TO' => sub { $w->query("COPY ($work) TO STDOUT", @_) },
+		'EXECUTE' => sub { $w->query("EXECUTE $prepared{$work}", @_) },
+		'DECLARE, FETCH' => sub {
+			$w->query("BEGIN; DECLARE c CURSOR FOR $work; FETCH c; COMMIT", @_);
+		},
+		'EXPLAIN ANALYZE' => sub { $w->query("EXPLAIN ANALYZE $work", @_) });
+}
+
+# These write, whatever is in them.
+my @writing = (
+	messages_of($work),
+	'COPY FROM, CopyData, CopyDone' => sub { copy_in('simple', 1, @_) },
+	'Execute of COPY FROM, CopyData, CopyDone, Sync' =>
+	  sub { copy_in('extended', 1, @_) },
+	'COPY FROM, CopyData, CopyFail' => sub { copy_in('simple', 0, @_) },
+	'DO' => sub { $w->query("DO 'BEGIN PERFORM work($n); END'", @_) },
+	'CALL' => sub { $w->query("CALL work_proc($n)", @_) },
+	'CREATE TABLE AS' => sub {
+		$w->query("CREATE TEMP TABLE x ON COMMIT DROP AS $slips", @_);
 	},
-	'Execute of some rows, and of more' => sub {
-		$w->parse('', "SELECT work(1) FROM generate_series(1, $n)")
-		  ->bind('', '')->execute('', 1)->execute('', 1)->execute('', 0)
-		  ->sync->wait(@_);
-	},
-	'Execute, Flush, Sync' => sub {
-		$w->extended($work)->flush;
-		my $r = $w->wait(until => 'C', @_);
-		$w->sync->wait;
-		return $r;
-	},
+	'ALTER TABLE' => sub {
+		$w->query('ALTER TABLE noted ALTER id TYPE int USING note()', @_);
+	});
+
+# A function call has no kind of its own.
+my @slipping = (
+	messages_of($slips),
 	'FunctionCall' =>
 	  sub { $w->function_call($work_oid, pack 'N', $n)->wait(@_) },
 	'Execute of SET, FunctionCall' => sub {
@@ -139,40 +203,6 @@ my @messages = (
 		# from 18 on the call leaves the transaction open, also after a Sync
 		$w->query('COMMIT') if $w->status eq 'T';
 		return $r;
-	},
-	'several Executes, Sync' =>
-	  sub { $w->extended($work)->extended($work)->extended($work)->sync->wait(@_) },
-	'Execute of SET, Execute, Sync' => sub {
-		$w->extended('SET work_mem = 5000')->extended($work)->sync->wait(@_);
-	},
-	'Execute of BEGIN, Execute, Execute of COMMIT, Sync' => sub {
-		$w->extended('BEGIN')->extended($work)->extended('COMMIT')
-		  ->sync->wait(@_);
-	},
-	'Execute of BEGIN and COMMIT, Execute, Sync' => sub {
-		$w->extended('BEGIN')->extended('COMMIT')->extended($work)
-		  ->sync->wait(@_);
-	},
-	'Execute of ROLLBACK, Execute, Sync' => sub {
-		$w->extended('ROLLBACK')->extended($work)->sync->wait(@_);
-	},
-	'COPY FROM, CopyData, CopyDone' => sub { copy_in('simple', 1, @_) },
-	'Execute of COPY FROM, CopyData, CopyDone, Sync' =>
-	  sub { copy_in('extended', 1, @_) },
-	'COPY FROM, CopyData, CopyFail' => sub { copy_in('simple', 0, @_) },
-	'COPY TO' => sub { $w->query("COPY ($work) TO STDOUT", @_) },
-	'EXECUTE' => sub { $w->query('EXECUTE earlier', @_) },
-	'DO' => sub { $w->query("DO 'BEGIN PERFORM work($n); END'", @_) },
-	'CALL' => sub { $w->query("CALL work_proc($n)", @_) },
-	'DECLARE, FETCH' => sub {
-		$w->query("BEGIN; DECLARE c CURSOR FOR $work; FETCH c; COMMIT", @_);
-	},
-	'EXPLAIN ANALYZE' => sub { $w->query("EXPLAIN ANALYZE $work", @_) },
-	'CREATE TABLE AS' => sub {
-		$w->query("CREATE TEMP TABLE x ON COMMIT DROP AS $work", @_);
-	},
-	'ALTER TABLE' => sub {
-		$w->query('ALTER TABLE noted ALTER id TYPE int USING note()', @_);
 	});
 
 # The extended protocol needs a Sync after an error, which the server has
@@ -224,7 +254,27 @@ sub owed_at_work
 	return $kb;
 }
 
-while (my ($name, $send) = splice @messages, 0, 2)
+# A cancel before that has ended, and nothing is done; it is owed still.
+sub check_gate
+{
+	my ($name, $begun, $low, $r) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($r->{sqlstate}, '57014', "$name: cancelled");
+	is(owed_at_work($r), undef, "$name: before any work was done");
+	cmp_ok($dt->group_row('a')->{dirty_debt}, '>', still_owed($begun, $low),
+		"$name: cancelled: still owed, KB");
+	$w->value('ROLLBACK') if $w->status ne 'I';
+}
+
+# The least that is owed of a rewrite that was evaded after this time.
+sub still_owed
+{
+	my ($begun, $low) = @_;
+	return 0.95 * $owed * $block_kb - $low * (time - $begun + 0.12);
+}
+
+while (my ($name, $send) = splice @writing, 0, 2)
 {
 	at_rate($rate, $w,
 		sub {
@@ -241,19 +291,43 @@ while (my ($name, $send) = splice @messages, 0, 2)
 		},
 		$name);
 
-	# A cancel before that has ended, and nothing is done; it is owed still.
 	# The debt lasts for long here.
-	my $low = $rate / 50;
+	fresh_limit($low);
+	my $begun = time;
+	evade($name);
+	check_gate($name, $begun, $low, $send->(cancel_when => \&pauses));
+}
+
+# It does not wait, and owes more than it may where it has written something.  What
+# comes next waits, also SELECT.
+while (my ($name, $send) = splice @slipping, 0, 2)
+{
+	$name .= ', slips';
+	at_rate($rate, $w,
+		sub {
+			foreach my $round (1 .. 3)
+			{
+				evade($name);
+				my $r = $send->();
+
+				is($r->{sqlstate}, undef, "$name: no error")
+				  or diag $r->{errors}[0][1];
+				between(owed_at_work($w->query('SELECT note()')), 0, $small_kb,
+					"$name: owed where the next statement begins, KB");
+			}
+		},
+		$name);
+
 	fresh_limit($low);
 	my $begun = time;
 	evade($name);
 	my $r = $send->(cancel_when => \&pauses);
-	is($r->{sqlstate}, '57014', "$name: cancelled");
-	is(owed_at_work($r), undef, "$name: before any work was done");
-	my $kb = $dt->group_row('a')->{dirty_debt};
-	cmp_ok($kb, '>', 0.95 * $owed * $block_kb - $low * (time - $begun + 0.12),
-		"$name: cancelled: still owed, KB");
+	cmp_ok(owed_at_work($r) // -1, '>', still_owed($begun, $low),
+		"$name: owed where work begins, at once, KB");
+	is($r->{sqlstate}, '57014', "$name: it pauses in flight, and is cancelled there");
 	$w->value('ROLLBACK') if $w->status ne 'I';
+	check_gate("$name: the next statement", $begun, $low,
+		$w->query('SELECT note()', cancel_when => \&pauses));
 }
 
 # These dirty nothing: it does not matter whether they are paid for.  But what
@@ -356,7 +430,7 @@ $w->value("SELECT lo_unlink($lo)");
 # ---------------------------------------------- work before there is a statement
 
 # Bind checks the values of parameters, and plans: both may call functions, and
-# those need not run any statement.
+# those need not run any statement.  They do not wait; what comes next does.
 $dt->sql(
 	q{CREATE DOMAIN checked AS bytea CHECK (lo_from_bytea(0, VALUE) > 0);
 	CREATE FUNCTION planned(bytea) RETURNS oid IMMUTABLE LANGUAGE plpgsql
@@ -371,14 +445,30 @@ foreach my $name (sort keys %parameters)
 	my ($parameter, $sql) = @{ $parameters{$name} };
 	my $oid = $dt->sql("SELECT '$parameter'::regtype::oid");
 
-	fresh_limit($rate / 50);
 	$w->message('P', "bound\0$sql\0" . pack 'nN', 1, $oid)->sync->wait;
+	fresh_limit($low);
+	my $begun = time;
 	evade($name);
 	my $before = $dt->group_row('a')->{blocks_dirtied};
-	my $r = $w->bind('', 'bound', $value)->sync->wait(cancel_when => \&pauses);
-	is($r->{sqlstate}, '57014', "Bind, $name: cancelled");
-	between($dt->group_row('a')->{blocks_dirtied} - $before,
-		0, 5, "Bind, $name: blocks dirtied before that");
+	$w->bind('', 'bound', $value)->sync->wait(cancel_when => \&pauses);
+	cmp_ok($dt->group_row('a')->{blocks_dirtied} - $before,
+		'>', 5, "Bind, $name: blocks that it dirties at once");
+	check_gate("Bind, $name: the next statement", $begun, $low,
+		$w->query('SELECT note()', cancel_when => \&pauses));
+	at_rate(
+		$rate, $w,
+		sub {
+			foreach my $round (1 .. 3)
+			{
+				evade($name);
+				my $r = $w->bind('', 'bound', $value)->sync->wait;
+
+				is($r->{sqlstate}, undef, "Bind, $name: no error");
+				between(owed_at_work($w->query('SELECT note()')), 0, $small_kb,
+					"Bind, $name: owed where the next statement begins, KB");
+			}
+		},
+		"Bind, $name");
 	$w->close('S', 'bound')->sync->wait;
 }
 

@@ -591,9 +591,6 @@ $outsider->query('DROP TABLESPACE place');
 $dt->set_conf('dirty_throttle.apply_group', '');
 $outsider->query('CREATE DATABASE hints');
 my $hints = $dt->session(dbname => 'hints');
-# a function that may write
-$_->query('CREATE FUNCTION nap(float8) RETURNS text LANGUAGE plpgsql AS
-	$$BEGIN RETURN pg_sleep($1); END$$') foreach $outsider, $hints;
 $hints->query("CREATE TABLE h (id int, filler text) WITH (fillfactor = 10);
 	INSERT INTO h SELECT i, repeat('x', 800) FROM generate_series(1, 50) i");
 $hints->quit;

@@ -1,7 +1,7 @@
 # Who coordinates holds locks while a member answers: a member does not pause
 # after PREPARE TRANSACTION, nor around COMMIT PREPARED and ROLLBACK PREPARED,
 # and with max_commit_pause = 0 not after any transaction.  What it owes it
-# pays before its next statement that may write.
+# pays before its next statement that writes.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
 

@@ -82,7 +82,7 @@ $dt->sql(
 
 # name, what to prepare, statements, blocks that they dirty at least.  What is owed
 # after an abort, a prepared transaction or what only reads, is paid before the next
-# statement that may write.
+# statement that writes.
 my @kinds = (
 	[ 'INSERT', $empty, 'INSERT INTO t ' . rows($blocks) ],
 	[ 'single INSERTs in a DO block', $empty,

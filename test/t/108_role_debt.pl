@@ -1,5 +1,5 @@
 # What sessions of a role have left unpaid in a group, the next ones take over, and
-# pay before their first statement there that may write, whatever else they do: also in
+# pay before their first statement there that writes, whatever else they do: also in
 # a group that they come to through another one, and in functions with a SET clause.
 
 use strict;

@@ -395,7 +395,7 @@ subtest 'suspended: at any tick' => sub {
 	let_go();
 };
 
-# ----------------------------------------------------------------- what may write
+# ----------------------------------------------------------------- what writes
 
 my @writes = (
 	[ 'SELECT FOR UPDATE', 'SELECT * FROM t FOR UPDATE' ],
@@ -468,12 +468,12 @@ sub check_writes
 
 foreach my $state (sort keys %states)
 {
-	subtest "$state: what may write" => sub { check_writes($state) };
-	subtest "$state: what may write, in a block that has read" => sub {
+	subtest "$state: what writes" => sub { check_writes($state) };
+	subtest "$state: what writes, in a block that has read" => sub {
 		check_writes($state, 'BEGIN; SELECT count(*) FROM t', 'ROLLBACK');
 	};
 
-	subtest "$state: what may write, by the protocol" => sub {
+	subtest "$state: what writes, by the protocol" => sub {
 		my $insert = 'INSERT INTO empty VALUES (1)';
 
 		my @cases = (

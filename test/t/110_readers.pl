@@ -111,7 +111,7 @@ subtest 'a reader of less than 64 blocks' => sub {
 	does_not_pause('SELECT id FROM hints', 'then it reads on');
 	does_not_pause('BEGIN; SELECT id FROM hints; COMMIT', 'also in a block');
 	$s->send($MAY_WRITE);
-	is($dt->run, $owed, 'what may write pays all of it');
+	is($dt->run, $owed, 'what writes pays all of it');
 	$dt->check_books('g', 'dirty', 'less than 64 blocks');
 };
 

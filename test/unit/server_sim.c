@@ -101,7 +101,6 @@ typedef struct Group
 	int			accounts;		/* of members and of roles */
 	bool		observe;
 	bool		suspended;
-	bool		hard;
 } Group;
 
 typedef enum State
@@ -706,7 +705,7 @@ look_again(Session *s, bool in_flight)
 		pause = wake(g, r, &s->account[r], s->paid_when[r]);
 		longest = pause > longest ? pause : longest;
 	}
-	if (g->suspended && (g->hard || !in_flight))
+	if (g->suspended && !in_flight)
 		longest = SEC;
 	return longest;
 }
@@ -720,7 +719,7 @@ sleep_or_go_on(Session *s)
 	int64_t		pause = look_again(s, in_flight);
 	int64_t		left = s->until - world.now;
 	bool		suspended = s->group != NULL && world.enabled &&
-		s->group->suspended && (s->group->hard || !in_flight);
+		s->group->suspended && !in_flight;
 	bool		released = in_flight && !suspended && !world.greedy &&
 		rng() % 100 == 0;
 
@@ -1102,7 +1101,6 @@ intervene(void)
 		case 5:
 			trace("group %d: suspend", (int) (g - groups));
 			g->suspended = !g->suspended && rng() % 2;
-			g->hard = rng() % 2;
 			wake_all(g);
 			break;
 		case 6:

@@ -44,11 +44,6 @@ our $CONF = "dirty_throttle.transaction_grace = 140s\n";
 
 my $INSERT = "INSERT INTO %t SELECT i, 0, repeat('x', 800) FROM generate_series";
 
-# It takes time until let_go() removes a file.
-my $LONG = "$INSERT(1001, 2000) i WHERE pg_sleep(
-	CASE WHEN (pg_stat_file('%t.naps', true)).size IS NULL THEN 0 ELSE 0.05 END)
-	IS NOT NULL";
-
 # What is owed for it stays below the grace, so it pays when it is done.
 my $SMALL = "$INSERT(1001, 1010) i";
 
@@ -94,8 +89,6 @@ sub new
 	my $self = bless { dt => $dt, kinds => [] }, $class;
 	my $n = 0;
 
-	$dt->sql(q{CREATE FUNCTION may_write() RETURNS int LANGUAGE plpgsql AS
-		'BEGIN RETURN 1; END'});
 	foreach my $row (@KINDS)
 	{
 		my %kind;
@@ -194,18 +187,6 @@ sub put
 		$s->query($work);
 		$dt->sql("SELECT suspend_group('$group')");
 		$s->send($end);
-	}
-	elsif ($kind->{by} eq 'hard')
-	{
-		$s->send($sql);
-		# under way, and it has something to keep
-		poll_until(
-			sub {
-				$dt->sql('SELECT backend_xid IS NOT NULL
-					FROM pg_stat_get_activity(' . $s->pid . ')') eq 't'
-				  || $s->finished;
-			});
-		$dt->sql("SELECT suspend_group('$group', true)");
 	}
 	else
 	{
