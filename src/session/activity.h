@@ -88,12 +88,16 @@ dt_activity_may_work_unseen(void)
 
 /*
  * Is this the text of what the client has sent, or a parallel worker's leader,
- * and not of a query of some function?
+ * and not of a query of some function?  For an Execute the core copies that of
+ * the portal.
  */
 static inline bool
 dt_activity_is_clients_text(const char *source)
 {
-	return source != NULL && source == debug_query_string;
+	return source != NULL && debug_query_string != NULL &&
+		(source == debug_query_string ||
+		 (ActivePortal != NULL && source == ActivePortal->sourceText &&
+		  strcmp(source, debug_query_string) == 0));
 }
 
 /*

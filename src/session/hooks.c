@@ -265,8 +265,8 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 }
 
 /*
- * A function is going to be called: by the protocol for that if there is neither a
- * query string nor a portal, or by a background worker that evaluates it in an
+ * A function is going to be called: by the protocol for that, in the analysis of
+ * what the client has sent, or by a background worker that evaluates it in an
  * expression, as the jobs of TimescaleDB do.  Nothing else tells of such a call.
  */
 static pg_noinline void
@@ -274,8 +274,7 @@ function_begins(void)
 {
 	if (dt_pay_all_counts())
 		begin(DT_WRITES, false, true);
-	else if (dt_process() == DT_SESSION && debug_query_string == NULL &&
-			 dt_activity_client_waits())
+	else if (dt_process() == DT_SESSION && dt_activity_client_waits())
 		begin(DT_READS, false, true);
 }
 
