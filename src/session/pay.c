@@ -537,7 +537,7 @@ dt_pay_forget_transaction(void)
 	bool		is_due = dt_account.is_due;
 	bool		is_procedure = dt_activity_runs_procedure();
 
-	dt_phase_over(is_due, is_procedure ? !is_due :
+	dt_phase_over(is_due, is_procedure ? !is_due && !dt_activity_waits :
 				  dt_activity_command_goes_on() || dt_process_is_servers_own());
 	dt_account.slipped_in = dt_xact.carried == DT_CARRIES_SLIPPED_DEBT ?
 		dt_account.group->suspended_since : 0;
