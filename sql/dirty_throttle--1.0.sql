@@ -757,4 +757,4 @@ COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
 COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';
 COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for those who do not have the privileges of the owner';
-COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it was tried again, at most 4096 bytes; or what it waits for; NULL if there is none since the last start, and for those who do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for those who do not have the privileges of the owner';

@@ -265,6 +265,9 @@ dt_is_decoding(pid_t pid)
 #define INVALID_PROC_NUMBER	InvalidBackendId
 #define MyProcNumber	(MyProc->pgprocno)
 #define GetNumberFromPGProc(proc)	((int) ((proc) - ProcGlobal->allProcs))
+#define dt_proc_of(vxid)	BackendIdGetProc((vxid).backendId)
+#else
+#define dt_proc_of(vxid)	ProcNumberGetProc((vxid).procNumber)
 #endif
 
 /* 17: random() has arguments, too */

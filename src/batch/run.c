@@ -27,6 +27,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "batch/holder.h"
 #include "batch/run.h"
 #include "batch/tell.h"
 #include "batch/walk.h"
@@ -91,6 +92,7 @@ typedef struct Run
 	MemoryContext batch_context;	/* of a transaction */
 	ItemPointerData tid;		/* where its progress is stored */
 	int			tries;			/* of the present batch, that have failed */
+	ErrorData  *error;			/* of the last one; the job refers to it */
 	int64		limit_us;		/* for the statement of the present batch */
 	TimestampTz statement_start;	/* when that has begun; 0: it has not */
 	int64		last_us;		/* what the last batch took */
@@ -313,17 +315,25 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	cost->us = dt_now_us() - start_us;
 }
 
-/* Note how it has ended, though its table may be gone. */
+/*
+ * Note how it has ended, though its table may be gone; or the error after which a batch
+ * is tried again.
+ */
 static void
-store_end(Run *run, DtJob *job, DtBatchCost *cost)
+store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
 	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
+	char	   *holder = dt_holder_describe();
+
+	if (holder != NULL)
+		job->detail = MemoryContextStrdup(run->context, holder);
+	if (job->outcome != NULL)
+		note_time(run, job);
 
 	if (dt_queue_is_to_stop())
 		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, ERROR, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	note_time(run, job);
 	dt_store_update_progress(&store, &run->tid, job);
 	PopActiveSnapshot();
 	dt_store_close(&store, NoLock);
@@ -352,6 +362,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 {
 	DtJob		job = *run->job;
 	ErrorData  *volatile error = NULL;
+	bool		is_end = job.finished != 0 || job.outcome != NULL;
 	int64		paused_us = dt_work_paused_us();
 	int64		before[DT_RESOURCES];
 
@@ -363,7 +374,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 	{
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		if (action == store_end)
+		if (is_end)
 			dt_work_leave();
 		else
 			dt_work_pay_before();
@@ -372,7 +383,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 		MemoryContextSwitchTo(run->batch_context);
 		job.size = get_size(run);
 		/* it may have waited for long, and is to stop by now */
-		if (action == store_end || !dt_queue_is_to_stop())
+		if (is_end || !dt_queue_is_to_stop())
 			action(run, &job, cost);
 		SPI_finish();
 		CommitTransactionCommand();
@@ -496,6 +507,17 @@ fail(Run *run, const ErrorData *error)
 		job->hint = pstrdup(_("What was committed stays. The same CALL goes on after the last batch."));
 }
 
+/* That is for who looks: no batch depends on it. */
+static void
+store_retry(Run *run)
+{
+	DtBatchCost cost;
+	ErrorData  *error = run_transaction(run, store_state, &cost);
+
+	if (error != NULL && is_cancel(error))
+		fail(run, error);
+}
+
 /* Try again, unless it has failed for good. */
 static void
 handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
@@ -518,8 +540,12 @@ handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
 	}
 	job->retries++;
 	job->size = dt_batch_smaller(job->size);
-	job->error = MemoryContextStrdup(run->context, error->message);
-	FreeErrorData(error);
+	job->error = error->message;
+	job->detail = error->detail;
+	store_retry(run);
+	if (run->error != NULL)
+		FreeErrorData(run->error);
+	run->error = error;
 	wait_us(run, Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US));
 }
 
@@ -542,8 +568,10 @@ next_batch(Run *run)
 {
 	DtBatchCost cost;
 	DtBatchBounds bounds;
-	ErrorData  *error = run_transaction(run, run_batch, &cost);
+	ErrorData  *error;
 
+	dt_holder_forget();
+	error = run_transaction(run, run_batch, &cost);
 	if (error != NULL)
 	{
 		handle_error(run, error, &cost);
@@ -616,7 +644,7 @@ end(Run *run)
 
 	if (job->finished == 0 && job->outcome == NULL)
 		job->outcome = DT_STOPPED;
-	error = run_transaction(run, store_end, &cost);
+	error = run_transaction(run, store_state, &cost);
 	if (error != NULL)
 		ThrowErrorData(error);
 	dt_tell_log_end(job);

@@ -38,6 +38,13 @@ dt_tell_seconds_left(const DtJob *job)
 	return (job->expected - job->keys) / job->rate;
 }
 
+char *
+dt_tell_error(const DtJob *job)
+{
+	return job->error == NULL || job->detail == NULL ? job->error :
+		psprintf("%s. %s", job->error, job->detail);
+}
+
 /* Seconds as hours, minutes and seconds. */
 static char *
 duration(double seconds)
@@ -207,6 +214,6 @@ dt_tell_log_end(const DtJob *job)
 	ereport(LOG,
 			(errmsg("batches \"%s\" %s: %s", job->name, end, describe_work(job)),
 			 job->outcome != NULL && job->error != NULL ?
-			 errdetail_internal("%s", job->error) : 0,
+			 errdetail_internal("%s", dt_tell_error(job)) : 0,
 			 errhidestmt(true)));
 }

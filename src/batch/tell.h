@@ -16,6 +16,9 @@ extern double dt_tell_percent(const DtJob *job);
 /* In how many seconds it is done at its present rate; negative: not known. */
 extern double dt_tell_seconds_left(const DtJob *job);
 
+/* The error with which it has ended, or after which a batch was tried again. */
+extern char *dt_tell_error(const DtJob *job);
+
 /* To the client: it begins, or what else there is to say of it. */
 extern void dt_tell_start(const DtStart *start, const DtJobOptions *options);
 extern void dt_tell_waits(const char *name);

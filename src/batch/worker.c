@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "batch/holder.h"
 #include "batch/run.h"
 #include "batch/settings.h"
 #include "batch/worker.h"
@@ -48,15 +49,15 @@ handle_sigint(SIGNAL_ARGS)
 
 	if (!is_cancel)
 		is_stopping = true;		/* what comes later is a cancel */
+	if (get_timeout_indicator(LOCK_TIMEOUT, false))
+		dt_holder_note();
 	if (is_cancel || dt_work_is_pausing() ||
 		get_timeout_indicator(LOCK_TIMEOUT, false) ||
 		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
 		MyProc->syncRepState == SYNC_REP_WAITING)
 		StatementCancelHandler(DT_SIGNAL_PASSED);
 	else
-	{
 		SetLatch(MyLatch);		/* it may wait before another try */
-	}
 	errno = save_errno;
 }
 

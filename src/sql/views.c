@@ -698,7 +698,7 @@ put_job(const DtJob *job, void *fcinfo)
 	add_time(&row, job->finished);
 	/* both may have values of rows in them */
 	add_array(&row, is_owner ? job->position : NULL);
-	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? job->error :
+	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? dt_tell_error(job) :
 			 psprintf("no free background worker: batches use at most %d of the %d that max_worker_processes allows",
 					  dt_queue_most(), max_worker_processes));
 	put(fcinfo, &row);

@@ -177,6 +177,26 @@ $dt->sql(q{SELECT stop_batches('stopped')});
 is($free->wait->{out}, '0|f', 'it is stopped');
 $other->query('ROLLBACK');
 
+# The view says so while it waits, and who has the row; or the table, next time.
+$other->query(q{SET application_name = 'nightly report'; BEGIN; UPDATE t SET n = 5 WHERE id = 2000});
+$free->send(call('held', 't', start => 2000, finish => 2000));
+$stopped = DirtyThrottle::Batches::worker($dt, 'held');
+foreach my $held ('a row', 'table "t"')
+{
+	ok(poll_until(sub { $dt->sql("SELECT dt_test_state($stopped)") eq 'sleeps' }), "$held is locked: it waits");
+	$job = job('held');
+	is("$job->{state}|$job->{retries}", $held eq 'a row' ? 'running|1' : 'running|2', "$held is locked: how often it was tried again");
+	is( $job->{error},
+		'canceling statement due to lock timeout. Process ' . $other->pid . ' (role "' . $dt->sql('SELECT current_user')
+		  . "\", application \"nightly report\") holds $held.",
+		"$held is locked: who has it");
+	$other->query('LOCK t IN SHARE MODE');
+	$dt->advance(0.2 * $second);
+}
+$dt->sql(q{SELECT stop_batches('held')});
+$free->wait;
+$other->query('ROLLBACK; RESET application_name');
+
 # Its session is moved while it pauses: what it has paused there counts, and no more.
 $dt->sql('CHECKPOINT');
 $dt->fresh(g => (dirty => $kb));
