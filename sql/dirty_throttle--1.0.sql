@@ -335,7 +335,6 @@ CREATE FUNCTION dirty_throttle_stored_progress(
     OUT elapsed int8,
     OUT paused int8,
     OUT rate float8,
-    OUT started timestamptz,
     OUT updated timestamptz,
     OUT finished timestamptz,
     OUT outcome text,
@@ -353,7 +352,7 @@ COMMENT ON FUNCTION dirty_throttle_stored_progress() IS
 
 CREATE MATERIALIZED VIEW dirty_throttle_stored_progress USING heap WITH (fillfactor = 50) AS
 SELECT id, "position", until, size, keys, expected, rows, batches, retries,
-       elapsed, paused, rate, started, updated, finished, outcome, error,
+       elapsed, paused, rate, updated, finished, outcome, error,
        sqlstate, detail, hint
 FROM dirty_throttle_stored_progress()
 WITH NO DATA;
@@ -696,7 +695,6 @@ CREATE FUNCTION dirty_throttle_batches(
     OUT table_id oid,
     OUT statement text,
     OUT owner oid,
-    OUT key text,
     OUT state text,
     OUT pid int4,
     OUT rows int8,
@@ -709,9 +707,7 @@ CREATE FUNCTION dirty_throttle_batches(
     OUT paused_time float8,
     OUT elapsed_time float8,
     OUT eta timestamptz,
-    OUT started_at timestamptz,
     OUT updated_at timestamptz,
-    OUT finished_at timestamptz,
     OUT "position" text[],
     OUT error text
 )
@@ -720,17 +716,16 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_batches() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_batches() IS
-'Returns what the view dirty_throttle_batches shows, not rounded.';
+'Returns what the view dirty_throttle_batches shows, not rounded, and the number of batches that were committed, of rows that the job has come past, of those that are expected, and the time for which it has run, in milliseconds.';
 
 CREATE VIEW dirty_throttle_batches AS
 SELECT b.name, b.table_id::pg_catalog.regclass AS table_name, b.statement,
-       r.rolname AS owner, b.key, b.state, b.pid, b.rows, b.batches,
-       b.rows_seen, b.rows_expected, pg_catalog.floor(b.percent) AS percent,
+       r.rolname AS owner, b.state, b.pid, b.rows,
+       pg_catalog.floor(b.percent) AS percent,
        pg_catalog.round(b.rate)::int8 AS rate, b.retries,
        pg_catalog.round(b.paused_time) AS paused_time,
-       pg_catalog.round(b.elapsed_time) AS elapsed_time,
-       pg_catalog.date_trunc('second', b.eta) AS eta, b.started_at, b.updated_at,
-       b.finished_at, b."position", b.error
+       pg_catalog.date_trunc('second', b.eta) AS eta, b.updated_at,
+       b."position", b.error
 FROM dirty_throttle_batches() AS b
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) b.owner;
@@ -740,21 +735,14 @@ COMMENT ON COLUMN dirty_throttle_batches.name IS 'Name of the batches';
 COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table along whose key they go; its OID if it does not exist any more';
 COMMENT ON COLUMN dirty_throttle_batches.statement IS 'Statement that they run';
 COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has started them first, as which they run';
-COMMENT ON COLUMN dirty_throttle_batches.key IS 'Columns of the key along which they go';
 COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. start_batches() goes on with what is stopped, interrupted or has failed';
 COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the background worker that runs them; NULL if none does';
 COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
-COMMENT ON COLUMN dirty_throttle_batches.batches IS 'Number of batches that were committed';
-COMMENT ON COLUMN dirty_throttle_batches.rows_seen IS 'Number of rows whose keys lie before position';
-COMMENT ON COLUMN dirty_throttle_batches.rows_expected IS 'Estimated number of rows between the first and the last key; NULL if that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent: rows_seen of rows_expected; NULL if that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent of the estimated number of rows; NULL if that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, of its last seconds above all';
 COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks, for a serialization failure, or as it took many times as long as it may';
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.elapsed_time IS 'Total time for which the job has run, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; NULL if it does not run, or that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
-COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
-COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';
+COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; later if the rate falls. NULL if it does not run, or that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch; when it has finished, of its end';
 COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for those who do not have the privileges of the owner';
 COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for those who do not have the privileges of the owner';

@@ -491,7 +491,6 @@ find_place(DtStart *start, const DtJobOptions *options, Relation table, DtJob *s
 		job->keys = job->rows = job->batches = job->retries = 0;
 		job->elapsed_us = job->paused_us = 0;
 		job->rate = 0;
-		job->started = GetCurrentTimestamp();
 		job->until = job->finish;
 		range = dt_job_rest(job, start->key);
 		if (job->until == NULL)

@@ -90,8 +90,8 @@ static const Column progress_columns[] = {
 	COLUMN(KIND_INT, size), COLUMN(KIND_INT, keys), COLUMN(KIND_INT, expected),
 	COLUMN(KIND_INT, rows), COLUMN(KIND_INT, batches), COLUMN(KIND_INT, retries),
 	COLUMN(KIND_INT, elapsed_us), COLUMN(KIND_INT, paused_us),
-	COLUMN(KIND_FLOAT, rate), COLUMN(KIND_TIME, started),
-	COLUMN(KIND_TIME, updated), COLUMN(KIND_TIME, finished),
+	COLUMN(KIND_FLOAT, rate), COLUMN(KIND_TIME, updated),
+	COLUMN(KIND_TIME, finished),
 	COLUMN(KIND_TEXT, outcome), COLUMN(KIND_ERROR, error),
 	COLUMN(KIND_TEXT, sqlstate), COLUMN(KIND_ERROR, detail),
 	COLUMN(KIND_ERROR, hint)

@@ -51,7 +51,6 @@ typedef struct DtJob
 	int64		elapsed_us;		/* while it has run */
 	int64		paused_us;
 	double		rate;			/* keys per second */
-	TimestampTz started;
 	TimestampTz updated;
 	TimestampTz finished;		/* 0: it has not */
 	char	   *outcome;		/* DT_STOPPED, DT_FAILED, or NULL */

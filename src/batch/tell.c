@@ -55,6 +55,13 @@ duration(double seconds)
 					(int) (s / 60 % 60), (int) (s % 60));
 }
 
+/* Has it become slower?  Then it may become slower yet. */
+static bool
+slows_down(const DtJob *job)
+{
+	return job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
+}
+
 /* "(5, 7)" */
 static char *
 place(ArrayType *position)
@@ -173,7 +180,8 @@ dt_tell_progress(const DtJob *job)
 					job->name, percent < 0 ? "" : psprintf("%.0f %%, ", floor(percent)),
 					(long long) job->rows, (long long) job->keys,
 					(long long) job->batches, job->rate,
-					left < 0 ? "" : psprintf(", about %s left", duration(left)))));
+					left < 0 ? "" :
+					psprintf(slows_down(job) ? ", at least %s left" : ", about %s left", duration(left)))));
 }
 
 void

@@ -677,7 +677,6 @@ put_job(const DtJob *job, void *fcinfo)
 	add(&row, ObjectIdGetDatum(job->table), false);
 	add_text(&row, job->statement);
 	add(&row, ObjectIdGetDatum(job->owner), false);
-	add_text(&row, job->columns);
 	add_text(&row, name);
 	add(&row, Int32GetDatum(pid), pid == 0);
 	add_int(&row, job->rows);
@@ -693,9 +692,7 @@ put_job(const DtJob *job, void *fcinfo)
 	/* it may be waiting for longer than it would have taken */
 	add_time(&row, left < 0 ? 0 :
 			 Max(job->updated + (TimestampTz) Min(left * 1e6, 1e17), now));
-	add_time(&row, job->started);
 	add_time(&row, job->updated);
-	add_time(&row, job->finished);
 	/* both may have values of rows in them */
 	add_array(&row, is_owner ? job->position : NULL);
 	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? dt_tell_error(job) :

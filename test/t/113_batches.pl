@@ -96,6 +96,24 @@ is($percent, int(100 * $seen / $rows), 'a notice: percent');
 is($changed, $seen, 'a notice: rows');
 cmp_ok(abs($rate - $kb * 1000 / $DirtyThrottle::Clock::BLOCK), '<', 25, "a notice: rows per second: $rate");
 cmp_ok(abs($left - ($rows - $seen) / $rate), '<', 1, "a notice: how long it will take: $left s");
+
+# When it becomes slower, that is how long it takes at least.
+$dt->sql('UPDATE t SET n = 0; CHECKPOINT');
+$dt->fresh(g => (dirty => $kb));
+my $is_slow = 0;
+$dt->running(sub {
+	$s->send(call('slower', 't'));
+	until ($s->finished(0.02))
+	{
+		next if $is_slow || ($dt->sql(q{SELECT rows < 2500 FROM dirty_throttle_batches WHERE name = 'slower'}) || 't') ne 'f';
+		$dt->sql(qq{SELECT set_group_dirty_limit('g', $kb / 4)});
+		$is_slow = 1;
+	}
+});
+@notices = $s->wait->{err} =~ /rows per second, (about|at least) 0:00:\d\d left$/mg;
+is(join(', ', @notices[0, 1]), 'about, at least', 'a job that becomes slower: how long it will take');
+$dt->fresh(g => (dirty => $kb));
+
 # It ends when its time is over, after the batch that runs then.
 $dt->sql('UPDATE t SET n = 0; CHECKPOINT');
 $us = $dt->running(sub { $s->query(call('run_time', 't', run_time => '5 s')) });

@@ -95,22 +95,22 @@ sub batches
 	return $session->run($self->call(@call));
 }
 
-# The row of a job, as a hash.
+# What there is to know of a job, as a hash.
 sub job
 {
 	my ($self, $name) = @_;
 	return $self->_row(
-		"SELECT * FROM dirty_throttle_batches WHERE name = '$name'");
+		"SELECT * FROM dirty_throttle_batches() WHERE name = '$name'");
 }
 
-# Wait until it has come so far: a condition on the view.
+# Wait until it has come so far: a condition on that.
 sub wait_job
 {
 	my ($self, $name, $condition) = @_;
 	return poll_until(
 		sub {
 			$self->sql(
-				"SELECT count(*) FROM dirty_throttle_batches
+				"SELECT count(*) FROM dirty_throttle_batches()
 				 WHERE name = '$name' AND ($condition)");
 		});
 }
