@@ -80,7 +80,7 @@ check_context(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot start batches within security-restricted operation")));
-	dt_settings_check_login();
+	dt_settings_check_connection();
 }
 
 /* --------------------------------------------------------------- the table */

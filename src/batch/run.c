@@ -29,6 +29,7 @@
 #include "access/xlog.h"
 #include "batch/holder.h"
 #include "batch/run.h"
+#include "batch/settings.h"
 #include "batch/tell.h"
 #include "batch/walk.h"
 #include "clock.h"
@@ -272,6 +273,8 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	ArrayType  *last = NULL;
 	SPIPlanPtr	plan;
 
+	/* what is granted to PUBLIC is still granted to it */
+	dt_settings_check_owner(job->owner, job->name);
 	/* the tables are locked before the transaction's snapshot is taken */
 	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
 	plan = dt_statement_prepare(run->statement, key, &range);

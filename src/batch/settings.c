@@ -16,10 +16,13 @@
 
 #include "batch/settings.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc_tables.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
@@ -96,19 +99,54 @@ dt_settings_apply(ArrayType *settings)
 	}
 }
 
-void
-dt_settings_check_login(void)
+static bool
+can_log_in(void)
 {
 	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetSessionUserId()));
-	bool		can_login = HeapTupleIsValid(tuple) &&
-		((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+	bool		result = DT_BGWORKER_ANY_LOGIN != 0 ||
+		(HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin);
 
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);
-	if (!can_login && DT_BGWORKER_ANY_LOGIN == 0)
+	return result;
+}
+
+static bool
+database_allows_connections(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	bool		result = HeapTupleIsValid(tuple) &&
+		((Form_pg_database) GETSTRUCT(tuple))->datallowconn;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+void
+dt_settings_check_connection(void)
+{
+	if (!can_log_in())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
 				 errmsg("role \"%s\" may not log in, so no background worker can run batches for it",
 						GetUserNameFromId(GetSessionUserId(), false)),
 				 errhint("Start them in a session of a role with LOGIN, and use SET ROLE there.")));
+	if (!database_allows_connections())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("database \"%s\" does not allow connections, so no background worker can run batches in it",
+						get_database_name(MyDatabaseId)),
+				 errhint("Use ALTER DATABASE %s ALLOW_CONNECTIONS true before.",
+						 quote_identifier(get_database_name(MyDatabaseId)))));
+}
+
+void
+dt_settings_check_owner(Oid owner, const char *name)
+{
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(owner)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the role that has started batches \"%s\" does not exist any more", name),
+				 errhint("To begin anew as another role, start them there. A superuser can use forget_batches().")));
 }

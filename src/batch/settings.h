@@ -17,6 +17,9 @@ extern ArrayType *dt_settings_get(void);
 extern void dt_settings_apply(ArrayType *settings);
 
 /* ERROR if no background worker can connect as the user of this session. */
-extern void dt_settings_check_login(void);
+extern void dt_settings_check_connection(void);
+
+/* ERROR if the role was dropped that has started a job. */
+extern void dt_settings_check_owner(Oid owner, const char *name);
 
 #endif							/* DT_SETTINGS_H */

@@ -76,12 +76,9 @@ become(const DtJob *job)
 	debug_query_string = MemoryContextStrdup(TopMemoryContext, job->statement);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
 	process_session_preload_libraries();
+	dt_settings_check_owner(job->owner, job->name);
 	if (job->owner != GetSessionUserId())
-	{
-		/* it may have been dropped, and be a superuser no more */
-		(void) GetUserNameFromId(job->owner, false);
 		SetCurrentRoleId(job->owner, superuser_arg(job->owner));
-	}
 	dt_settings_apply(job->settings);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		set("transaction_timeout", "0");	/* new in 17 */

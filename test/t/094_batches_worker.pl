@@ -233,21 +233,51 @@ stays('force', 'dropped', undef)->quit;
 $dt->sql('DROP DATABASE dropped WITH (FORCE)');
 is($dt->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dirty_throttle batches'}), 0, 'DROP DATABASE WITH (FORCE) ends it');
 
-# The role is dropped, or loses its rights; the database allows no connections.
-$dt->sql('CREATE ROLE passing LOGIN; CREATE TABLE p (id int PRIMARY KEY, n int); GRANT ALL ON p TO passing; INSERT INTO p VALUES (1)');
-my $passing = $dt->session(user => 'passing');
-$passing->query($dt->start_call('passing', 'p', statement => 'UPDATE p SET n = 1 / 0 WHERE {batch}'));
-$dt->wait_job('passing', q{state = 'failed'});
-$passing->quit;
-$dt->sql('REVOKE ALL ON p FROM passing');
+# The role is dropped, or loses its rights, while its job runs.
+$dt->sql('CREATE TABLE p (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO p SELECT i FROM generate_series(1, 10000) i');
+foreach my $how ('dropped', 'revoked', 'a role that is dropped')
+{
+	my $role = $how =~ /dropped$/ ? 'dropped' : 'revoked';
+	my $by_login = $how eq 'dropped';
+
+	$dt->sql("CREATE ROLE $role " . ($role eq 'revoked' || $by_login ? 'LOGIN; ' : 'NOLOGIN; ')
+		  . ($role eq 'revoked' ? 'REVOKE ALL ON p FROM PUBLIC; GRANT ALL ON p TO revoked' : 'GRANT ALL ON p TO PUBLIC'));
+	my $passing = $dt->session(user => $by_login || $role eq 'revoked' ? $role : undef);
+	$passing->query("SET ROLE $role") if !$by_login;
+	$passing->query($dt->start_call($how, 'p', max_rows => 1, statement => 'UPDATE p SET n = n + 1 + length(pg_sleep(0.03)::text) WHERE {batch}'));
+	$passing->quit;
+	ok($dt->wait_job($how, 'rows > 1'), "$how: it runs");
+	$dt->sql($role eq 'revoked' ? 'REVOKE ALL ON p FROM revoked' : "DROP ROLE $role");
+	ok($dt->wait_job($how, q{state = 'failed'}), "$how: it fails");
+	my $job = $dt->job($how);
+	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that has started batches "$how" does not exist any more$/, "$how: the reason");
+	cmp_ok($job->{rows}, '<', 10000, "$how: it has not gone on");
+	$dt->sql("SELECT forget_batches('$how')");
+	is($dt->job($how), undef, "$how: a superuser can forget it");
+}
+
+# The database allows no connections, when it is started, and when it is to begin.
 $dt->sql('CREATE DATABASE closed');
 my $closed = $dt->session(dbname => 'closed');
 $closed->query('CREATE EXTENSION dirty_throttle; CREATE TABLE t (id int PRIMARY KEY, n int)');
+$closed->query('BEGIN');
+$closed->query($dt->start_call('begun', 't'));
 $dt->sql('ALTER DATABASE closed ALLOW_CONNECTIONS false');
-$r = $closed->run($dt->call('closed', 't'));
-is($r->{sqlstate}, '55000', 'a database without connections: the error');
-like($r->{err}, qr/batches "closed" were interrupted.*HINT: .*See the server log/s, 'a database without connections: what it says');
-is($closed->query(q{SELECT state FROM dirty_throttle_batches}), 'interrupted', 'a database without connections: the view');
+$r = $other->run($dt->start_call('elsewhere', 'slow', dry_run => 'true'));
+is($r->{sqlstate}, undef, 'a database without connections: others do not mind');
+$closed->query('COMMIT');
+ok(poll_until(sub { $closed->query(q{SELECT state FROM dirty_throttle_batches}) eq 'interrupted' }), 'a database without connections, after the start: the view');
+foreach my $call ($dt->call('closed', 't'), $dt->start_call('closed', 't'))
+{
+	$r = $closed->run($call);
+	is($r->{sqlstate}, '55000', 'a database without connections: the error');
+	like($r->{err}, qr/database "closed" does not allow connections, so no background worker can run batches.*HINT: .*ALTER DATABASE closed ALLOW_CONNECTIONS true/s,
+		'a database without connections: what it says');
+}
+is($closed->query(q{SELECT string_agg(name, ' ') FROM dirty_throttle_batches}), 'begun', 'a database without connections: nothing is stored');
+$dt->sql('ALTER DATABASE closed ALLOW_CONNECTIONS true');
+is($closed->run(q{CALL run_in_batches('begun')})->{sqlstate}, '55000', 'its name only, in no group');
+is($closed->run(q{CALL run_in_batches('begun', unthrottled => true)})->{out}, '0|t', 'later it goes on');
 $closed->quit;
 
 # A fast shutdown, also while its group is suspended; and it goes on after a restart.
@@ -258,6 +288,17 @@ $_->quit foreach $s, $other, $super;
 $node->stop('fast');
 $node->start;
 is($dt->job('shutdown')->{state}, 'interrupted', 'after a fast shutdown it was interrupted');
+
+# In single-user mode there are no background workers.
+$dt->disconnect;
+$node->stop('fast');
+my $sql = "SELECT start_batches('shutdown', unthrottled => true)\nSELECT stop_batches('shutdown')\n";
+my ($out, $err);
+IPC::Run::run([ 'postgres', '--single', '-c', 'log_min_messages=notice', '-D', $node->data_dir, 'postgres' ], '<', \$sql, '>', \$out, '2>', \$err);
+like($err, qr/ERROR:  batches cannot be run in single-user mode\n.*HINT:  Start the server/s, 'single-user mode');
+like($err, qr/NOTICE:  batches "shutdown" are not running/, 'single-user mode: stop_batches()');
+$node->start;
+is($dt->job('shutdown')->{state}, 'interrupted', 'single-user mode: nothing has changed');
 $dt->sql('CREATE OR REPLACE FUNCTION pg_temp.none() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$');
 $s = $dt->session;
 $s->query(q{SELECT start_batches('shutdown', unthrottled => true)});
