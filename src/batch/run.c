@@ -618,6 +618,8 @@ begin(Run *run, Oid id, void (*prepare) (const DtJob *job))
 	StartTransactionCommand();
 	store = dt_store_open(run->store, AccessShareLock);
 	MemoryContextSwitchTo(run->context);
+	/* what is stored out of line is not read without one */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	run->job = dt_store_get(&store, id);
 	dt_store_close(&store, AccessShareLock);
 	if (run->job != NULL)
@@ -625,14 +627,13 @@ begin(Run *run, Oid id, void (*prepare) (const DtJob *job))
 		run->elapsed_before_us = run->job->elapsed_us;
 		run->window.keys = run->last.keys = run->job->keys;
 		run->keys_to_count = Max(2 * run->job->expected, KEYS_TO_COUNT) + run->job->keys;
-		PushActiveSnapshot(GetTransactionSnapshot());
 		prepare(run->job);
-		PopActiveSnapshot();
 		get_out_of_the_way();
 		MemoryContextSwitchTo(run->context);
 		run->statement = dt_statement_parse(run->job->statement);
 		dt_tell_log_begin(run->job);
 	}
+	PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(run->context);
 	return run->job != NULL;

@@ -184,8 +184,12 @@ static DtJob *
 look(Oid store_oid, Oid id)
 {
 	DtStore		store = dt_store_open(store_oid, AccessShareLock);
-	DtJob	   *job = dt_store_get(&store, id);
+	DtJob	   *job;
 
+	/* what is stored out of line is not read without a snapshot */
+	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
+	job = dt_store_get(&store, id);
+	PopActiveSnapshot();
 	dt_store_close(&store, AccessShareLock);
 	InvalidateCatalogSnapshot();
 	return job;

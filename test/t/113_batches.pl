@@ -254,12 +254,38 @@ foreach my $how ('suspended', 'an hour')
 }
 $dt->limit(g => 0);
 
+# In a suspended group a CALL waits before it begins, as all that writes does.
+# start_batches(), called by a SELECT, begins the job, and its client hears of that after
+# max_commit_pause.
+$dt->fresh('g');
+$dt->sql(q{SELECT suspend_group('g')});
+$s->send(call('called', 't'));
+$dt->settle;
+is($dt->state($s), 'sleeps', 'a CALL in a suspended group waits');
+is(job('called'), undef, 'before it begins');
+my $starter = $dt->session(group => 'g');
+$starter->query(q{SET dirty_throttle.max_commit_pause = '20s'});
+$starter->send(DirtyThrottle::Batches::start_call($dt, 'started', 't'));
+ok(poll_until(sub { (job('started') // { state => '' })->{state} eq 'suspended' }), 'start_batches() in a suspended group begins the job');
+$dt->settle;
+ok(!$starter->finished, 'its client waits');
+$dt->advance(20 * $second);
+ok($starter->finished(180), 'but no longer than max_commit_pause');
+is($starter->wait->{sqlstate}, undef, 'without an error');
+$dt->sql(q{SELECT stop_batches('started')});
+ok(poll_until(sub { job('started')->{state} eq 'stopped' }), 'the job is stopped while its group is suspended');
+is(job('started')->{rows}, 0, 'and has done nothing');
+$dt->sql(q{SELECT resume_group('g')});
+is($s->wait->{out}, "$rows|t", 'the CALL goes on when the group is resumed');
+$starter->quit;
+@{ $dt->{sessions} } = grep { $_ != $starter } @{ $dt->{sessions} };
+
 # ------------------------------------------------------ transactions made long
 
 sub long
 {
 	my ($log) = @_;
-	return [ $log =~ /LOG:  a transaction of process \d+ took ([\d.]+) s, of which ([\d.]+) s were pauses in resource group "g"\n.*HINT:  A limit makes a large transaction a long one.*run_in_batches\(\)/g ];
+	return [ $log =~ /LOG:  a transaction of process \d+ took ([\d.]+) s, of which ([\d.]+) s were pauses in resource group "g"\n.*HINT:  A limit makes a large transaction a long one.*start_batches\(\)/g ];
 }
 
 # In so many virtual seconds, and with so many more in which its client does nothing
