@@ -157,8 +157,7 @@ subtest 'to and fro while the group is suspended' => sub {
 		cmp_ok($calls, '<', $n, 'in the end it waits');
 		cmp_ok(($dt->used('slow', 'wal'))[0], '<=', ($sql eq $to_and_fro ? 3 : $n + 1) * $step, 'and has used little there');
 		$dt->sql(q{SELECT resume_group('slow')});
-		$dt->run;
-		$s->wait if $calls < $n;
+		$dt->running(sub { $s->wait }) if $calls < $n;
 		$s->quit;
 	}
 };
