@@ -9,6 +9,7 @@
 #define DT_ACTIVITY_H
 
 #include "miscadmin.h"
+#include "session/phase.h"
 #include "storage/ipc.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
@@ -77,13 +78,15 @@ dt_activity_runs_procedure(void)
 }
 
 /*
- * May this process write without any statement that could tell of it?  So it is in a
- * background worker, and in a procedure.
+ * Does whatever begins now count as a writing statement, also what the client has
+ * not sent?  So it is in a background worker, and in a procedure whose pause after
+ * its last transaction was cut: no statement may tell when they write.
  */
 static inline bool
-dt_activity_may_work_unseen(void)
+dt_activity_all_counts(void)
 {
-	return dt_process() == DT_JOB || dt_activity_runs_procedure();
+	return dt_xact.phase == DT_OUT &&
+		(dt_process() == DT_JOB || dt_activity_runs_procedure());
 }
 
 /*

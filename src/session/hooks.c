@@ -164,7 +164,7 @@ begin_nested(bool is_command)
 {
 	if (unlikely(InterruptHoldoffCount > 0))
 		dt_pay_where_held();
-	else if (dt_pay_all_counts())
+	else if (dt_activity_all_counts())
 		begin(DT_WRITES, false, is_command);
 	else if (dt_xact.phase == DT_OUT && dt_activity_client_waits())
 		begin(DT_READS, false, is_command); /* in the analysis of what was
@@ -277,7 +277,7 @@ dt_post_parse_analyze(ParseState *pstate, Query *query, DT_JUMBLE_STATE * jstate
 static pg_noinline void
 function_begins(void)
 {
-	if (dt_pay_all_counts())
+	if (dt_activity_all_counts())
 		begin(DT_WRITES, false, true);
 	else if (dt_process() == DT_SESSION && dt_activity_client_waits())
 		begin(DT_READS, false, true);

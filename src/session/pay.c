@@ -147,9 +147,9 @@ has_xid(void)
 
 /*
  * Is there a sign that the transaction has written: an xid, or WAL that no reader
- * writes, by its length, or so much of it within a minute?  Without one, has it used more than reading does?  To be called before a
- * charge.  A transaction that has used nothing so far is not stopped for others
- * before it.
+ * writes, by its length, or so much of it within a minute?  Without one, has it
+ * used more than reading does?  To be called before a charge.  A transaction that
+ * has used nothing so far is not stopped for others before it.
  */
 static void
 look_for_signs(void)
@@ -174,12 +174,12 @@ look_for_signs(void)
 		dt_phase_note_much();
 }
 
-/* Is the group suspended as it was when the session slipped? */
+/* Has the session slipped in the suspension that goes on? */
 static inline bool
 slips_suspension(void)
 {
-	return dt_account.slot->slipped_in != 0 && dt_account.group != NULL &&
-		dt_account.group->suspended_since == dt_account.slot->slipped_in;
+	return dt_account.group != NULL &&
+		dt_slips_suspension(dt_account.group, dt_account.slot->slipped_in);
 }
 
 /* Is nothing due any more, as of the last look at the account? */
@@ -425,7 +425,7 @@ void
 dt_pay_at_check(void)
 {
 	note_cost_of_check();
-	checks.paused = dt_pay_all_counts() && !has_xid() ?
+	checks.paused = dt_activity_all_counts() && !has_xid() ?
 		gate_at_check() : pause_in_flight(DT_AT_CHECK);
 }
 
@@ -530,6 +530,7 @@ dt_pay_forget_transaction(void)
 {
 	bool		is_due = dt_account.is_due;
 	bool		is_procedure = dt_activity_runs_procedure();
+	bool		is_cut = is_procedure && is_due;
 	bool		slipped = dt_xact.slipped;
 
 	dt_phase_over(is_due, is_procedure ? !is_due :
@@ -541,11 +542,8 @@ dt_pay_forget_transaction(void)
 	show_phase();
 	memset(&checks, 0, sizeof(checks));
 	held_us = 0;
-	if (dt_activity_client_waits())
+	if (dt_activity_client_waits() || is_cut)
 		dt_tick_end_transaction();
-	else if (is_procedure && is_due)
-	{
-		dt_tick_end_transaction();
+	if (is_cut)
 		dt_tick_renew();
-	}
 }

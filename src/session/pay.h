@@ -24,17 +24,6 @@
 extern void dt_pay_begin(DtEvent kind, bool snapshot_is_new);
 
 /*
- * Does whatever begins now count as a writing statement, also what the client has
- * not sent?  So it is in a background worker, and in a procedure whose pause after
- * its last transaction was cut.
- */
-static inline bool
-dt_pay_all_counts(void)
-{
-	return dt_xact.phase == DT_OUT && dt_activity_may_work_unseen();
-}
-
-/*
  * At a safe point in flight: between two rows, with no LWLock and in no
  * critical section.  Charges what was used if that is worth it, and pauses if
  * the transaction owes more than the grace.  Interrupts are served during the

@@ -204,8 +204,7 @@ static bool
 is_due(void)
 {
 	return ((dt_account.is_due && (my.goes_on ||
-								   (dt_xact.phase == DT_OUT &&
-									dt_activity_may_work_unseen()))) ||
+								   dt_activity_all_counts())) ||
 			dt_account_check_is_due(my.worth_us)) &&
 		!dt_account_is_released() &&
 		!dt_sigterm_came() &&

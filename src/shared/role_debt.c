@@ -53,17 +53,10 @@ owed(DtGroup *g, DtRateMember *account, int64 now)
 	return bytes;
 }
 
-/* Is it of a suspension that goes on? */
-static bool
-slips_suspension(const DtGroup *g, const DtRoleDebt *debt)
-{
-	return debt->slipped_in != 0 && debt->slipped_in == g->suspended_since;
-}
-
 static bool
 is_over(DtGroup *g, DtRoleDebt *debt, int64 now)
 {
-	return owed(g, debt->account, now) == 0 && !slips_suspension(g, debt);
+	return owed(g, debt->account, now) == 0 && !dt_slips_suspension(g, debt->slipped_in);
 }
 
 static void
@@ -140,8 +133,7 @@ dt_role_debt_leave(DtGroup *g, DtMember *member, int64 now)
 {
 	DtRateMember *account = member->account;
 	DtRoleDebt *heir = NULL;
-	bool		slips_suspended = member->slipped_in != 0 &&
-		member->slipped_in == g->suspended_since;
+	bool		slips_suspended = dt_slips_suspension(g, member->slipped_in);
 
 	if (owed(g, account, now) > 0 || slips_suspended)
 	{
@@ -212,7 +204,7 @@ dt_role_debt_take_over(DtGroup *g, DtMember *member, int64 now)
 	if (!OidIsValid(member->role) || dlist_is_empty(&g->role_debts) ||
 		(debt = find_account(g, member->role, now)) == NULL)
 		return;
-	if (slips_suspension(g, debt))
+	if (dt_slips_suspension(g, debt->slipped_in))
 		member->slipped_in = debt->slipped_in;
 	member->reading = debt->reading;
 	memset(&debt->reading, 0, sizeof(debt->reading));

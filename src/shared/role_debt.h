@@ -17,14 +17,21 @@
  */
 #define DT_READING_FREE		(64 * (int64) BLCKSZ)
 
+/* Is the group suspended as it was when somebody has slipped?  0: nobody has. */
+static inline bool
+dt_slips_suspension(const DtGroup *g, TimestampTz slipped_in)
+{
+	return slipped_in != 0 && slipped_in == g->suspended_since;
+}
+
 static inline void
 dt_reading_add(DtReading *reading, int64 bytes, int64 wal, int64 now)
 {
 	if (now - reading->since > 60 * USECS_PER_SEC)
-		*reading = (DtReading)
 	{
-		.since = now
-	};
+		reading->since = now;
+		reading->bytes = reading->wal = 0;
+	}
 	reading->bytes += bytes;
 	reading->wal += wal;
 }

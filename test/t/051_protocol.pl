@@ -274,8 +274,11 @@ sub still_owed
 	return 0.95 * $owed * $block_kb - $low * (time - $begun + 0.12);
 }
 
-while (my ($name, $send) = splice @writing, 0, 2)
+# Three times, at the limit: what is owed where work, or something else, begins.
+sub check_rounds
 {
+	my ($name, $send, $owed_by, $where) = @_;
+
 	at_rate($rate, $w,
 		sub {
 			foreach my $round (1 .. 3)
@@ -285,11 +288,15 @@ while (my ($name, $send) = splice @writing, 0, 2)
 
 				is($r->{sqlstate}, undef, "$name: no error")
 				  or diag $r->{errors}[0][1];
-				between(owed_at_work($r), 0, $small_kb,
-					"$name: owed where work begins, KB");
+				between($owed_by->($r), 0, $small_kb, "$name: owed where $where begins, KB");
 			}
 		},
 		$name);
+}
+
+while (my ($name, $send) = splice @writing, 0, 2)
+{
+	check_rounds($name, $send, \&owed_at_work, 'work');
 
 	# The debt lasts for long here.
 	fresh_limit($low);
@@ -303,20 +310,7 @@ while (my ($name, $send) = splice @writing, 0, 2)
 while (my ($name, $send) = splice @slipping, 0, 2)
 {
 	$name .= ', slips';
-	at_rate($rate, $w,
-		sub {
-			foreach my $round (1 .. 3)
-			{
-				evade($name);
-				my $r = $send->();
-
-				is($r->{sqlstate}, undef, "$name: no error")
-				  or diag $r->{errors}[0][1];
-				between(owed_at_work($w->query('SELECT note()')), 0, $small_kb,
-					"$name: owed where the next statement begins, KB");
-			}
-		},
-		$name);
+	check_rounds($name, $send, sub { owed_at_work($w->query('SELECT note()')) }, 'the next statement');
 
 	fresh_limit($low);
 	my $begun = time;
