@@ -31,9 +31,10 @@
  * function that calls itself a thousand times, the caller can measure, and
  * request less.
  *
- * A genuine request is answered as without this library.  The core drops one
- * that arrives while it serves another one; this file notes it and makes it
- * again.  One that arrives between our request and the check is lost.
+ * A genuine request is answered as without this library.  One that arrives while
+ * ours waits, or is served, is recognized by the value of the core's flag, noted,
+ * and made again.  Only one that comes right before the core clears the flag for
+ * ours, when no tick comes in between, is lost.
  *
  * When log_min_messages is fatal or panic there is no message.  But the core
  * still asks every memory context for its statistics, and that small context
@@ -124,15 +125,39 @@ dt_check_take_cost(void)
 	return my.cost_since - before;
 }
 
+/* Ours is taken back or served.  A genuine one beside it is made again later. */
+static void
+clear_request(void)
+{
+	if (__sync_bool_compare_and_swap(&LogMemoryContextPending,
+									 DT_INTERRUPT_OF_OURS, 0))
+		return;
+	if (LogMemoryContextPending && !*my.asked_by_other)
+		my.others_wait = 1;
+	LogMemoryContextPending = false;
+}
+
+/*
+ * Is it our request that the core serves?  Not if it has not cleared the flag since
+ * then: a tick has made ours while the core began to serve a genuine one.
+ */
+static bool
+is_served(void)
+{
+	return *my.asked_by_other ||
+		(my.requested && (LogMemoryContextPending != DT_INTERRUPT_OF_OURS ||
+						  my.repeated));
+}
+
 /* The request is being served.  From here on none is made, until the end. */
 static void
 begin_check(void)
 {
 	if (!my.requested)
 		(void) dt_check_take_cost();
+	clear_request();
 	my.requested = 0;
 	*my.asked_by_other = 0;
-	LogMemoryContextPending = false;
 	my.real_top = TopMemoryContext;
 	my.real_callbacks = error_context_stack;
 	my.listing = 1;
@@ -145,9 +170,7 @@ end_listing(void)
 	error_context_stack = my.real_callbacks;
 	TopMemoryContext = my.real_top;
 	my.listing = 0;
-	if (LogMemoryContextPending)
-		my.others_wait = 1;		/* now the core would drop it */
-	LogMemoryContextPending = false;
+	clear_request();
 	RESUME_INTERRUPTS();
 }
 
@@ -173,7 +196,7 @@ serves_request(void)
 	ErrorData  *message;
 	bool		result;
 
-	if (!my.requested || (LogMemoryContextPending && !my.repeated) || my.listing)
+	if (!is_served() || my.listing)
 		return false;
 	copy = AllocSetContextCreate(TopMemoryContext, "dirty_throttle message",
 								 ALLOCSET_SMALL_SIZES);
@@ -224,7 +247,7 @@ dt_check_takes_message(ErrorData *message)
 	}
 	if (strcmp(function, "ProcessLogMemoryContextInterrupt") == 0)
 	{
-		if (!my.requested && !*my.asked_by_other)
+		if (!is_served())
 		{
 			my.others_wait = 0;
 			my.others_listing = 1;
@@ -263,7 +286,7 @@ static void
 statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
 		   MemoryContextCounters *totals, bool print_to_stderr)
 {
-	if ((my.requested || *my.asked_by_other) && !print_to_stderr &&
+	if (is_served() && !print_to_stderr &&
 		!message_level_is_interesting(LOG_SERVER_ONLY))
 	{
 		begin_check();
@@ -329,14 +352,17 @@ dt_check_request(void)
 
 	/* a genuine one comes first */
 	if ((!my.works && !silent) ||
-		my.listing || my.others_listing || my.others_wait ||
-		(LogMemoryContextPending && !my.requested))
+		my.listing || my.others_listing ||
+		(!my.requested && (my.others_wait || LogMemoryContextPending)))
 		return;
 	my.repeated = my.requested && (my.repeated || !LogMemoryContextPending);
 	if (!my.repeated)
 		my.cost_since = cpu_time();
+	if (LogMemoryContextPending == true)
+		clear_request();
 	my.requested = 1;
-	LogMemoryContextPending = true;
+	(void) __sync_bool_compare_and_swap(&LogMemoryContextPending, 0,
+										DT_INTERRUPT_OF_OURS);
 	(void) __sync_bool_compare_and_swap(&InterruptPending, 0,
 										DT_INTERRUPT_OF_OURS);
 }
@@ -345,7 +371,7 @@ void
 dt_check_withdraw(void)
 {
 	if (my.requested)
-		LogMemoryContextPending = false;
+		clear_request();
 	my.requested = 0;
 	dt_check_serve_others();
 }

@@ -105,8 +105,8 @@ extern void dt_check_request(void);
 extern void dt_check_withdraw(void);
 
 /*
- * A request sets InterruptPending to this.  The core, and everybody else, sets
- * it to true.
+ * A request sets InterruptPending and LogMemoryContextPending to this.  The core,
+ * and everybody else, sets them to true.
  */
 #define DT_INTERRUPT_OF_OURS	2
 
