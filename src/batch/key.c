@@ -4,11 +4,11 @@
  *		The key along which a table is walked, and positions on the way.
  *
  * A key consists of the first columns of a B-tree index, and the way leads along
- * this index, or back.  Its operator classes and collations say what comes
- * first.  So the operators are taken from there, and written with their
- * schemas; and a column of a domain is compared as its base type, for which they
- * are: whatever search_path is, nobody can put other ones in their place.  That
- * also makes the planner use this index, or another one with the same order.
+ * this index, so that its first column ascends.  Its operator classes and collations say what comes
+ * first.  So the operators are taken from there, and written with their schemas:
+ * whatever search_path is, nobody can put other ones in their place.  That also
+ * makes the planner use this index, or another one with the same order.  Columns
+ * are NOT NULL, and of no domain, whose operators could be anybody's.
  *
  * A position is kept as text.  It is written and read with settings of its own,
  * so that each session understands it in the same way.  What is compared is
@@ -174,15 +174,9 @@ set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
 	Oid			input;
 	bool		is_varlena;
 
-	column->own_type = getBaseType(column_type);
-	column->cast = column->own_type == column_type ? "" :
-		psprintf("::%s", format_type_extended(column->own_type, -1,
-											  FORMAT_TYPE_TYPEMOD_GIVEN |
-											  FORMAT_TYPE_FORCE_QUALIFY));
-	column->orders_domain = get_typtype(class_type) == TYPTYPE_PSEUDO;
-	column->orders_enum = column->own_type != column_type &&
-		class_type == ANYENUMOID;
-	column->type = column->orders_domain ? column->own_type : class_type;
+	column->own_type = column_type;
+	column->type = get_typtype(class_type) == TYPTYPE_PSEUDO ? column_type :
+		class_type;
 	getTypeOutputInfo(column->type, &output, &is_varlena);
 	fmgr_info(output, &column->output);
 	getTypeInputInfo(column->type, &input, &column->input_param);
@@ -239,7 +233,6 @@ describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
 	column->name = pstrdup(quote_identifier(NameStr(attribute->attname)));
 	column->collation = index->rd_indcollation[i];
 	column->collate = collate_clause(column->collation);
-	column->not_null = is_never_null(table, attnum);
 	column->nulls_first = ((flags & INDOPTION_NULLS_FIRST) != 0) != back;
 	column->falls = falls;
 	set_type(column, attribute->atttypid, index->rd_opcintype[i]);
@@ -261,12 +254,11 @@ describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
  * compared with it, whatever the session's settings are.
  */
 static DtKey *
-describe(Relation table, Relation index, int n, bool descending)
+describe(Relation table, Relation index, int n)
 {
 	DtKey	   *key = palloc0(sizeof(DtKey));
 	static const char *const settings[][2] = {{"quote_all_identifiers", "off"}};
-	bool		back =
-		((index->rd_indoption[0] & INDOPTION_DESC) != 0) != descending;
+	bool		back = (index->rd_indoption[0] & INDOPTION_DESC) != 0;
 	StringInfoData columns;
 	StringInfoData ordering;
 	int			level = dt_key_begin_settings(settings, lengthof(settings));
@@ -277,6 +269,8 @@ describe(Relation table, Relation index, int n, bool descending)
 							   RelationGetRelationName(table));
 	key->index = pstrdup(RelationGetRelationName(index));
 	key->is_uniform = true;
+	key->is_unique = index->rd_index->indisunique &&
+		(n == 0 || n == IndexRelationGetNumberOfKeyAttributes(index));
 	key->n = n > 0 ? n : IndexRelationGetNumberOfKeyAttributes(index);
 	for (int i = 0; i < key->n; i++)
 		describe_column(key, table, index, i, back, &columns, &ordering);
@@ -314,6 +308,35 @@ parse_columns(Relation table, const char *list, AttrNumber *columns)
 	return n;
 }
 
+/* A column of a key has a value in each row, and is of no domain. */
+static bool
+can_be_column(Relation table, AttrNumber attnum)
+{
+	return attnum > 0 && is_never_null(table, attnum) &&
+		get_typtype(TupleDescAttr(RelationGetDescr(table), attnum - 1)->atttypid) != TYPTYPE_DOMAIN;
+}
+
+static void
+check_column(Relation table, AttrNumber attnum)
+{
+	const char *name = quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(table),
+															  attnum - 1)->attname));
+
+	if (!is_never_null(table, attnum))
+		ereport(ERROR,
+				(errcode(ERRCODE_NOT_NULL_VIOLATION),
+				 errmsg("column %s of table \"%s\" may be null, so some rows may have no key",
+						name, RelationGetRelationName(table)),
+				 errhint("Use ALTER TABLE %s ALTER %s SET NOT NULL, or choose another \"key\".",
+						 quote_identifier(RelationGetRelationName(table)), name)));
+	if (!can_be_column(table, attnum))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("column %s of table \"%s\" is of a domain, along which batches cannot go",
+						name, RelationGetRelationName(table)),
+				 errhint("Choose another \"key\".")));
+}
+
 /* The columns of some index that could be named as the key, or NULL. */
 static char *
 find_example(Relation table)
@@ -323,15 +346,23 @@ find_example(Relation table)
 	foreach_oid(oid, RelationGetIndexList(table))
 	{
 		Relation	index = index_open(oid, AccessShareLock);
-		bool		plain = is_usable(index);
+		bool		fits = is_usable(index) && example == NULL;
 
 		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-			plain = plain && index->rd_index->indkey.values[i] > 0;
-		if (plain && example == NULL)
-			example = describe(table, index, 0, false)->columns;
+			fits = fits && can_be_column(table, index->rd_index->indkey.values[i]);
+		if (fits)
+			example = describe(table, index, 0)->columns;
 		index_close(index, AccessShareLock);
 	}
 	return example;
+}
+
+/* The server refuses CONCURRENTLY for partitioned tables. */
+static const char *
+create_index(Relation table)
+{
+	return table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
+		"CREATE INDEX" : "CREATE INDEX CONCURRENTLY";
 }
 
 static void
@@ -347,13 +378,14 @@ report_missing(Relation table, const char *columns, const char *ordering)
 						name),
 				 errdetail("The columns are %s, and their operator classes and collations %s.",
 						   columns, ordering),
-				 errhint("Create such an index with CREATE INDEX CONCURRENTLY, or begin anew: use forget_batches().")));
+				 errhint("Create such an index with %s, or begin anew: use forget_batches().",
+						 create_index(table))));
 	if (columns != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns and has no WHERE clause",
 						name),
-				 errhint("Use CREATE INDEX CONCURRENTLY ON %s (%s).",
+				 errhint("Use %s ON %s (%s).", create_index(table),
 						 quote_identifier(name), columns)));
 	example = find_example(table);
 	ereport(ERROR,
@@ -364,12 +396,12 @@ report_missing(Relation table, const char *columns, const char *ordering)
 			 example != NULL ?
 			 errhint("Name the columns of a B-tree index, here for example key => %s.",
 					 quote_literal_cstr(example)) :
-			 errhint("Create a B-tree index with CREATE INDEX CONCURRENTLY, and name its columns as the \"key\".")));
+			 errhint("Create a B-tree index of NOT NULL columns with %s, and name them as the \"key\".",
+					 create_index(table))));
 }
 
 DtKey *
-dt_key_find(Relation table, const char *columns, const char *ordering,
-			bool descending)
+dt_key_find(Relation table, const char *columns, const char *ordering)
 {
 	AttrNumber	attnums[INDEX_MAX_KEYS];
 	int			n = 0;
@@ -383,7 +415,7 @@ dt_key_find(Relation table, const char *columns, const char *ordering,
 
 		if (key == NULL && is_usable(index) && begins_with(index, attnums, n))
 		{
-			key = describe(table, index, n, descending);
+			key = describe(table, index, n);
 			if (ordering != NULL && strcmp(key->ordering, ordering) != 0)
 				key = NULL;
 		}
@@ -391,21 +423,21 @@ dt_key_find(Relation table, const char *columns, const char *ordering,
 	}
 	if (key == NULL)
 		report_missing(table, columns, ordering);
+	for (int i = 0; i < key->n; i++)
+		check_column(table, key->column[i].attnum);
 	return key;
 }
 
 /* ----------------------------------------------------------- parts of SQL */
 
 static void
-append_column(StringInfo buf, const DtKey *key, int i, const char *alias,
-			  bool cast)
+append_column(StringInfo buf, const DtKey *key, int i, const char *alias)
 {
 	const DtKeyColumn *column = &key->column[i];
 
 	if (alias != NULL)
 		appendStringInfo(buf, "%s.", alias);
-	appendStringInfo(buf, "%s%s%s", column->name, cast ? column->cast : "",
-					 column->collate);
+	appendStringInfo(buf, "%s%s", column->name, column->collate);
 }
 
 static void
@@ -415,7 +447,7 @@ append_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
 	{
 		if (i > 0)
 			appendStringInfoString(buf, ", ");
-		append_column(buf, key, i, alias, true);
+		append_column(buf, key, i, alias);
 	}
 }
 
@@ -433,13 +465,9 @@ dt_key_order(StringInfo buf, const DtKey *key, const char *alias, bool back)
 		const DtKeyColumn *column = &key->column[i];
 
 		appendStringInfoString(buf, i > 0 ? ", " : " ORDER BY ");
-		append_column(buf, key, i, alias, !column->orders_domain);
-		if (column->orders_enum)
-			appendStringInfoString(buf, column->falls != back ? " DESC" : " ASC");
-		else
-			appendStringInfo(buf, " USING %s",
-							 column->operators[back ? DT_AFTER : DT_BEFORE]);
-		appendStringInfo(buf, " NULLS %s",
+		append_column(buf, key, i, alias);
+		appendStringInfo(buf, " USING %s NULLS %s",
+						 column->operators[back ? DT_AFTER : DT_BEFORE],
 						 column->nulls_first != back ? "FIRST" : "LAST");
 	}
 }
@@ -459,7 +487,7 @@ append_comparison(StringInfo buf, const DtKey *key, const char *alias,
 		appendStringInfoChar(buf, ')');
 		return;
 	}
-	append_column(buf, key, 0, alias, true);
+	append_column(buf, key, 0, alias);
 	appendStringInfo(buf, " %s $%d", key->column[0].operators[lies], param);
 }
 
@@ -481,13 +509,13 @@ append_nested(StringInfo buf, const DtKey *key, const char *alias,
 		bool		last = (i == n - 1);
 
 		appendStringInfoString(buf, " AND (");
-		append_column(buf, key, i, alias, true);
+		append_column(buf, key, i, alias);
 		appendStringInfo(buf, " %s $%d",
 						 column->operators[last ? lies : beyond], param + i);
 		if (last)
 			break;
 		appendStringInfoString(buf, " OR ");
-		append_column(buf, key, i, alias, true);
+		append_column(buf, key, i, alias);
 		appendStringInfo(buf, " %s $%d", column->operators[DT_EQUAL],
 						 param + i);
 	}
@@ -520,38 +548,7 @@ dt_key_condition(StringInfo buf, const DtKey *key, const char *alias,
 					 range->low.n + 1);
 	if (range->low.n == 0 && range->high.n == 0)
 		appendStringInfoString(buf, "true");
-
-	/*
-	 * A row comparison need not look at all columns.  IS NOT NULL would be
-	 * about the fields of a composite value.
-	 */
-	for (int i = 0; i < key->n; i++)
-	{
-		if (key->column[i].not_null)
-			continue;
-		appendStringInfoString(buf, " AND NOT (");
-		append_column(buf, key, i, alias, true);
-		appendStringInfoString(buf, " IS NULL)");
-	}
 	appendStringInfoChar(buf, ')');
-}
-
-bool
-dt_key_null_condition(StringInfo buf, const DtKey *key, const char *alias)
-{
-	bool		possible = false;
-
-	for (int i = 0; i < key->n; i++)
-	{
-		if (key->column[i].not_null)
-			continue;
-		appendStringInfoString(buf, possible ? " OR " : "");
-		if (alias != NULL)
-			appendStringInfo(buf, "%s.", alias);
-		appendStringInfo(buf, "%s IS NULL", key->column[i].name);
-		possible = true;
-	}
-	return possible;
 }
 
 ParamListInfo

@@ -197,15 +197,13 @@ dt_walk_expect(const DtKey *key, const DtRange *range)
 }
 
 int64
-dt_walk_nulls(const DtKey *key)
+dt_walk_count(const DtKey *key, const DtRange *range)
 {
 	StringInfoData query;
-	DtRange		all = {0};
 	ArrayType  *last;
 
 	initStringInfo(&query);
 	appendStringInfo(&query, "SELECT FROM %s AS " ALIAS " WHERE ", key->table);
-	if (!dt_key_null_condition(&query, key, ALIAS))
-		return 0;
-	return run_query(query.data, key, &all, PG_INT64_MAX, &last);
+	dt_key_condition(&query, key, ALIAS, range);
+	return run_query(query.data, key, range, PG_INT64_MAX, &last);
 }
