@@ -16,7 +16,6 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "batch/job.h"
 #include "batch/settings.h"
 #include "batch/walk.h"
@@ -25,6 +24,7 @@
 #include "catalog/pg_statistic.h"
 #include "miscadmin.h"
 #include "session/work.h"
+#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -46,40 +46,22 @@
 
 /* ---------------------------------------------------------------- context */
 
-void
-dt_job_check_primary(const char *what)
-{
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot %s batches during recovery", what),
-				 errhint("Do it on the primary.")));
-}
-
-void
-dt_job_check_writable(const char *what)
-{
-	dt_job_check_primary(what);
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot %s batches in a read-only transaction", what),
-				 errhint("Use SET default_transaction_read_only = off before.")));
-}
-
 static void
 check_context(void)
 {
-	dt_job_check_writable("run");
+	PreventCommandDuringRecovery("start_batches()");
+	PreventCommandIfReadOnly("start_batches()");
 	if (!IsUnderPostmaster)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("batches cannot be run in single-user mode"),
 				 errhint("Start the server, which has background workers.")));
-	if (InSecurityRestrictedOperation())
+	/* RESET ROLE, refused there, would lead the worker to the caller's rights */
+	if (InSecurityRestrictedOperation() || InLocalUserIdChange())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("cannot start batches within security-restricted operation")));
+				 errmsg("cannot start batches within a SECURITY DEFINER function or a security-restricted operation"),
+				 errhint("Start them outside of it, and use SET ROLE before to run them as another role.")));
 	dt_settings_check_connection();
 }
 
@@ -88,33 +70,15 @@ check_context(void)
 static void
 check_kind(Relation table)
 {
-	const char *name = RelationGetRelationName(table);
+	char		kind = table->rd_rel->relkind;
 
-	switch (table->rd_rel->relkind)
-	{
-		case RELKIND_RELATION:
-		case RELKIND_PARTITIONED_TABLE:
-			return;
-		case RELKIND_VIEW:
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" is a view, which has no key to go along",
-							name),
-					 errhint("Name the table under the view. The statement may use the view, with {batch} for the columns of the key.")));
-			break;
-		case RELKIND_FOREIGN_TABLE:
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" is a foreign table, which has no key to go along",
-							name),
-					 errhint("Run batches on the server where the table is.")));
-			break;
-		default:
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" is not a table", name),
-					 errhint("Name an ordinary or partitioned table.")));
-	}
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("batches cannot go along relation \"%s\"",
+						RelationGetRelationName(table)),
+				 errdetail_relkind_not_supported(kind),
+				 errhint("Name an ordinary or partitioned table. The statement may use others, with {batch} for the columns of its key.")));
 }
 
 Relation
@@ -361,16 +325,10 @@ take_differences(DtJob *stored, const DtJob *wanted, const DtKey *key, bool rest
 						 quote_literal_cstr(stored->name))));
 }
 
-static bool
-is_mine(Oid owner)
-{
-	return owner == GetUserId();
-}
-
 static void
 count(const DtJob *job, void *arg)
 {
-	(*(int *) arg)++;
+	*(int *) arg += job->owner == GetUserId();
 }
 
 static void
@@ -378,7 +336,7 @@ check_number(const DtStore *store)
 {
 	int			n = 0;
 
-	dt_store_each(store, is_mine, count, &n);
+	dt_store_each(store, count, &n);
 	if (n >= MOST_JOBS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -410,7 +368,8 @@ set_environment(DtStart *start, const DtJobOptions *options)
 	uint64		group_id = dt_work_group(start->group);
 
 	job->login = GetSessionUserId();
-	if (group_id != 0 || start->is_new)
+	/* others may not be allowed to use that of the first start any more */
+	if (group_id != 0 || start->is_new || !superuser())
 		job->group_id = (int64) group_id;
 	if (job->group_id == 0 && !options->unthrottled)
 		ereport(ERROR,
@@ -516,6 +475,8 @@ store_start(const DtStore *store, DtStart *start, const DtJob *stored)
 	else
 	{
 		job->id = stored->id;
+		job->tid = stored->tid;
+		job->progress_tid = stored->progress_tid;
 		dt_store_update(store, job);
 	}
 }
@@ -540,7 +501,12 @@ dt_job_start(const DtJobOptions *options)
 							  options->name);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (stored != NULL)
+	{
 		start.state = dt_queue_find(stored->id, &start.pid);
+		/* what does not run stays so, and where it is, as its row is locked */
+		if (!options->dry_run)
+			stored = dt_store_get(&store, stored->id);
+	}
 	find_place(&start, options, table, stored);
 	if (!start.finished && start.state == DT_QUEUE_ABSENT)
 	{

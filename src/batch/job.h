@@ -45,13 +45,6 @@ typedef struct DtStart
 } DtStart;
 
 /*
- * ERROR on a standby, and where else nothing can be written; "what" is what was to be
- * done to batches.
- */
-extern void dt_job_check_primary(const char *what);
-extern void dt_job_check_writable(const char *what);
-
-/*
  * Open the table, and lock it with all its partitions.  ERROR if it is gone, or
  * no table.  Snapshots have to be taken after that: to an older one a table is
  * empty that was rewritten meanwhile.

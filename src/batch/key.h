@@ -9,40 +9,19 @@
 #define DT_KEY_H
 
 #include "access/attnum.h"
+#include "access/stratnum.h"
 #include "executor/spi.h"
-#include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/params.h"
 #include "utils/array.h"
 #include "utils/relcache.h"
 
-/* How a value lies in relation to another one, on the way. */
-typedef enum DtLies
-{
-	DT_BEFORE,
-	DT_NOT_AFTER,
-	DT_EQUAL,
-	DT_NOT_BEFORE,
-	DT_AFTER
-} DtLies;
-
-#define DT_LIES		(DT_AFTER + 1)
-
 typedef struct DtKeyColumn
 {
 	AttrNumber	attnum;
 	char	   *name;			/* quoted where that is needed */
-	char	   *collate;		/* " COLLATE ...", or "" */
-	bool		falls;			/* the way leads to smaller values */
-	bool		nulls_first;	/* on the way */
 	Oid			own_type;		/* of the column */
 	Oid			type;			/* of the values it is compared with */
-	char	   *operators[DT_LIES]; /* "OPERATOR(schema.name)" */
-	Oid			comparison;		/* function of DT_AFTER */
-	Oid			collation;
-	FmgrInfo	input;
-	FmgrInfo	output;
-	Oid			input_param;
 } DtKeyColumn;
 
 typedef struct DtKey
@@ -51,7 +30,10 @@ typedef struct DtKey
 	char	   *index;			/* name, as an example of those that fit */
 	char	   *columns;		/* names, separated by commas */
 	char	   *ordering;		/* what else determines the way */
-	bool		is_uniform;		/* rows can be compared as such */
+	char	   *operators[BTMaxStrategyNumber + 1]; /* "OPERATOR(schema.name)" */
+	Oid			comparison;		/* function of the last one, for the first
+								 * column; and */
+	Oid			collation;
 	bool		is_unique;		/* the index is, so one row has each key */
 	int			n;
 	DtKeyColumn column[INDEX_MAX_KEYS];
@@ -118,13 +100,10 @@ extern int	dt_key_begin_settings(const char *const settings[][2], int n);
 extern ArrayType *dt_key_to_text(const DtKey *key, const DtBound *bound);
 extern DtBound dt_key_from_text(const DtKey *key, ArrayType *texts);
 
-/*
- * What the user has given as a value of the first column, or as a row with values of
- * the first columns.  ERROR if it is none.
- */
+/* What the user has given as a value of the first column.  ERROR if it is none. */
 extern DtBound dt_key_from_user(const DtKey *key, const DtUserValue *value);
 
-/* Does a come after b, as far as both have values? */
+/* Does the first value of a come after that of b? */
 extern bool dt_key_is_after(const DtKey *key, const DtBound *a,
 							const DtBound *b);
 

@@ -77,13 +77,6 @@
 /* Fewer keys than this are never too many. */
 #define KEYS_TO_COUNT			10000
 
-/* How far the job was at some time. */
-typedef struct Mark
-{
-	int64		us;
-	int64		keys;
-} Mark;
-
 typedef struct Run
 {
 	Oid			store;
@@ -91,19 +84,20 @@ typedef struct Run
 	DtStatement *statement;
 	MemoryContext context;		/* lasts as long as the job */
 	MemoryContext batch_context;	/* of a transaction */
-	ItemPointerData tid;		/* where its progress is stored */
 	int			tries;			/* of the present batch, that have failed */
 	ErrorData  *error;			/* of the last one; the job refers to it */
 	int64		limit_us;		/* for the statement of the present batch */
 	TimestampTz statement_start;	/* when that has begun; 0: it has not */
 	int64		last_us;		/* what the last batch took */
+	int64		size;			/* of the present one, without what is equal
+								 * to its last key */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchFixed fixed;
 	bool		told_fixed;
 	int64		keys_to_count;	/* when there are more: does the key move? */
-	Mark		window;			/* begin of the present window, */
-	Mark		last;			/* what was noted last, */
-	double		rate;			/* and up to the window */
+	int64		window_us;		/* begin of the present window, */
+	int64		window_keys;	/* how far it was then, */
+	double		rate;			/* and the rate up to that */
 	int64		started_us;
 	int64		elapsed_before_us;
 	int64		reported_us;	/* to the server's statistics, last */
@@ -142,43 +136,33 @@ get_size(Run *run)
 static void
 note_time(Run *run, DtJob *job)
 {
-	int64		now = dt_now_us();
-	int64		us = now - run->window.us;
+	int64		us;
 
-	job->elapsed_us = run->elapsed_before_us + now - run->started_us;
+	job->elapsed_us = run->elapsed_before_us + dt_now_us() - run->started_us;
+	us = job->elapsed_us - run->window_us;
 	job->updated = GetCurrentTimestamp();
 	if (us > 0)
 	{
-		double		rate = (job->keys - run->window.keys) * 1e6 / us;
+		double		rate = (job->keys - run->window_keys) * 1e6 / us;
 		double		weight = run->rate <= 0 ? 1 :
 			Min((double) us / RATE_WINDOW_US, 1) / 2;
 
 		job->rate = weight * rate + (1 - weight) * run->rate;
 	}
-	run->last = (Mark)
-	{
-		.us = now,.keys = job->keys
-	};
 }
 
 /* What was noted is committed. */
 static void
 move_window(Run *run)
 {
-	if (run->last.us - run->window.us < RATE_WINDOW_US)
+	if (run->job->elapsed_us - run->window_us < RATE_WINDOW_US)
 		return;
-	run->window = run->last;
+	run->window_us = run->job->elapsed_us;
+	run->window_keys = run->job->keys;
 	run->rate = run->job->rate;
 }
 
 /* ------------------------------------------- what is done in a transaction */
-
-static void
-set(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION,
-							 GUC_ACTION_SET, true, ERROR, false);
-}
 
 /*
  * The server's log would have no message of these waits either without our deadlock
@@ -193,9 +177,9 @@ get_out_of_the_way(void)
 
 	if (LockTimeout > 0)
 		wait_ms = Min(wait_ms, LockTimeout);
-	set("lock_timeout", psprintf("%d", Max(wait_ms, 1)));
-	set("deadlock_timeout", psprintf("%d", check_ms));
-	set("log_lock_waits", "off");
+	dt_settings_set("lock_timeout", psprintf("%d", Max(wait_ms, 1)));
+	dt_settings_set("deadlock_timeout", psprintf("%d", check_ms));
+	dt_settings_set("log_lock_waits", "off");
 }
 
 /* A position that has been found is beyond the last one, or we would stay. */
@@ -224,11 +208,12 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 	DtRange		all = {0};
 	int64		n;
 
-	if (job->keys <= run->keys_to_count)
+	/* without a "finish" it ends where the last one was at the beginning */
+	if (job->keys <= run->keys_to_count || job->finish == NULL || !dt_statement_updates(plan))
 		return;
 	run->keys_to_count = 2 * job->keys;
-	n = dt_walk_count(key, &all);
-	if (job->keys > 2 * n && job->rows > 2 * n && dt_statement_updates(plan))
+	n = dt_walk_count(key, &all, job->keys / 2 + 1);
+	if (job->keys > 2 * n && job->rows > 2 * n)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("batches \"%s\" have come past %lld rows, but table %s has %lld",
@@ -238,13 +223,13 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 }
 
 static int64
-run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range, int64 keys)
+run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	DtBatchBounds bounds = get_bounds(run->job);
 	int64		rows;
 
 	run->limit_us = StatementTimeout * INT64CONST(1000);
-	if (keys > 1)
+	if (run->size > 1)
 	{
 		int64		us = MUCH_TOO_LONG *
 			Max(dt_batch_allowed_us(&bounds, &run->fixed), run->last_us);
@@ -305,13 +290,13 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	}
 	if (cost->keys > 0)
 	{
-		job->rows += run_statement(run, plan, key, &range, cost->keys);
+		job->rows += run_statement(run, plan, key, &range);
 		job->keys += cost->keys;
 		job->batches++;
 		check_key_stays(run, job, key, plan);
 	}
 	note_time(run, job);
-	dt_store_update_progress(&store, &run->tid, job);
+	dt_store_update_progress(&store, job);
 	dt_store_close(&store, NoLock);
 	relation_close(table, NoLock);
 	PopActiveSnapshot();
@@ -331,13 +316,15 @@ store_state(Run *run, DtJob *job, DtBatchCost *cost)
 	if (holder != NULL)
 		job->detail = MemoryContextStrdup(run->context, holder);
 	if (job->outcome != NULL)
+	{
 		note_time(run, job);
-
-	if (dt_queue_is_to_stop())
+		dt_settings_set("lock_timeout", "0");	/* it is the last thing to do */
+	}
+	if (dt_queue_stops() > 0)
 		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, ERROR, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	dt_store_update_progress(&store, &run->tid, job);
+	dt_store_update_progress(&store, job);
 	PopActiveSnapshot();
 	dt_store_close(&store, NoLock);
 }
@@ -384,9 +371,9 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 		MemoryContextSwitchTo(run->batch_context);
 		SPI_connect();
 		MemoryContextSwitchTo(run->batch_context);
-		job.size = get_size(run);
+		run->size = job.size = get_size(run);
 		/* it may have waited for long, and is to stop by now */
-		if (is_end || !dt_queue_is_to_stop())
+		if (is_end || dt_queue_stops() == 0)
 			action(run, &job, cost);
 		SPI_finish();
 		CommitTransactionCommand();
@@ -423,7 +410,7 @@ static bool
 may_go_on(const Run *run)
 {
 	return run->job->finished == 0 && run->job->outcome == NULL &&
-		!dt_queue_is_to_stop() &&
+		dt_queue_stops() == 0 &&
 		(run->job->run_us == 0 ||
 		 dt_now_us() - run->started_us < run->job->run_us);
 }
@@ -527,13 +514,14 @@ handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
 {
 	DtJob	   *job = run->job;
 
-	if (dt_queue_is_to_stop())
+	if (dt_queue_stops() > 0)
 		return;
-	if (cost->keys > 1 && timed_out(run, error))
+	if (run->size > 1 && timed_out(run, error))
 	{
 		job->retries++;
-		job->size = dt_batch_much_smaller(Min(job->size, cost->keys));
+		job->size = dt_batch_much_smaller(Min(run->size, cost->keys));
 		FreeErrorData(error);
+		store_retry(run);
 		return;
 	}
 	if (!is_temporary(error) || ++run->tries >= MOST_TRIES)
@@ -624,8 +612,8 @@ begin(Run *run, Oid id, void (*prepare) (const DtJob *job))
 	dt_store_close(&store, AccessShareLock);
 	if (run->job != NULL)
 	{
-		run->elapsed_before_us = run->job->elapsed_us;
-		run->window.keys = run->last.keys = run->job->keys;
+		run->elapsed_before_us = run->window_us = run->job->elapsed_us;
+		run->window_keys = run->job->keys;
 		run->keys_to_count = Max(2 * run->job->expected, KEYS_TO_COUNT) + run->job->keys;
 		prepare(run->job);
 		get_out_of_the_way();
@@ -648,10 +636,10 @@ end(Run *run)
 
 	if (job->finished == 0 && job->outcome == NULL)
 		job->outcome = DT_STOPPED;
+	dt_tell_log_end(job);
 	error = run_transaction(run, store_state, &cost);
 	if (error != NULL)
 		ThrowErrorData(error);
-	dt_tell_log_end(job);
 }
 
 void
@@ -661,8 +649,6 @@ dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job))
 	Run			run = {
 		.store = store,
 		.context = AllocSetContextCreate(TopMemoryContext, "batches", ALLOCSET_DEFAULT_SIZES),
-		.window.us = now,
-		.last.us = now,
 		.started_us = now,
 		.reported_us = now
 	};
@@ -670,7 +656,6 @@ dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job))
 	volatile bool exists = true;
 
 	run.batch_context = AllocSetContextCreate(run.context, "batch", ALLOCSET_DEFAULT_SIZES);
-	ItemPointerSetInvalid(&run.tid);
 	MemoryContextSwitchTo(run.context);
 	PG_TRY();
 	{

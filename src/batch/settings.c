@@ -32,8 +32,8 @@
 
 /* What belongs to the session, its client or its transaction. */
 static const char *const others[] = {
-	"application_name", "client_encoding", "dirty_throttle.group", "is_superuser",
-	"role", "session_authorization", "transaction_deferrable",
+	"application_name", "client_encoding", "default_transaction_read_only",
+	"dirty_throttle.group", "is_superuser", "role", "session_authorization", "transaction_deferrable",
 	"transaction_isolation", "transaction_read_only", "transaction_timeout"
 };
 
@@ -78,6 +78,13 @@ dt_settings_get(void)
 				 errdetail("They have %zu bytes; %d are allowed.", size, LONGEST),
 				 errhint("RESET what the batches do not need.")));
 	return DatumGetArrayTypeP(makeArrayResult(state, CurrentMemoryContext));
+}
+
+void
+dt_settings_set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SET, true, ERROR, false);
 }
 
 void

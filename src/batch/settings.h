@@ -13,6 +13,9 @@
 /* What this session has set, as "name=value".  ERROR if that is too long. */
 extern ArrayType *dt_settings_get(void);
 
+/* Set one, whoever may.  In a transaction. */
+extern void dt_settings_set(const char *name, const char *value);
+
 /* Set that, with the rights of the present role.  In a transaction. */
 extern void dt_settings_apply(ArrayType *settings);
 

@@ -43,31 +43,36 @@ typedef struct Pending
 
 static List *pending = NIL;		/* in TopTransactionContext */
 
+/* At PRE_COMMIT, so that the COMMIT cannot fail, and finds all that it needs. */
+static void
+reserve(const Pending *p)
+{
+	if (!dt_queue_reserve(&p->queued))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many batches run or wait"),
+				 errhint("Start them again when others have ended; the view dirty_throttle_batches lists them.")));
+}
+
 static void
 transaction_ends(XactEvent event, void *arg)
 {
-	switch (event)
+	foreach_ptr(Pending, p, pending)
 	{
-		case XACT_EVENT_PRE_PREPARE:
-			if (pending != NIL)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that has started batches")));
-			break;
-		case XACT_EVENT_COMMIT:
-			foreach_ptr(Pending, p, pending)
-			{
-				if (p->subid != InvalidSubTransactionId)
-					dt_queue_add(&p->queued);
-			}
-			pending = NIL;
-			break;
-		case XACT_EVENT_ABORT:
-			pending = NIL;
-			break;
-		default:
-			break;
+		if (p->subid == InvalidSubTransactionId)
+			continue;
+		if (event == XACT_EVENT_PRE_PREPARE)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot PREPARE a transaction that has started batches"),
+					 errhint("Use COMMIT.")));
+		if (event == XACT_EVENT_PRE_COMMIT)
+			reserve(p);
+		if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+			dt_queue_settle(p->queued.job, event == XACT_EVENT_COMMIT);
 	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+		pending = NIL;
 }
 
 static void
@@ -115,7 +120,7 @@ start(const DtJobOptions *options)
 	dt_tell_start(&started, options);
 	if (!options->dry_run && !started.finished && started.state == DT_QUEUE_ABSENT)
 	{
-		if (dt_queue_is_full())
+		if (dt_queue_is_full(started.job->login))
 			dt_tell_waits(options->name);
 		start_at_commit(started.job, options->store);
 	}
@@ -154,7 +159,6 @@ typedef struct Waiting
 {
 	const char *name;
 	bool		stopped;		/* it was canceled */
-	bool		told;			/* that the job waits for a worker */
 } Waiting;
 
 static void
@@ -202,15 +206,9 @@ wait_until_absent(Oid store, Oid id, Waiting *waiting)
 												  ALLOCSET_DEFAULT_SIZES);
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
 	int64		told_us = dt_now_us();
-	DtQueueState state;
 
-	while ((state = dt_queue_wait_for(id)) != DT_QUEUE_ABSENT)
+	while (dt_queue_wait_for(id) != DT_QUEUE_ABSENT)
 	{
-		if (state == DT_QUEUE_WAITS && !waiting->told)
-		{
-			dt_tell_waits(waiting->name);
-			waiting->told = true;
-		}
 		if (dt_now_us() - told_us >= NOTICE_US)
 		{
 			MemoryContext old = MemoryContextSwitchTo(context);

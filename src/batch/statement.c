@@ -342,16 +342,12 @@ dt_statement_check_again(SPIPlanPtr plan, Oid table, bool row_security)
 uint64
 dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
-	ParamListInfo params = dt_key_params(key, range);
-	Datum	   *values = palloc(sizeof(Datum) * Max(params->numParams, 1));
-	int			result;
+	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
 
-	for (int i = 0; i < params->numParams; i++)
-		values[i] = params->params[i].value;
-	/* the planner locks more tables, partitions for instance: not before that */
-	result = SPI_execute_plan(plan, values, NULL, false, 0);
+	int			result = SPI_execute_plan_extended(plan, &options);
+
 	if (result < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s",
+		elog(ERROR, "SPI_execute_plan_extended failed: %s",
 			 SPI_result_code_string(result));
 	return SPI_processed;
 }

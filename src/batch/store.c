@@ -104,14 +104,7 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 Oid
 dt_store_oid(Oid routine)
 {
-	Oid			oid = get_relname_relid(JOBS, get_func_namespace(routine));
-
-	if (!OidIsValid(oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation \"%s\" of extension dirty_throttle does not exist", JOBS),
-				 errhint("If the extension was dropped, create it, and start the batches to begin anew.")));
-	return oid;
+	return get_relname_relid(JOBS, get_func_namespace(routine));
 }
 
 static Relation
@@ -124,17 +117,13 @@ open_one(Oid oid, const char *name, int columns, LOCKMODE lockmode)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"%s\" of extension dirty_throttle does not exist any more", name),
 				 errhint("If the extension was dropped, create it, and start the batches to begin anew.")));
-	if (RelationGetNumberOfAttributes(relation) != columns)
-		elog(ERROR, "relation \"%s\" has %d columns, but the library has %d",
-			 name, RelationGetNumberOfAttributes(relation), columns);
 	/* it is written as a catalog is */
-	if (relation->rd_rel->relam != HEAP_TABLE_AM_OID)
+	if (RelationGetNumberOfAttributes(relation) != columns ||
+		relation->rd_rel->relam != HEAP_TABLE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("materialized view \"%s\" has another access method than heap", name),
-				 errhint("Use ALTER MATERIALIZED VIEW %s SET ACCESS METHOD heap.",
-						 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)),
-													name))));
+				 errmsg("materialized view \"%s\" has not the columns or not the access method that the library expects", name),
+				 errhint("Use ALTER MATERIALIZED VIEW ... SET ACCESS METHOD heap, or create the extension anew.")));
 	return relation;
 }
 
@@ -282,7 +271,7 @@ find_id(Relation relation, const char *index_name, Oid id)
 	return tuple;
 }
 
-/* The job of a row, with its progress. */
+/* The job of a row, with its progress, or NULL. */
 static DtJob *
 job_of(const DtStore *store, HeapTuple tuple)
 {
@@ -290,42 +279,32 @@ job_of(const DtStore *store, HeapTuple tuple)
 	HeapTuple	progress;
 
 	deform(store->jobs, jobs_columns, tuple, job);
+	job->tid = tuple->t_self;
 	progress = find_id(store->progress, PROGRESS_ID, job->id);
 	if (progress == NULL)
-		elog(ERROR, "batches \"%s\" have no row in \"%s\"", job->name, PROGRESS);
+		return NULL;			/* it was forgotten just now */
 	deform(store->progress, progress_columns, progress, job);
-	return job;
-}
-
-static DtJob *
-find(const DtStore *store, Oid owner, const char *name, ItemPointer tid)
-{
-	ScanKeyData key[2];
-	NameData	name_buffer;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	DtJob	   *job = NULL;
-
-	namestrcpy(&name_buffer, name);
-	ScanKeyInit(&key[0], 2, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(owner));
-	ScanKeyInit(&key[1], 3, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(&name_buffer));
-	scan = begin_scan(store->jobs, JOBS_KEY, 2, key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		job = job_of(store, tuple);
-		*tid = tuple->t_self;
-	}
-	systable_endscan(scan);
+	job->progress_tid = progress->t_self;
 	return job;
 }
 
 DtJob *
 dt_store_find(const DtStore *store, Oid owner, const char *name)
 {
-	ItemPointerData tid;
+	ScanKeyData key[2];
+	NameData	name_buffer;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	DtJob	   *job;
 
-	return find(store, owner, name, &tid);
+	namestrcpy(&name_buffer, name);
+	ScanKeyInit(&key[0], 2, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(owner));
+	ScanKeyInit(&key[1], 3, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(&name_buffer));
+	scan = begin_scan(store->jobs, JOBS_KEY, 2, key);
+	tuple = systable_getnext(scan);
+	job = HeapTupleIsValid(tuple) ? job_of(store, tuple) : NULL;
+	systable_endscan(scan);
+	return job;
 }
 
 DtJob *
@@ -339,16 +318,16 @@ dt_store_get(const DtStore *store, Oid id)
 DtJob *
 dt_store_lock(const DtStore *store, Oid owner, const char *name)
 {
-	ItemPointerData tid;
+	DtJob	   *job = dt_store_find(store, owner, name);
 	TupleTableSlot *slot;
 	TM_FailureData failure;
 	TM_Result	result;
 
-	if (find(store, owner, name, &tid) == NULL)
+	if (job == NULL)
 		return NULL;
 	slot = table_slot_create(store->jobs, NULL);
 	PushActiveSnapshot(GetLatestSnapshot());
-	result = table_tuple_lock(store->jobs, &tid, GetActiveSnapshot(), slot,
+	result = table_tuple_lock(store->jobs, &job->tid, GetActiveSnapshot(), slot,
 							  GetCurrentCommandId(false), LockTupleExclusive,
 							  LockWaitBlock,
 							  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
@@ -360,8 +339,7 @@ dt_store_lock(const DtStore *store, Oid owner, const char *name)
 }
 
 void
-dt_store_each(const DtStore *store, bool (*is_wanted) (Oid owner),
-			  void (*act) (const DtJob *job, void *arg), void *arg)
+dt_store_each(const DtStore *store, void (*act) (const DtJob *job, void *arg), void *arg)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "stored job",
@@ -372,14 +350,11 @@ dt_store_each(const DtStore *store, bool (*is_wanted) (Oid owner),
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		MemoryContext old;
-		bool		isnull;
+		MemoryContext old = MemoryContextSwitchTo(context);
+		DtJob	   *job = job_of(store, tuple);
 
-		if (!is_wanted(DatumGetObjectId(heap_getattr(tuple, 2, RelationGetDescr(store->jobs),
-													 &isnull))))
-			continue;
-		old = MemoryContextSwitchTo(context);
-		act(job_of(store, tuple), arg);
+		if (job != NULL)
+			act(job, arg);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(context);
 	}
@@ -396,16 +371,10 @@ dt_store_insert(const DtStore *store, const DtJob *job)
 }
 
 void
-dt_store_update(const DtStore *store, const DtJob *job)
+dt_store_update(const DtStore *store, DtJob *job)
 {
-	HeapTuple	old = find_id(store->jobs, JOBS_ID, job->id);
-	ItemPointerData tid;
-
-	if (old == NULL)
-		elog(ERROR, "could not find a row of \"%s\"", JOBS);
-	CatalogTupleUpdate(store->jobs, &old->t_self, form(store->jobs, jobs_columns, job));
-	ItemPointerSetInvalid(&tid);
-	dt_store_update_progress(store, &tid, job);
+	CatalogTupleUpdate(store->jobs, &job->tid, form(store->jobs, jobs_columns, job));
+	dt_store_update_progress(store, job);
 }
 
 /*
@@ -419,8 +388,7 @@ is_at(Relation relation, ItemPointer tid, Oid id)
 	bool		isnull;
 	bool		result;
 
-	if (!ItemPointerIsValid(tid) ||
-		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(relation))
+	if (ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(relation))
 		return false;
 	slot = table_slot_create(relation, NULL);
 	PushActiveSnapshot(GetLatestSnapshot());
@@ -432,11 +400,11 @@ is_at(Relation relation, ItemPointer tid, Oid id)
 }
 
 void
-dt_store_update_progress(const DtStore *store, ItemPointer tid, const DtJob *job)
+dt_store_update_progress(const DtStore *store, DtJob *job)
 {
 	HeapTuple	tuple;
 
-	if (!is_at(store->progress, tid, job->id))
+	if (!is_at(store->progress, &job->progress_tid, job->id))
 	{
 		HeapTuple	old = find_id(store->progress, PROGRESS_ID, job->id);
 
@@ -445,24 +413,19 @@ dt_store_update_progress(const DtStore *store, ItemPointer tid, const DtJob *job
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("what is stored of batches \"%s\" is gone", job->name),
 					 errhint("Start them again to begin anew.")));
-		*tid = old->t_self;
+		job->progress_tid = old->t_self;
 	}
 	tuple = form(store->progress, progress_columns, job);
-	CatalogTupleUpdate(store->progress, tid, tuple);
-	*tid = tuple->t_self;
+	CatalogTupleUpdate(store->progress, &job->progress_tid, tuple);
+	job->progress_tid = tuple->t_self;
 	CommandCounterIncrement();
 }
 
 void
-dt_store_delete(const DtStore *store, Oid id)
+dt_store_delete(const DtStore *store, DtJob *job)
 {
-	HeapTuple	job = find_id(store->jobs, JOBS_ID, id);
-	HeapTuple	progress = find_id(store->progress, PROGRESS_ID, id);
-
-	if (job != NULL)
-		CatalogTupleDelete(store->jobs, &job->t_self);
-	if (progress != NULL)
-		CatalogTupleDelete(store->progress, &progress->t_self);
+	CatalogTupleDelete(store->jobs, &job->tid);
+	CatalogTupleDelete(store->progress, &job->progress_tid);
 	CommandCounterIncrement();
 }
 

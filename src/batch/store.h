@@ -59,6 +59,10 @@ typedef struct DtJob
 	char	   *sqlstate;
 	char	   *detail;
 	char	   *hint;
+
+	/* where both rows were, when they were read or written */
+	ItemPointerData tid;
+	ItemPointerData progress_tid;
 } DtJob;
 
 #define DT_STOPPED	"stopped"
@@ -89,19 +93,17 @@ extern DtJob *dt_store_get(const DtStore *store, Oid id);
 extern DtJob *dt_store_lock(const DtStore *store, Oid owner, const char *name);
 
 /*
- * Do it with each job of the owners that are wanted, one after the other: what it
- * allocates, and the job, is gone after it.
+ * Do it with each job, one after the other: what it allocates, and the job, is gone
+ * after it.
  */
-extern void dt_store_each(const DtStore *store, bool (*is_wanted) (Oid owner),
+extern void dt_store_each(const DtStore *store,
 						  void (*act) (const DtJob *job, void *arg), void *arg);
 
-/* Write both rows of it, new or not; or that of its progress, which is at *tid if
- * that is right, and is there afterwards. */
+/* Write both rows of it, new or not; or that of its progress. */
 extern void dt_store_insert(const DtStore *store, const DtJob *job);
-extern void dt_store_update(const DtStore *store, const DtJob *job);
-extern void dt_store_update_progress(const DtStore *store, ItemPointer tid,
-									 const DtJob *job);
-extern void dt_store_delete(const DtStore *store, Oid id);
+extern void dt_store_update(const DtStore *store, DtJob *job);
+extern void dt_store_update_progress(const DtStore *store, DtJob *job);
+extern void dt_store_delete(const DtStore *store, DtJob *job);
 
 /* All rows of a relation of the store that has this function's name. */
 extern void dt_store_copy(Oid routine, Tuplestorestate *to);

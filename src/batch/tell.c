@@ -10,8 +10,8 @@
 #include <math.h>
 
 #include "batch/tell.h"
-#include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
@@ -62,22 +62,11 @@ slows_down(const DtJob *job)
 	return job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
 }
 
-/* "(5, 7)" */
+/* "{5,7}", as the view has it */
 static char *
 place(ArrayType *position)
 {
-	StringInfoData buf;
-	Datum	   *texts;
-	int			n;
-
-	initStringInfo(&buf);
-	deconstruct_array(position, TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL,
-					  &n);
-	for (int i = 0; i < n; i++)
-		appendStringInfo(&buf, "%s%s", i > 0 ? ", " : "(",
-						 quote_literal_cstr(TextDatumGetCString(texts[i])));
-	appendStringInfoChar(&buf, ')');
-	return buf.data;
+	return OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(position));
 }
 
 static char *
@@ -118,7 +107,7 @@ tell_plan(const DtStart *start, const DtJobOptions *options)
 			 errmsg("batches \"%s\" would go through %s, %s", job->name,
 					describe_way(start->key), rows_expected(job)) :
 			 errmsg("batches \"%s\" would go on after key %s: %s", job->name,
-					job->position ? place(job->position) : "()", describe_way(start->key)),
+					job->position ? place(job->position) : "{}", describe_way(start->key)),
 			 job->expected < 0 ? 0 :
 			 errdetail("They have come past %lld rows, of %s. At least %lld batches of at most %lld rows.",
 					   (long long) job->keys, rows_expected(job),
@@ -134,6 +123,10 @@ dt_tell_start(const DtStart *start, const DtJobOptions *options)
 
 	if (start->state == DT_QUEUE_WAITS)
 		dt_tell_waits(job->name);
+	else if (start->state == DT_QUEUE_ENDS)
+		ereport(NOTICE,
+				(errmsg("batches \"%s\" are being stopped by stop_batches()", job->name),
+				 errhint("Start them again when they have ended.")));
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are being run by process %d already",
@@ -161,7 +154,7 @@ dt_tell_waits(const char *name)
 {
 	ereport(NOTICE,
 			(errmsg("batches \"%s\" wait for a free background worker", name),
-			 errdetail("Batches use at most %d of the %d that \"max_worker_processes\" allows.",
+			 errdetail("Batches use at most %d of the %d that \"max_worker_processes\" allows, and those of one role leave one of these to others.",
 					   dt_queue_most(), max_worker_processes)));
 }
 

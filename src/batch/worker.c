@@ -4,9 +4,9 @@
  *		The background worker that runs a job.
  *
  * It is the session that has started the job, and never more.  It connects as the user
- * of that session, and takes the role of the job's owner as a parallel worker does, so
- * RESET ROLE in a trigger leads back to what the session could do anyway.  It is in the
- * group in which the session was, and has its settings.
+ * of that session, and takes the role of the job's owner by SET ROLE, so RESET ROLE in a
+ * trigger leads back to what the session could do anyway.  It is in the group in which
+ * the session was, and has its settings.
  *
  * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
  * batch is to end as it would.  So that is no cancel where the statement runs, but in a
@@ -34,7 +34,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/backend_status.h"
-#include "utils/guc.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 
@@ -43,12 +42,11 @@
 static void
 handle_sigint(SIGNAL_ARGS)
 {
-	static volatile sig_atomic_t is_stopping = false;
+	static volatile bool is_stopping = false;
 	int			save_errno = errno;
-	bool		is_cancel = is_stopping || !dt_queue_is_to_stop();
+	bool		is_cancel = is_stopping || dt_queue_stops() != 1;
 
-	if (!is_cancel)
-		is_stopping = true;		/* what comes later is a cancel */
+	is_stopping = dt_queue_stops() > 0; /* what comes later is a cancel */
 	if (get_timeout_indicator(LOCK_TIMEOUT, false))
 		dt_holder_note();
 	if (is_cancel || dt_work_is_pausing() ||
@@ -61,27 +59,20 @@ handle_sigint(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
-static void
-set(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION,
-							 GUC_ACTION_SET, true, ERROR, false);
-}
-
 /* In a transaction. */
 static void
 become(const DtJob *job)
 {
-	set("application_name", job->name);
+	dt_settings_set("application_name", job->name);
 	debug_query_string = MemoryContextStrdup(TopMemoryContext, job->statement);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
 	process_session_preload_libraries();
 	dt_settings_check_owner(job->owner, job->name);
 	if (job->owner != GetSessionUserId())
-		SetCurrentRoleId(job->owner, superuser_arg(job->owner));
+		dt_settings_set("role", GetUserNameFromId(job->owner, false));
 	dt_settings_apply(job->settings);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set("transaction_timeout", "0");	/* new in 17 */
+		dt_settings_set("transaction_timeout", "0");	/* new in 17 */
 	if (!dt_work_join((uint64) job->group_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),

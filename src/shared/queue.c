@@ -3,12 +3,15 @@
  * queue.c
  *		Jobs in batches that run, or wait for a background worker.
  *
- * An entry is made by the COMMIT that starts a job, and is gone with the worker that
- * runs it, however that ends; after a crash all are gone.  So nothing that has crashed
- * seems to run, and nothing is stored that would have to be corrected.
+ * The transaction that starts a job takes an entry before it commits, which is then in
+ * force, and is gone with the worker that runs the job, however that ends; after a crash
+ * all are gone.  So nothing that has crashed seems to run, and nothing is stored that
+ * would have to be corrected.
  *
- * Batches take half of the server's background workers at most.  What has to wait is
- * started by the worker of the sampler, which needs no database for that.
+ * Batches take half of the server's background workers at most, and one role all of
+ * these but one.  What has to wait is started by the worker of the sampler, which needs
+ * no database for that; a job of who runs fewest is the next one.  The postmaster forgets
+ * a worker that it could not fork, so one that does not come is started again.
  *
  * The array is in shared memory, guarded by the registry lock.
  *
@@ -25,6 +28,9 @@
 #include "storage/proc.h"
 
 #include "compat.h"
+
+/* A worker that has not come after this time is started again, us. */
+#define LAUNCH_AGAIN_US		INT64CONST(5000000)
 
 /* The entry of this process, if it is a worker that runs a job. */
 static DtQueued *mine = NULL;
@@ -49,8 +55,9 @@ static DtQueueState
 state_of(const DtQueued *entry)
 {
 	return entry == NULL ? DT_QUEUE_ABSENT :
-		!entry->launched ? DT_QUEUE_WAITS :
-		entry->pid == 0 ? DT_QUEUE_STARTS : DT_QUEUE_RUNS;
+		entry->launched_us == 0 ? DT_QUEUE_WAITS :
+		entry->pid == 0 ? DT_QUEUE_STARTS :
+		entry->stops > 0 ? DT_QUEUE_ENDS : DT_QUEUE_RUNS;
 }
 
 DtQueueState
@@ -83,22 +90,55 @@ dt_queue_wait_for(Oid job)
 	return state;
 }
 
-/* The one that has waited longest, or NULL if none waits.  Counts the others. */
-static DtQueued *
-find_next(int *launched)
+/* How many workers of this user, or of all with an invalid one, run or were launched? */
+static int
+count_launched(Oid login)
 {
-	DtQueued   *next = NULL;
+	int			n = 0;
 
-	*launched = 0;
+	for (int i = 0; i < dt_shared->n_members; i++)
+		if (dt_queue[i].launched_us != 0 &&
+			(!OidIsValid(login) || dt_queue[i].login == login))
+			n++;
+	return n;
+}
+
+static bool
+waits(const DtQueued *entry)
+{
+	return entry->since != 0 && entry->pid == 0 &&
+		(entry->launched_us == 0 ||
+		 dt_now_us() - entry->launched_us > LAUNCH_AGAIN_US);
+}
+
+/*
+ * The one that may be launched next, or NULL.  One whose worker has not come has its
+ * place already.
+ */
+static DtQueued *
+find_next(void)
+{
+	int			free = dt_queue_most() - count_launched(InvalidOid);
+	DtQueued   *next = NULL;
+	int			least = 0;
+
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{
 		DtQueued   *entry = &dt_queue[i];
+		int			n;
 
-		if (entry->launched)
-			(*launched)++;
-		else if (OidIsValid(entry->database) &&
-				 (next == NULL || entry->since < next->since))
+		if (!waits(entry))
+			continue;
+		if (entry->launched_us != 0)
+			return entry;
+		n = count_launched(entry->login);
+		if (free < 1 || (free == 1 && n > 0))
+			continue;
+		if (next == NULL || n < least || (n == least && entry->since < next->since))
+		{
 			next = entry;
+			least = n;
+		}
 	}
 	return next;
 }
@@ -118,65 +158,86 @@ launch(DtQueued *entry)
 		.bgw_main_arg = Int32GetDatum(entry - dt_queue)
 	};
 
-	entry->launched = RegisterDynamicBackgroundWorker(&worker, NULL);
-	return entry->launched;
+	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
+		return false;
+	entry->launched_us = dt_now_us();
+	return true;
 }
 
-/* The same, with the lock. */
+/* With the lock. */
 static bool
-launch_locked(void)
+launch_all(void)
 {
-	int			launched;
 	DtQueued   *next;
 
-	while ((next = find_next(&launched)) != NULL &&
-		   launched < dt_queue_most() && launch(next))
+	while ((next = find_next()) != NULL && launch(next))
 		;
-	return next != NULL;
-}
-
-bool
-dt_queue_is_full(void)
-{
-	int			launched;
-
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	(void) find_next(&launched);
-	LWLockRelease(dt_shared->registry_lock);
-	return launched >= dt_queue_most();
+	for (int i = 0; i < dt_shared->n_members; i++)
+		if (dt_queue[i].since != 0 && dt_queue[i].pid == 0)
+			return true;
+	return false;
 }
 
 bool
 dt_queue_launch(void)
 {
-	bool		waits;
+	bool		some_wait;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	waits = launch_locked();
+	some_wait = launch_all();
 	LWLockRelease(dt_shared->registry_lock);
-	return waits;
+	return some_wait;
+}
+
+bool
+dt_queue_is_full(Oid login)
+{
+	int			free;
+	int			n;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	free = dt_queue_most() - count_launched(InvalidOid);
+	n = count_launched(login);
+	LWLockRelease(dt_shared->registry_lock);
+	return free < 1 || (free == 1 && n > 0);
+}
+
+bool
+dt_queue_reserve(const DtQueued *job)
+{
+	bool		found;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	found = find(job->job) != NULL;
+	for (int i = 0; i < dt_shared->n_members && !found; i++)
+	{
+		if (OidIsValid(dt_queue[i].database))
+			continue;
+		dt_queue[i] = *job;
+		found = true;
+	}
+	LWLockRelease(dt_shared->registry_lock);
+	return found;
 }
 
 void
-dt_queue_add(const DtQueued *job)
+dt_queue_settle(Oid job, bool committed)
 {
-	bool		waits;
+	DtQueued   *entry;
+	bool		some_wait;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	if (find(job->job) == NULL)
+	entry = find(job);
+	if (entry != NULL && entry->since == 0)
 	{
-		for (int i = 0; i < dt_shared->n_members; i++)
-		{
-			if (OidIsValid(dt_queue[i].database))
-				continue;
-			dt_queue[i] = *job;
-			dt_queue[i].since = dt_now_us();
-			break;
-		}
+		if (committed)
+			entry->since = dt_now_us();
+		else
+			memset(entry, 0, sizeof(DtQueued));
 	}
-	waits = launch_locked();
+	some_wait = launch_all();
 	LWLockRelease(dt_shared->registry_lock);
-	if (waits)
+	if (some_wait)
 		dt_sampler_wake();
 }
 
@@ -189,9 +250,9 @@ dt_queue_stop(Oid job)
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	entry = find(job);
 	state = state_of(entry);
-	if (state == DT_QUEUE_RUNS)
+	if (state == DT_QUEUE_RUNS || state == DT_QUEUE_ENDS)
 	{
-		entry->stop = true;
+		entry->stops++;
 		/* its handler ends a pause; see worker.c */
 		(void) kill(entry->pid, SIGINT);
 	}
@@ -223,7 +284,7 @@ dt_queue_begin(int number, DtQueued *job)
 	DtQueued   *entry = &dt_queue[number];
 
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	if (entry->launched && entry->pid == 0)
+	if (entry->launched_us != 0 && entry->pid == 0)
 	{
 		entry->pid = MyProcPid;
 		mine = entry;
@@ -234,8 +295,8 @@ dt_queue_begin(int number, DtQueued *job)
 	return mine != NULL;
 }
 
-bool
-dt_queue_is_to_stop(void)
+int
+dt_queue_stops(void)
 {
-	return mine != NULL && mine->stop;
+	return mine != NULL ? mine->stops : 0;
 }

@@ -16,7 +16,8 @@ typedef enum DtQueueState
 	DT_QUEUE_ABSENT,
 	DT_QUEUE_WAITS,				/* for a free background worker */
 	DT_QUEUE_STARTS,			/* its worker is on its way */
-	DT_QUEUE_RUNS
+	DT_QUEUE_RUNS,
+	DT_QUEUE_ENDS				/* after its present batch */
 } DtQueueState;
 
 /* *pid, if not NULL: of the worker, or 0. */
@@ -26,10 +27,12 @@ extern DtQueueState dt_queue_find(Oid job, int *pid);
 extern DtQueueState dt_queue_wait_for(Oid job);
 
 /*
- * Start the job, now or as soon as a worker is free.  Cannot fail; in a full queue
- * nothing happens.
+ * Take an entry for the job.  False: there is none.  When the transaction that has
+ * started it ends, it is settled, which cannot fail: it begins as soon as a worker is
+ * free, or the entry is given back.
  */
-extern void dt_queue_add(const DtQueued *job);
+extern bool dt_queue_reserve(const DtQueued *job);
+extern void dt_queue_settle(Oid job, bool committed);
 
 /* Start what waits, as far as workers are free.  Does something still wait? */
 extern bool dt_queue_launch(void);
@@ -43,11 +46,14 @@ extern DtQueueState dt_queue_stop(Oid job);
  */
 extern bool dt_queue_begin(int entry, DtQueued *job);
 
-/* Is the job that this process runs to end?  May be called in a signal handler. */
-extern bool dt_queue_is_to_stop(void);
+/*
+ * How often was the job to end that this process runs?  May be called in a signal
+ * handler.
+ */
+extern int	dt_queue_stops(void);
 
-/* At most this many workers run batches at a time; and are there so many? */
+/* At most this many workers run batches at a time; has this user to wait for one? */
 extern int	dt_queue_most(void);
-extern bool dt_queue_is_full(void);
+extern bool dt_queue_is_full(Oid login);
 
 #endif							/* DT_QUEUE_H */

@@ -335,7 +335,7 @@ typedef struct DtMember
 /*
  * A job in batches that runs, or waits for a background worker; in no order.  It is not
  * stored: after a crash none runs.  Guarded by the registry lock; the worker may read
- * "stop" of its own without it.  See queue.c.
+ * "stops" of its own without it.  See queue.c.
  */
 typedef struct DtQueued
 {
@@ -343,10 +343,11 @@ typedef struct DtQueued
 	Oid			login;			/* as whom its worker connects */
 	Oid			store;			/* the relation where it is stored */
 	Oid			job;			/* its id there */
-	int64		since;			/* us */
-	bool		launched;		/* its worker was registered; and has begun: */
+	int64		since;			/* us; 0: that has not been committed */
+	int64		launched_us;	/* its worker was registered; and has begun: */
 	int			pid;
-	volatile bool stop;			/* it is to end after its present batch */
+	volatile int stops;			/* it is to end after its present batch, as so
+								 * many calls of stop_batches() say */
 	int			waiter;			/* proc number + 1 of who waits for its end,
 								 * the last that has looked; or 0 */
 } DtQueued;

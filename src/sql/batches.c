@@ -12,12 +12,14 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "batch/start.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "shared/shmem.h"
 #include "sql/sql.h"
+#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -207,18 +209,12 @@ typedef struct Owners
 	int			n;
 } Owners;
 
-static bool
-is_mine(Oid owner)
-{
-	return has_privs_of_role(GetUserId(), owner);
-}
-
 static void
 note_owner(const DtJob *job, void *arg)
 {
 	Owners	   *owners = arg;
 
-	if (strcmp(job->name, owners->name) != 0)
+	if (strcmp(job->name, owners->name) != 0 || !has_privs_of_role(GetUserId(), job->owner))
 		return;
 	owners->owner = job->owner;
 	owners->n++;
@@ -237,7 +233,7 @@ find_job(const DtStore *store, const char *name)
 	if (found == NULL)
 	{
 		owners.n = 0;
-		dt_store_each(store, is_mine, note_owner, &owners);
+		dt_store_each(store, note_owner, &owners);
 		found = dt_store_find(store, owners.owner, name);
 	}
 	if (owners.n > 1)
@@ -259,17 +255,26 @@ stop_batches(PG_FUNCTION_ARGS)
 {
 	char	   *name;
 	DtStore		store;
-	Oid			id;
+	DtJob	   *job;
+	DtQueueState state;
 
 	dt_sql_need_library();
-	dt_job_check_primary("stop");
+	PreventCommandDuringRecovery("stop_batches()");
 	name = get_job_name(fcinfo);
-	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), AccessShareLock);
-	id = find_job(&store, name)->id;
-	dt_store_close(&store, AccessShareLock);
-	if (dt_queue_stop(id) == DT_QUEUE_ABSENT)
+	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
+	job = find_job(&store, name);
+	state = dt_queue_stop(job->id);
+	if (state == DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are not running", name)));
+	/* no worker is going to store how what has waited for one has ended */
+	else if (state < DT_QUEUE_RUNS && !XactReadOnly &&
+			 (job = dt_store_lock(&store, job->owner, name)) != NULL)
+	{
+		job->outcome = DT_STOPPED;
+		dt_store_update_progress(&store, job);
+	}
+	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
 }
 
@@ -283,7 +288,8 @@ forget_batches(PG_FUNCTION_ARGS)
 	int			pid;
 
 	dt_sql_need_library();
-	dt_job_check_writable("forget");
+	PreventCommandDuringRecovery("forget_batches()");
+	PreventCommandIfReadOnly("forget_batches()");
 	name = get_job_name(fcinfo);
 	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
 	job = find_job(&store, name);
@@ -303,7 +309,7 @@ forget_batches(PG_FUNCTION_ARGS)
 					 errmsg("batches \"%s\" wait for a background worker", name),
 					 errhint("End them first, with SELECT stop_batches(%s).",
 							 quote_literal_cstr(name))));
-		dt_store_delete(&store, job->id);
+		dt_store_delete(&store, job);
 	}
 	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();

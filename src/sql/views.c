@@ -655,7 +655,7 @@ add_known(Row *row, double value)
 static const char *
 job_state(const DtJob *job, DtQueueState state, int pid)
 {
-	return state == DT_QUEUE_RUNS ? (dt_work_is_suspended(pid) ? "suspended" : "running") :
+	return state >= DT_QUEUE_RUNS ? (dt_work_is_suspended(pid) ? "suspended" : "running") :
 		state != DT_QUEUE_ABSENT ? "waiting" :
 		job->finished != 0 ? "finished" :
 		job->outcome != NULL ? job->outcome :
@@ -673,6 +673,8 @@ put_job(const DtJob *job, void *fcinfo)
 	double		left = name && strcmp(name, "running") == 0 ? dt_tell_seconds_left(job) : -1;
 	Row			row = {0};
 
+	if (!may_see(job->owner))
+		return;
 	add_name(&row, job->name);
 	add(&row, ObjectIdGetDatum(job->table), false);
 	add_text(&row, job->statement);
@@ -708,7 +710,7 @@ dirty_throttle_batches(PG_FUNCTION_ARGS)
 
 	begin(fcinfo);
 	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), AccessShareLock);
-	dt_store_each(&store, may_see, put_job, fcinfo);
+	dt_store_each(&store, put_job, fcinfo);
 	dt_store_close(&store, AccessShareLock);
 	return (Datum) 0;
 }

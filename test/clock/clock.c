@@ -308,7 +308,7 @@ static bool
 runs_batches(int pid)
 {
 	for (int i = 0; i < dt_shared->n_members; i++)
-		if (dt_queue[i].launched && dt_queue[i].pid == pid)
+		if (dt_queue[i].launched_us != 0 && dt_queue[i].pid == pid)
 			return true;
 	return false;
 }

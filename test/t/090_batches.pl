@@ -200,7 +200,7 @@ like($dt->log_since($mark), qr/LOG: .*batches "fails" have failed: 1227 of 1227 
 # dry_run says what that CALL would do.
 my $stored = $dt->sql(q{SELECT s::text FROM dirty_throttle_stored_progress() s WHERE error = 'division by zero'});
 $r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100, dry_run => 'true');
-check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batches "fails" would go on after key \('1227'\): table public\.t along id \(index t_pkey\)/,
+check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batches "fails" would go on after key \{1227\}: table public\.t along id \(index t_pkey\)/,
 	qr/DETAIL: .*They have come past 1227 rows, of about \d+ rows\. At least \d\d batches of at most 100 rows\./);
 is($r->{out}, '0|f', 'dry_run of what has failed: what it returns');
 check('dry_run of what has failed, with another statement', $dt->batches($s, 'fails', 't', dry_run => 'true'), undef,
@@ -210,7 +210,7 @@ is($dt->sql(q{SELECT s::text FROM dirty_throttle_stored_progress() s WHERE error
 
 $dt->sql('DELETE FROM bad');
 $r = $dt->batches($s, 'fails', 't', @wrong);
-check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \('1227'\)/);
+check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \{1227\}/);
 is($r->{out}, '3763|t', 'it goes on: rows of this CALL');
 is($dt->counts('t'), '1:4990', 'it goes on: each row once');
 is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
@@ -225,6 +225,7 @@ is($r->{out}, '0|f', 'dry_run of restart: what it returns');
 # Nothing was done yet: another statement need not have another name.
 $r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n / 0 WHERE {batch}');
 is($r->{sqlstate}, '22012', 'the first batch fails');
+unlike($r->{err}, qr/What was committed/, 'the first batch fails: nothing was committed');
 $r = $dt->batches($s, 'mended', 't', statement => 'UPDATE t SET n = n + 0 WHERE {batch}', start => 2000, max_rows => 100);
 is($r->{out}, '2991|t', 'mended: it is run, from another start');
 $job = $dt->job('mended');
@@ -254,6 +255,36 @@ $r = $dt->batches($s, 'middle', 'middle', max_rows => 100);
 check('mended in the middle', $r, undef, qr/NOTICE: .*batches "middle" go on with another statement\n.*DETAIL: .*227 rows were changed by the one before: UPDATE middle SET n = n \+ 1 \//);
 is($dt->counts('middle'), '1:500', 'mended in the middle: each row once');
 like($dt->log_since($mark), qr/batches "middle" go on with another statement/, 'mended in the middle: the log');
+
+# Rows of one key are in one batch, however long it takes.
+$dt->sql('CREATE TABLE ties (day int NOT NULL, n int DEFAULT 0); CREATE INDEX ON ties (day); INSERT INTO ties SELECT i / 30 FROM generate_series(0, 89) i');
+is($dt->batches($s, 'ties', 'ties', key => 'day', batch_time => '20 ms', run_time => '60 s',
+		statement => 'UPDATE ties SET n = n + 1 + length(pg_sleep(0.01)::text) WHERE {batch}')->{out}, '90|t', 'many rows of a key');
+
+# A table that was never analyzed is not counted, again and again, for nothing.
+$dt->sql('CREATE TABLE uncounted (id int PRIMARY KEY, n int DEFAULT 0) WITH (autovacuum_enabled = off); INSERT INTO uncounted SELECT i FROM generate_series(1, 30000) i');
+is($dt->batches($s, 'uncounted', 'uncounted', max_rows => 5000)->{out}, '30000|t', 'never analyzed');
+$s->quit;
+$s = $dt->session;
+is($dt->sql(q{SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'uncounted'}), 0, 'never analyzed: it is not read');
+
+# What each batch takes, however small it is: batches grow, and the log says so.
+$dt->counted(fixed => 2000);
+$mark = $dt->log_mark;
+is($dt->batches($s, 'fixed', 'fixed', batch_time => '40 ms',
+		statement => 'UPDATE fixed SET n = n + 1 + (SELECT length(pg_sleep(0.03)::text)) WHERE {batch}')->{out}, '2000|t', 'a cost of each batch');
+cmp_ok($dt->job('fixed')->{batches}, '<', 60, 'a cost of each batch: they grow all the same');
+like($dt->log_since($mark), qr/batches "fixed": \d+ ms of each batch are the same however small it is\n.*HINT: .*lack an index/, 'a cost of each batch: the log');
+
+# The row of a batch is found where it was, whatever old versions of it there are.
+$dt->counted(versions => 300);
+is($dt->batches($s, 'versions', 'versions', max_rows => 1)->{out}, '300|t', 'many batches');
+cmp_ok($dt->sql(q{SELECT idx_scan FROM pg_stat_all_indexes WHERE indexrelname = 'dirty_throttle_stored_progress_id'}), '<', 300,
+	'many batches: not each looks for its row by the index');
+
+# The planner's estimate grows with the table, its number of rows does not.
+is($dt->batches($s, 'versions', 'versions', restart => 'true')->{out}, '300|t', 'restart of a table that has grown');
+is($dt->job('versions')->{rows_expected}, 300, 'restart of a table that has grown: rows');
 
 # A nightly job has another end each time.
 $dt->counted(nights => 300);

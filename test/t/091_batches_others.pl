@@ -96,6 +96,7 @@ $r = $other->run(q{SELECT forget_batches('job')});
 is($r->{sqlstate}, '55006', 'it is not forgotten while it runs: the error');
 like($r->{err}, qr/are being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
 is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
+like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batches "job" are being stopped.*HINT: .*when they have ended/s, 'it is stopped: who starts it now is told');
 let_go();
 $r = $s->wait;
 like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*start_batches\('job'\), goes on/s, 'it ends after that batch');
@@ -105,6 +106,25 @@ is("$job->{state} $job->{rows} " . ($job->{pid} // 'NULL'), 'stopped 55 NULL', '
 like($other->run(q{SELECT stop_batches('job')})->{err}, qr/NOTICE: .*batches "job" are not running/, 'stopped again: a notice');
 is($dt->batches($other, 'job', 't')->{out}, '45|t', 'another session goes on with it');
 is($dt->counts('t'), '1:100', 'each row once');
+
+# Who starts it waits for its table meanwhile, and the job goes on and is stopped: the
+# new start is from where that has ended.
+staying(waited => 100);
+run_to($s, 'waited', 'waited', 55);
+$other->send('BEGIN; LOCK waited');
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), 'somebody waits for the table');
+my $starter = $dt->session;
+$dt->send_batches($starter, 'waited', 'waited', max_rows => 10);
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $starter->pid) }), 'so does who starts the job');
+$dt->sql(q{SELECT stop_batches('waited')});
+let_go();
+like($s->wait->{out}, qr/^55\|f$/, 'the job is stopped');
+$other->wait;
+$other->query('COMMIT');
+is($starter->wait->{out}, '45|t', 'it goes on from there');
+is($dt->counts('waited'), '1:100', 'each row once');
+$starter->quit;
+$dt->sql(q{SELECT forget_batches('waited')});
 
 foreach my $function (qw(stop_batches forget_batches))
 {
@@ -389,7 +409,7 @@ is($elsewhere->query(q{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = rel
 $elsewhere->query('ALTER MATERIALIZED VIEW dirty_throttle_stored_batches SET ACCESS METHOD other_heap');
 $r = $dt->batches($elsewhere, 'elsewhere', 't');
 is($r->{sqlstate}, '55000', 'of another access method: the error');
-like($r->{err}, qr/HINT: .*ALTER MATERIALIZED VIEW public\.dirty_throttle_stored_batches SET ACCESS METHOD heap/, 'of another access method: what to type');
+like($r->{err}, qr/HINT: .*ALTER MATERIALIZED VIEW \.\.\. SET ACCESS METHOD heap/, 'of another access method: what to type');
 $elsewhere->quit;
 
 # A table that only the planner finds is rewritten: its rows are there all the same.

@@ -136,7 +136,7 @@ is($standby->sql(q{SELECT state IS NULL AND pid IS NULL FROM dirty_throttle_batc
 my $on_standby = $standby->session;
 my $r = $on_standby->run($job);
 is($r->{sqlstate}, '25006', 'a CALL on the standby: the error');
-like($r->{err}, qr/cannot run batches during recovery\n.*HINT: .*primary/s, 'what it says');
+like($r->{err}, qr/cannot execute start_batches\(\) during recovery/, 'what it says');
 is($on_standby->run(q{SELECT forget_batches('job')})->{sqlstate}, '25006', 'nor is it forgotten there');
 is($on_standby->run(q{SELECT stop_batches('job')})->{sqlstate}, '25006', 'nor stopped');
 $primary->node->kill9;

@@ -64,6 +64,8 @@ is($dt->job('rolled back'), undef, 'ROLLBACK');
 my $r = $s->run(q{BEGIN; SELECT begins('prepared'); PREPARE TRANSACTION 'p'});
 is($r->{sqlstate}, '0A000', 'PREPARE TRANSACTION is refused');
 $s->run('ROLLBACK');
+$r = $s->run(q{BEGIN; SAVEPOINT a; SELECT begins('undone'); ROLLBACK TO a; PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'});
+is($r->{sqlstate}, undef, 'PREPARE TRANSACTION, when nothing is to be started any more');
 is($dt->counts('t'), '5:1000', 'each row once by each job');
 $r = $s->run(q{SELECT start_batches('nothing')});
 is($r->{sqlstate}, '42704', 'a name only, of no job');
@@ -131,18 +133,33 @@ my $super = $dt->session;
 is(seen($super, 'RESET ROLE; DELETE FROM secret WHERE false', 'SET SESSION AUTHORIZATION weak'), '42501, weak weak off', 'SET SESSION AUTHORIZATION by a superuser: he is no way back to');
 $super->query('RESET SESSION AUTHORIZATION');
 is(seen($super, 'SELECT', 'SET ROLE weak'), 'weak ' . $dt->sql('SELECT current_user') . ' off', 'SET ROLE by a superuser');
+# In a SECURITY DEFINER function the session could not RESET ROLE, but the worker could.
 $dt->sql(q{CREATE FUNCTION definer() RETURNS void LANGUAGE sql SECURITY DEFINER AS
-	$$ SELECT start_batches('definer', 'w', 'UPDATE w SET n = look(''RESET ROLE'') WHERE {batch}', unthrottled => true) $$});
-$dt->sql('TRUNCATE seen');
-$weak->query('SELECT definer()');
-finished('definer');
-is($dt->sql(q{SELECT string_agg(what, ', ') FROM seen}), 'weak weak off', 'SECURITY DEFINER: RESET ROLE leads to the caller');
+	$$ SELECT start_batches('definer', 'w', 'UPDATE w SET n = look(''RESET ROLE'') WHERE {batch}', unthrottled => true) $$;
+	ALTER FUNCTION definer() OWNER TO weak});
+$r = $super->run('SELECT definer()');
+is($r->{sqlstate}, '42501', 'SECURITY DEFINER: refused');
+like($r->{err}, qr/within a SECURITY DEFINER function.*HINT: .*outside of it/s, 'SECURITY DEFINER: what it says');
+
+# What a batch does with its role is over with it.
+$dt->sql('TRUNCATE seen; CREATE TABLE roles (id int PRIMARY KEY, n int); INSERT INTO roles SELECT i FROM generate_series(1, 4) i; GRANT ALL ON roles TO PUBLIC');
+$super->query('SET ROLE weak');
+$dt->start($super, 'roles', 'roles', max_rows => 1, statement => q{UPDATE roles SET n = look(CASE WHEN id = 2 THEN 'SET LOCAL ROLE silent' ELSE 'INSERT INTO seen VALUES (current_setting(''role''))' END) WHERE {batch}});
+$super->query('RESET ROLE');
+finished('roles');
+my $me = $dt->sql('SELECT current_user');
+is($dt->sql(q{SELECT string_agg(what, ', ') FROM seen}), "weak, weak $me off, silent $me off, weak, weak $me off, weak, weak $me off",
+	'SET LOCAL ROLE in a batch: the next ones are as before');
 SKIP: {
 	skip 'background workers may connect as any role from 17 on', 1 if $node->pg_version->major >= 17;
 	$super->query('SET SESSION AUTHORIZATION silent');
 	is($dt->start($super, 'silent', 'w')->{sqlstate}, '28000', 'the user of the session has no LOGIN: refused');
 	$super->query('RESET SESSION AUTHORIZATION');
 }
+
+# It may write where its transaction could.
+$super->query(q{SET default_transaction_read_only = on; BEGIN READ WRITE; } . $dt->start_call('writes', 't') . '; COMMIT; RESET default_transaction_read_only');
+finished('writes');
 
 # Its settings: those of the session, also SET LOCAL and its own parameters.
 $dt->sql('CREATE SCHEMA app; CREATE TABLE app.mine (id int PRIMARY KEY, n text); INSERT INTO app.mine VALUES (1); GRANT USAGE ON SCHEMA app TO weak; GRANT ALL ON app.mine TO weak');
@@ -169,6 +186,19 @@ finished('moved');
 cmp_ok($dt->group_row('h')->{wal_bytes} // 0, '>', 0, 'moved into another one: so is the worker');
 is($dt->group_row('g')->{wal_bytes}, 0, 'and not in the first one');
 
+# A start that goes on is in that of the first one, for who may set it, and for others in
+# their own.
+my @half = (unthrottled => 'false', statement => 'UPDATE slow SET n = n / 0 WHERE {batch}');
+my $grouped = $dt->session(group => 'h');
+$dt->batches($grouped, 'goes on', 'slow', @half);
+$grouped->quit;
+is($super->run(q{CALL run_in_batches('goes on')})->{sqlstate}, '22012', 'a superuser goes on in the group of the first start');
+$dt->sql('SELECT set_session_group(' . $weak->pid . ', NULL)');
+is($dt->batches($weak, 'weak goes on', 'slow', @half)->{sqlstate}, '22012', 'a group that was joined');
+$weak->query('SELECT leave_joined_group()');
+$dt->sql(q{SELECT revoke_group_use('g', 'weak')});
+is($weak->run(q{SELECT start_batches('weak goes on')})->{sqlstate}, '55000', 'who may not use it any more does not go on in it');
+
 # ---------------------------------------------------------------- row security
 
 $dt->sql(q{CREATE TABLE rls (id bigint PRIMARY KEY, tenant int, n int DEFAULT 0); INSERT INTO rls SELECT i, i % 5 FROM generate_series(1, 500) i;
@@ -186,6 +216,21 @@ is($r->{sqlstate}, '22012', 'row security: half done');
 $weak->query('RESET app.scope');
 is($dt->batches($weak, 'system', 'rls', row_security => 'true', max_rows => 50)->{sqlstate}, undef, 'row security: a session without that parameter goes on');
 is($dt->counts('rls'), '1:500', 'row security: with that of the first one, so each row once');
+
+# It begins to apply, between two starts and between two batches.
+$dt->sql('CREATE TABLE later (id bigint PRIMARY KEY, n int DEFAULT 0); INSERT INTO later SELECT i FROM generate_series(1, 100) i; ALTER TABLE later OWNER TO weak');
+$r = $dt->batches($weak, 'later', 'later', statement => 'UPDATE later SET n = n + 1 / (id <> 50)::int WHERE {batch}');
+is($r->{sqlstate}, '22012', 'row security: half done without it');
+$dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY; ALTER TABLE later FORCE ROW LEVEL SECURITY; CREATE POLICY p ON later USING (id <> 70)');
+$r = $dt->batches($weak, 'later', 'later', row_security => 'true');
+is($r->{sqlstate}, '55000', 'row security applies at a later start: the error');
+like($r->{err}, qr/would go on with other rows, as row security applies now.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
+$dt->sql('ALTER TABLE later DISABLE ROW LEVEL SECURITY');
+$dt->start($weak, 'later', 'later', max_rows => 1, statement => 'UPDATE later SET n = n + 1 + length(pg_sleep(0.05)::text) WHERE {batch}');
+ok($dt->wait_job('later', 'pid IS NOT NULL AND rows > 32'), 'row security: it goes on without it');
+$dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY');
+ok($dt->wait_job('later', q{state = 'failed'}), 'row security applies between two batches: it fails');
+is($dt->job('later')->{error} =~ s/\. .*//r, 'row security applies to the statement now', 'row security applies between two batches: the reason');
 $weak->quit;
 
 # -------------------------------------------------------- more jobs than workers
@@ -211,6 +256,45 @@ $r = $dt->start($hoarder, 'h101', 'hoard');
 is($r->{sqlstate}, '54000', 'the 101st job of a role');
 like($r->{err}, qr/role "hoarder" has 100 batch jobs already.*HINT: .*forget_batches/s, 'what it says');
 ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state <> 'finished'}) }), 'the 100 end');
+
+# Who has many that last leaves a worker to others, and there is an end to what waits.
+$dt->sql('CREATE ROLE hoarder2 LOGIN; GRANT ALL ON hoard TO hoarder2; INSERT INTO hoard VALUES (1)');
+my $hoarder2 = $dt->session(user => 'hoarder2');
+my $hoard = q{DO $$ BEGIN FOR i IN 1 .. 99 LOOP PERFORM start_batches('h' || i, 'hoard',
+	'SELECT pg_sleep(300) FROM hoard WHERE {batch}', unthrottled => true); END LOOP; END $$};
+$dt->sql(q{SELECT forget_batches(name::text) FROM dirty_throttle_batches WHERE owner = 'hoarder'});
+$hoarder->query($hoard);
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) == 3 }), 'many that last: all workers but one');
+$r = $dt->start($hoarder, 'h100', 'hoard');
+like($r->{err}, qr/wait for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
+is($dt->batches($s, 'beside them', 't', run_time => '60 s')->{sqlstate}, undef, 'many that last: another role has one');
+$r = $hoarder2->run($hoard);
+is($r->{sqlstate}, '53400', 'more than can wait: the error');
+like($r->{err}, qr/too many batches run or wait\n.*HINT: .*dirty_throttle_batches/s, 'more than can wait: what it says');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder2'}), 0, 'more than can wait: nothing is stored');
+$dt->start($hoarder2, 'one', 'hoard', statement => 'SELECT pg_sleep(300) FROM hoard WHERE {batch}');
+$dt->wait_job('one', q{state = 'running'});
+
+# A role that may not connect any more when its turn comes.
+$dt->sql('CREATE ROLE late LOGIN');
+my $late = $dt->session(user => 'late');
+$dt->start($late, 'late', 't', dry_run => 'true');
+$dt->sql('GRANT ALL ON t TO late');
+$dt->start($late, 'late', 't');
+is($dt->job('late')->{state}, 'waiting', 'CONNECT is revoked: its job waits');
+$dt->sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
+$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
+ok($dt->wait_job('late', q{state = 'interrupted'}), 'CONNECT is revoked: it was interrupted');
+like($dt->log_since(0), qr/permission denied for database "postgres"/, 'CONNECT is revoked: the log');
+$dt->sql('GRANT CONNECT ON DATABASE postgres TO PUBLIC');
+$dt->start($late, 'late', 't');
+finished('late');
+$late->quit;
+$hoarder->query(q{SELECT stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'waiting'});
+is($dt->sql(q{SELECT state, count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' GROUP BY state ORDER BY state}), "running|3\nstopped|97", 'what waits is stopped');
+$hoarder->query(q{SELECT stop_batches(name::text), stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'running'});
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) }), 'stopped twice at once: their batches are canceled');
+$hoarder2->quit;
 $hoarder->quit;
 
 # ---------------------------------------------------------------- what ends a job
