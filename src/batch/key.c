@@ -106,10 +106,14 @@ is_never_null(Relation table, AttrNumber attnum)
 {
 	const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), attnum - 1)->attname);
 
-	/* they are locked, see dt_job_open_table(); the first one is the table itself */
+	/*
+	 * they are locked, see dt_job_open_table(); the first one is the table
+	 * itself
+	 */
 	foreach_oid(oid, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
 	{
 		Relation	heir = table_open(oid, NoLock);
+
 		/* nobody enforces the constraint of a foreign table */
 		bool		not_null = heir->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
 			dt_attribute_not_null(RelationGetDescr(heir), get_attnum(oid, name) - 1);
@@ -151,7 +155,11 @@ describe_column(DtKey *key, Relation table, Relation index, int i,
 	column->own_type = attribute->atttypid;
 	column->type = get_typtype(type) == TYPTYPE_PSEUDO ? attribute->atttypid : type;
 	appendStringInfo(columns, "%s%s", separator, column->name);
-	/* the integers have one order, so that a column may become a bigint in the middle */
+
+	/*
+	 * the integers have one order, so that a column may become a bigint in
+	 * the middle
+	 */
 	appendStringInfo(ordering, "%s%s", separator,
 					 family == INTEGER_BTREE_FAM_OID ? "integer" : format_type_be_qualified(column->type));
 	if (OidIsValid(attribute->attcollation))
