@@ -278,9 +278,12 @@ like($dt->log_since($mark), qr/batches "fixed": \d+ ms of each batch are the sam
 
 # The row of a batch is found where it was, whatever old versions of it there are.
 $dt->counted(versions => 300);
+my $scans = q{SELECT idx_scan FROM pg_stat_all_indexes WHERE indexrelname = 'dirty_throttle_stored_progress_id'};
+$s->quit;
+my $before = $dt->sql($scans);
+$s = $dt->session;
 is($dt->batches($s, 'versions', 'versions', max_rows => 1)->{out}, '300|t', 'many batches');
-cmp_ok($dt->sql(q{SELECT idx_scan FROM pg_stat_all_indexes WHERE indexrelname = 'dirty_throttle_stored_progress_id'}), '<', 300,
-	'many batches: not each looks for its row by the index');
+cmp_ok($dt->sql($scans) - $before, '<', 150, 'many batches: not each looks for its row by the index');
 
 # The planner's estimate grows with the table, its number of rows does not.
 is($dt->batches($s, 'versions', 'versions', restart => 'true')->{out}, '300|t', 'restart of a table that has grown');
