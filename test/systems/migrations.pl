@@ -2,6 +2,10 @@
 # transaction with its ALTER TABLE: by psql -1, by Django and by Alembic where these are
 # installed, each as it is by default, as a role with a statement_timeout of 1 s; and by
 # a role without LOGIN.  The job outlives them.
+#
+# On demand: DT_PYTHON=program, another Python, with other releases of these.
+#
+# takes-about: 15 s
 
 use strict;
 use warnings;
