@@ -403,6 +403,31 @@ SKIP:
 	}
 }
 
+# ------------------------------------------------------------- states of a job
+
+# docs/troubleshooting.md has each state of a batch job, and its messages are in the
+# source, or the server's own.
+{
+	my ($table) = $docs{'docs/troubleshooting.md'}{prose} =~ /^\| `state` \|.*?\n((?:\|.*\n)+)/m;
+	my @rows = map { [ split /\s*\|\s*/ ] } grep { !/^\|---/ } split /\n/, $table // '';
+	my ($comment) = slurp_file((glob("$top/sql/dirty_throttle--*.sql"))[0]) =~
+	  /^COMMENT ON COLUMN dirty_throttle_batches\.state IS '([^']+)'/m;
+	my %states = map { $_->[1] =~ tr/`//dr => 1 } @rows;
+	my @formats = map { slurp_file($_) =~ s/"\s*\n\s*"//gr =~ /"((?:[^"\\\n]|\\.)+)"/g }
+	  glob("$top/src/batch/*.c $top/src/sql/views.c");
+	my @known = (qr/^canceling statement due to (?:lock|statement) timeout$/, qr/^permission denied for table \w+$/, qr/^relation "\w+" does not exist$/,
+		qr/^(?:retries|paused_time|error)$/,
+		map { my $f = $_ =~ s/\\"/"/gr; $f = quotemeta $f; $f =~ s/\\%(?:ll)?[sdu]/.+/g; qr/^$f/ } grep { /\w \w/ } @formats);
+
+	is_deeply([ grep { $comment !~ /\b\Q$_\E\b/ } sort keys %states ], [], 'troubleshooting: states that there are');
+	is_deeply([ grep { !$states{$_} } $comment =~ /\b(waiting|running|suspended|finished|stopped|failed|interrupted)\b/g ],
+		[], 'troubleshooting: all states');
+	is_deeply(
+		[ grep { my $message = $_; !grep { $message =~ $_ || $message =~ s/^batches "x" //r =~ $_ } @known } map { $_->[2] =~ /`([^`]+)`/g } @rows ],
+		[], 'troubleshooting: messages that there are');
+	cmp_ok(scalar @rows, '>', 10, 'troubleshooting: rows');
+}
+
 # --------------------------------------------------------------- the mistakes
 
 # What test/sql/mistakes.sql prints, as rows of docs/mistakes.md: the message, and
