@@ -47,7 +47,7 @@ CREATE PROCEDURE by_hand(nap float8) LANGUAGE plpgsql AS $$ BEGIN
     END LOOP;
 END $$""" % (KEYS, KEYS, KEYS)
 CALL = ("CALL run_in_batches('job', 'job', '%s WHERE {batch}',"
-        " restart => true, notice_every => NULL)" % UPDATE)
+        " restart => true, unthrottled => true)" % UPDATE)
 HAND = 'loop with pg_sleep()'
 LIMITS = {'no limit': (0, None), '20 MB/s': (KB, None),
           "commit_latency '20%'": (0, '20%')}

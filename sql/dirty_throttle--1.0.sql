@@ -251,12 +251,20 @@ COMMENT ON FUNCTION leave_joined_group() IS
 
 -- Jobs in batches, for everybody: a statement runs as its caller.
 
-CREATE PROCEDURE run_in_batches(name text, table_name regclass, statement text, key text DEFAULT NULL, descending boolean DEFAULT false, start "any" DEFAULT NULL, finish "any" DEFAULT NULL, follow boolean DEFAULT false, restart boolean DEFAULT false, batch_time interval DEFAULT '100 ms', max_rows int4 DEFAULT 20000, run_time interval DEFAULT NULL, dry_run boolean DEFAULT false, notice_every interval DEFAULT '10 s', INOUT rows int8 DEFAULT NULL, INOUT finished boolean DEFAULT NULL)
+CREATE FUNCTION start_batches(name text, table_name regclass DEFAULT NULL, statement text DEFAULT NULL, key text DEFAULT NULL, start "any" DEFAULT NULL, finish "any" DEFAULT NULL, restart boolean DEFAULT false, batch_time interval DEFAULT '100 ms', max_rows int4 DEFAULT 20000, run_time interval DEFAULT NULL, row_security boolean DEFAULT false, unthrottled boolean DEFAULT false, dry_run boolean DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION start_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean) TO PUBLIC;
+COMMENT ON FUNCTION start_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean) IS
+'Runs a statement over a table in small transactions, in a background worker, from when the transaction commits: along the primary key or the columns of another B-tree index (key); {batch} in the statement stands for the condition on the range of each. How far it has come is stored with each batch: after an error, stop_batches() or a crash, the same call, or one with the name only, goes on from there.';
+
+CREATE PROCEDURE run_in_batches(name text, table_name regclass DEFAULT NULL, statement text DEFAULT NULL, key text DEFAULT NULL, start "any" DEFAULT NULL, finish "any" DEFAULT NULL, restart boolean DEFAULT false, batch_time interval DEFAULT '100 ms', max_rows int4 DEFAULT 20000, run_time interval DEFAULT NULL, row_security boolean DEFAULT false, unthrottled boolean DEFAULT false, dry_run boolean DEFAULT false, INOUT rows int8 DEFAULT NULL, INOUT finished boolean DEFAULT NULL)
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
-GRANT EXECUTE ON PROCEDURE run_in_batches(text, regclass, text, text, boolean, "any", "any", boolean, boolean, interval, int4, interval, boolean, interval, int8, boolean) TO PUBLIC;
-COMMENT ON PROCEDURE run_in_batches(text, regclass, text, text, boolean, "any", "any", boolean, boolean, interval, int4, interval, boolean, interval, int8, boolean) IS
-'Runs a statement over a table in small transactions, along the primary key or the columns of another B-tree index (key); {batch} in the statement stands for the condition on the range of each. How far it has come is stored with each batch: after an error, a cancel or a crash the same CALL goes on from there. Must not be called in a transaction block.';
+GRANT EXECUTE ON PROCEDURE run_in_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean, int8, boolean) TO PUBLIC;
+COMMENT ON PROCEDURE run_in_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean, int8, boolean) IS
+'Does the same as start_batches(), and waits for the end. If the CALL is canceled the batches end after the present one; whatever else ends it, they go on. Must not be called in a transaction block.';
 
 CREATE FUNCTION stop_batches(name text)
 RETURNS void
@@ -264,7 +272,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION stop_batches(text) TO PUBLIC;
 COMMENT ON FUNCTION stop_batches(text) IS
-'Makes run_in_batches() end after its present batch, in the session that runs the batches with that name, of the caller or of a role whose privileges the caller has. The same CALL goes on with them. Batches that are not running cause a notice. It is an error during recovery.';
+'Ends the batches with that name, of the caller or of a role whose privileges the caller has, after the present one; also while their group is suspended. start_batches() goes on with them. Batches that are not running cause a notice. It is an error during recovery.';
 
 CREATE FUNCTION forget_batches(name text)
 RETURNS void
@@ -278,16 +286,44 @@ COMMENT ON FUNCTION forget_batches(text) IS
 -- it contains: its query returns that.  See src/batch/store.c.
 
 CREATE FUNCTION dirty_throttle_stored_batches(
+    OUT id oid,
     OUT owner oid,
     OUT name name,
+    OUT login oid,
     OUT table_id oid,
     OUT statement text,
-    OUT names_table boolean,
     OUT key text,
     OUT ordering text,
-    OUT descending boolean,
     OUT start text[],
     OUT finish text[],
+    OUT settings text[],
+    OUT group_id int8,
+    OUT row_security boolean,
+    OUT batch_time int8,
+    OUT max_rows int8,
+    OUT run_time int8
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dirty_throttle_stored'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION dirty_throttle_stored_batches() FROM PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
+'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
+
+CREATE MATERIALIZED VIEW dirty_throttle_stored_batches USING heap AS
+SELECT id, owner, name, login, table_id, statement, key, ordering, start,
+       finish, settings, group_id, row_security, batch_time, max_rows,
+       run_time
+FROM dirty_throttle_stored_batches()
+WITH NO DATA;
+CREATE UNIQUE INDEX dirty_throttle_stored_batches_id ON dirty_throttle_stored_batches (id);
+CREATE UNIQUE INDEX dirty_throttle_stored_batches_key
+    ON dirty_throttle_stored_batches (owner, name);
+REVOKE ALL ON dirty_throttle_stored_batches FROM PUBLIC;
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs in batches when they are started; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it';
+
+CREATE FUNCTION dirty_throttle_stored_progress(
+    OUT id oid,
     OUT "position" text[],
     OUT until text[],
     OUT size int8,
@@ -299,29 +335,30 @@ CREATE FUNCTION dirty_throttle_stored_batches(
     OUT elapsed int8,
     OUT paused int8,
     OUT rate float8,
-    OUT started timestamptz,
     OUT updated timestamptz,
     OUT finished timestamptz,
-    OUT failed boolean,
-    OUT error text
+    OUT outcome text,
+    OUT error text,
+    OUT sqlstate text,
+    OUT detail text,
+    OUT hint text
 )
 RETURNS SETOF record
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'dirty_throttle_stored'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION dirty_throttle_stored_batches() FROM PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
-'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
+REVOKE ALL ON FUNCTION dirty_throttle_stored_progress() FROM PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_stored_progress() IS
+'Returns what the materialized view dirty_throttle_stored_progress contains, so that REFRESH MATERIALIZED VIEW does not change it.';
 
-CREATE MATERIALIZED VIEW dirty_throttle_stored_batches USING heap WITH (fillfactor = 50) AS
-SELECT owner, name, table_id, statement, names_table, key, ordering, descending, start, finish,
-       "position", until, size, keys, expected, rows, batches, retries, elapsed,
-       paused, rate, started, updated, finished, failed, error
-FROM dirty_throttle_stored_batches()
+CREATE MATERIALIZED VIEW dirty_throttle_stored_progress USING heap WITH (fillfactor = 50) AS
+SELECT id, "position", until, size, keys, expected, rows, batches, retries,
+       elapsed, paused, rate, updated, finished, outcome, error,
+       sqlstate, detail, hint
+FROM dirty_throttle_stored_progress()
 WITH NO DATA;
-CREATE UNIQUE INDEX dirty_throttle_stored_batches_key
-    ON dirty_throttle_stored_batches (owner, name);
-REVOKE ALL ON dirty_throttle_stored_batches FROM PUBLIC;
-COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs that run_in_batches() runs; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it, but WITH NO DATA forgets all jobs';
+CREATE UNIQUE INDEX dirty_throttle_stored_progress_id ON dirty_throttle_stored_progress (id);
+REVOKE ALL ON dirty_throttle_stored_progress FROM PUBLIC;
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_progress IS 'How far jobs in batches have come, written with each batch; like dirty_throttle_stored_batches';
 
 -- Views, for everybody.
 
@@ -658,8 +695,6 @@ CREATE FUNCTION dirty_throttle_batches(
     OUT table_id oid,
     OUT statement text,
     OUT owner oid,
-    OUT key text,
-    OUT descending boolean,
     OUT state text,
     OUT pid int4,
     OUT rows int8,
@@ -672,9 +707,7 @@ CREATE FUNCTION dirty_throttle_batches(
     OUT paused_time float8,
     OUT elapsed_time float8,
     OUT eta timestamptz,
-    OUT started_at timestamptz,
     OUT updated_at timestamptz,
-    OUT finished_at timestamptz,
     OUT "position" text[],
     OUT error text
 )
@@ -683,42 +716,33 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_batches() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_batches() IS
-'Returns what the view dirty_throttle_batches shows, not rounded.';
+'Returns what the view dirty_throttle_batches shows, not rounded, and the number of batches that were committed, of rows that the job has come past, of those that are expected, and the time for which it has run, in milliseconds.';
 
 CREATE VIEW dirty_throttle_batches AS
 SELECT b.name, b.table_id::pg_catalog.regclass AS table_name, b.statement,
-       r.rolname AS owner, b.key, b.descending, b.state, b.pid, b.rows, b.batches,
-       b.rows_seen, b.rows_expected, pg_catalog.floor(b.percent) AS percent,
+       r.rolname AS owner, b.state, b.pid, b.rows,
+       pg_catalog.floor(b.percent) AS percent,
        pg_catalog.round(b.rate)::int8 AS rate, b.retries,
        pg_catalog.round(b.paused_time) AS paused_time,
-       pg_catalog.round(b.elapsed_time) AS elapsed_time,
-       pg_catalog.date_trunc('second', b.eta) AS eta, b.started_at, b.updated_at,
-       b.finished_at, b."position", b.error
+       pg_catalog.date_trunc('second', b.eta) AS eta, b.updated_at,
+       b."position", b.error
 FROM dirty_throttle_batches() AS b
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) b.owner;
 GRANT SELECT ON dirty_throttle_batches TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_batches IS 'Jobs that run_in_batches() runs or has run in this database: one row per job; a role sees those of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON VIEW dirty_throttle_batches IS 'Jobs that start_batches() or run_in_batches() have started in this database: one row per job; a role sees those of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_batches.name IS 'Name of the batches';
 COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table along whose key they go; its OID if it does not exist any more';
 COMMENT ON COLUMN dirty_throttle_batches.statement IS 'Statement that they run';
-COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has called run_in_batches()';
-COMMENT ON COLUMN dirty_throttle_batches.key IS 'Columns of the key along which they go';
-COMMENT ON COLUMN dirty_throttle_batches.descending IS 'True if they go from the largest key to the smallest';
-COMMENT ON COLUMN dirty_throttle_batches.state IS 'running; finished; failed, by the error in column error; or paused: stopped, canceled, interrupted, or at the end of run_time. The same CALL goes on with what is paused or has failed';
-COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the session that runs them; NULL if none does';
+COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has started them first, as which they run';
+COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. start_batches() goes on with what is stopped, interrupted or has failed';
+COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the background worker that runs them; NULL if none does';
 COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
-COMMENT ON COLUMN dirty_throttle_batches.batches IS 'Number of batches that were committed';
-COMMENT ON COLUMN dirty_throttle_batches.rows_seen IS 'Number of rows whose keys lie before position';
-COMMENT ON COLUMN dirty_throttle_batches.rows_expected IS 'Estimated number of rows between the first and the last key; NULL if that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent: rows_seen of rows_expected; NULL if that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, over the last minute or two of its running';
-COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks or for a serialization failure';
+COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent of the estimated number of rows; NULL if that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, of its last seconds above all';
+COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks, for a serialization failure, or as it took many times as long as it may';
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.elapsed_time IS 'Total time for which the job has run, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; NULL if it does not run, or that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.started_at IS 'Time at which it began';
-COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch';
-COMMENT ON COLUMN dirty_throttle_batches.finished_at IS 'Time at which it finished; NULL if it has not';
+COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; later if the rate falls. NULL if it does not run, or that is not known';
+COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch; when it has finished, of its end';
 COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for those who do not have the privileges of the owner';
-COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it was tried again, at most 4096 bytes; NULL if there was none in the last CALL, and for those who do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for those who do not have the privileges of the owner';

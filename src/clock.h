@@ -18,6 +18,7 @@
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/wait_event.h"
 #include "utils/timestamp.h"
 
 /*
@@ -56,6 +57,14 @@ extern int64 dt_clock_since(TimestampTz start);
 extern int	dt_clock_sleep(int64 us, int on_postmaster_death,
 						   uint32 wait_event);
 
+/* The same for who waits for a process that does: the machine's time, and briefly. */
+static inline int
+dt_clock_wait(int64 us, int on_postmaster_death, uint32 wait_event)
+{
+	return WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | on_postmaster_death, 10,
+					 PG_WAIT_ACTIVITY);
+}
+
 /* A random number in [0, 1). */
 extern double dt_clock_jitter(void);
 
@@ -85,6 +94,12 @@ dt_clock_sleep(int64 us, int on_postmaster_death, uint32 wait_event)
 					 WL_LATCH_SET | on_postmaster_death |
 					 (us >= 0 ? WL_TIMEOUT : 0),
 					 us >= 0 ? (long) ((us + 999) / 1000) : -1, wait_event);
+}
+
+static inline int
+dt_clock_wait(int64 us, int on_postmaster_death, uint32 wait_event)
+{
+	return dt_clock_sleep(us, on_postmaster_death, wait_event);
 }
 
 static inline double

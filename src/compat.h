@@ -13,6 +13,7 @@
 
 #include "access/transam.h"
 #include "executor/executor.h"
+#include "postmaster/bgworker.h"
 #include "replication/slot.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
@@ -52,28 +53,6 @@
  */
 extern bool pq_check_connection(void);
 extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
-
-/*
- * Is there a synchronous_standby_names, as those see who wait?  What was a bool has
- * two bits since the minor releases of May 2025, whatever this was built with.
- */
-#ifndef SYNC_STANDBY_DEFINED
-#define sync_standbys_status sync_standbys_defined
-#endif
-
-static inline bool
-dt_sync_standbys_are_defined(void)
-{
-	int			version = atoi(GetConfigOption("server_version_num", false, false));
-	int			minor = version % 10000;
-	int			major = version / 10000;
-	bool		has_bits = major >= 18 || (major == 17 && minor >= 5) ||
-		(major == 16 && minor >= 9) || (major == 15 && minor >= 13);
-	const volatile uint8 *status =
-		(const volatile uint8 *) &WalSndCtl->sync_standbys_status;
-
-	return (*status & (has_bits ? 2 : 1)) != 0;
-}
 
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000
@@ -286,6 +265,9 @@ dt_is_decoding(pid_t pid)
 #define INVALID_PROC_NUMBER	InvalidBackendId
 #define MyProcNumber	(MyProc->pgprocno)
 #define GetNumberFromPGProc(proc)	((int) ((proc) - ProcGlobal->allProcs))
+#define dt_proc_of(vxid)	BackendIdGetProc((vxid).backendId)
+#else
+#define dt_proc_of(vxid)	ProcNumberGetProc((vxid).procNumber)
 #endif
 
 /* 17: random() has arguments, too */
@@ -311,13 +293,6 @@ dt_is_decoding(pid_t pid)
 #define DT_READING_COMMANDS_19	case T_WaitStmt:
 #else
 #define DT_READING_COMMANDS_19
-#endif
-
-/* 17: a parameter limits the duration of transactions; ms, 0: it does not */
-#if PG_VERSION_NUM >= 170000
-#define DT_TRANSACTION_TIMEOUT	TransactionTimeout
-#else
-#define DT_TRANSACTION_TIMEOUT	0
 #endif
 
 /* 19: the scanner has no warnings about backslashes any more */
@@ -352,6 +327,28 @@ dt_io_is_staged(void)
 	return false;
 #endif
 }
+
+/*
+ * 17: background workers may connect as roles without LOGIN.  19: and DROP DATABASE
+ * and the like end those that say so.
+ */
+#if PG_VERSION_NUM >= 170000
+#define DT_BGWORKER_ANY_LOGIN	BGWORKER_BYPASS_ROLELOGINCHECK
+#else
+#define DT_BGWORKER_ANY_LOGIN	0
+#endif
+#if PG_VERSION_NUM >= 190000
+#define DT_BGWORKER_INTERRUPTIBLE	BGWORKER_INTERRUPTIBLE
+#else
+#define DT_BGWORKER_INTERRUPTIBLE	0
+#endif
+
+/* 16: the array of all parameters, and their number */
+#if PG_VERSION_NUM >= 160000
+#define dt_guc_variables(n)		get_guc_variables(n)
+#else
+#define dt_guc_variables(n)		(*(n) = GetNumConfigOptions(), get_guc_variables())
+#endif
 
 /* 18: not every constraint that there is is valid */
 #if PG_VERSION_NUM >= 180000
@@ -458,6 +455,13 @@ dt_recovery_conflict_pending(void)
 #else
 #define DT_EXPLAIN_HANDLERS(handler, check_parameter)	handler
 #endif
+#endif
+
+/* 19: what a signal handler is called with, to be passed on */
+#if PG_VERSION_NUM >= 190000
+#define DT_SIGNAL_PASSED	postgres_signal_arg, pg_siginfo
+#else
+#define DT_SIGNAL_PASSED	postgres_signal_arg
 #endif
 
 #endif							/* DT_COMPAT_H */

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "batch/store.h"
 #include "clock.h"
 #include "commands/extension.h"
 #include "fmgr.h"
@@ -62,6 +63,7 @@ _PG_init(void)
 	dt_clock_init();
 	dt_guc_init();
 	dt_hooks_install();
+	dt_store_init();
 	dt_explain_init();
 	dt_load_init(DT_VERSION);
 	dt_sampler_init();

@@ -253,8 +253,8 @@ sb_install()
 # call it.
 sb_systems_packages()
 {
-	echo etcd-server patroni pgbouncer python3-asyncpg python3-etcd python3-psycopg python3-psycopg2 \
-		prometheus prometheus-postgres-exporter \
+	echo etcd-server patroni pgbouncer python3-alembic python3-asyncpg python3-django \
+		python3-etcd python3-psycopg python3-psycopg2 prometheus prometheus-postgres-exporter \
 		"postgresql-$SB_MAJOR-cron" "postgresql-$SB_MAJOR-partman" \
 		"postgresql-$SB_MAJOR-pglogical" \
 		"postgresql-$SB_MAJOR-plprofiler" "postgresql-$SB_MAJOR-squeeze"

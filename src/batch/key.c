@@ -3,12 +3,12 @@
  * key.c
  *		The key along which a table is walked, and positions on the way.
  *
- * A key consists of the first columns of a B-tree index, and the way leads along
- * this index, or back.  Its operator classes and collations say what comes
- * first.  So the operators are taken from there, and written with their
- * schemas; and a column of a domain is compared as its base type, for which they
- * are: whatever search_path is, nobody can put other ones in their place.  That
- * also makes the planner use this index, or another one with the same order.
+ * A key consists of the first columns of a B-tree index, and the way leads along this
+ * index, upwards in all of them.  Only indexes are used whose order is the usual one of
+ * the columns' types and collations.  The operators are taken from the operator class,
+ * and written with their schemas: whatever search_path is, nobody can put other ones in
+ * their place.  Columns are NOT NULL, and of no domain, whose operators could be
+ * anybody's.
  *
  * A position is kept as text.  It is written and read with settings of its own,
  * so that each session understands it in the same way.  What is compared is
@@ -21,37 +21,31 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/nbtree.h"
 #include "access/table.h"
 #include "batch/key.h"
 #include "catalog/pg_am.h"
-#include "catalog/pg_collation.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_opclass.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
-#include "executor/executor.h"
+#include "commands/defrem.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
-#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "compat.h"
 
 /* -------------------------------------------------------- finding an index */
 
-/* Can queries walk along this index? */
+/* Can queries walk along this index?  RelationGetIndexList() leaves out what is dropped. */
 static bool
 is_usable(Relation index)
 {
-	return index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_index->indisvalid && index->rd_index->indisready &&
-		index->rd_index->indislive &&
+	return index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
 		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
 }
 
@@ -67,54 +61,6 @@ begins_with(Relation index, const AttrNumber *columns, int n)
 		if (index->rd_index->indkey.values[i] != columns[i])
 			return false;
 	return true;
-}
-
-static char *
-quote_name_of(Oid schema, const char *name)
-{
-	return quote_qualified_identifier(get_namespace_name(schema), name);
-}
-
-static char *
-collate_clause(Oid collation)
-{
-	HeapTuple	tuple;
-	Form_pg_collation form;
-	char	   *clause;
-
-	if (!OidIsValid(collation))
-		return "";
-	tuple = SearchSysCache1(COLLOID, ObjectIdGetDatum(collation));
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for collation %u", collation);
-	form = (Form_pg_collation) GETSTRUCT(tuple);
-	clause = psprintf(" COLLATE %s", quote_name_of(form->collnamespace,
-												   NameStr(form->collname)));
-	ReleaseSysCache(tuple);
-	return clause;
-}
-
-/*
- * What is kept of an operator class, to recognize it.  The integers have one
- * order, so that a column may become a bigint in the middle.
- */
-static char *
-operator_class_name(Oid operator_class, Oid family)
-{
-	HeapTuple	tuple;
-	Form_pg_opclass form;
-	char	   *name;
-
-	if (family == INTEGER_BTREE_FAM_OID)
-		return pstrdup("pg_catalog.integer_ops");
-	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(operator_class));
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator class %u",
-			 operator_class);
-	form = (Form_pg_opclass) GETSTRUCT(tuple);
-	name = quote_name_of(form->opcnamespace, NameStr(form->opcname));
-	ReleaseSysCache(tuple);
-	return name;
 }
 
 static char *
@@ -134,156 +80,123 @@ operator_clause(Oid opno)
 	return clause;
 }
 
-/* The operators of a column; with "falls" the way leads to smaller values. */
-static void
-set_operators(DtKeyColumn *column, Oid family, Oid type, bool falls)
-{
-	static const StrategyNumber strategies[DT_LIES] = {
-		[DT_BEFORE] = BTLessStrategyNumber,
-		[DT_NOT_AFTER] = BTLessEqualStrategyNumber,
-		[DT_EQUAL] = BTEqualStrategyNumber,
-		[DT_NOT_BEFORE] = BTGreaterEqualStrategyNumber,
-		[DT_AFTER] = BTGreaterStrategyNumber
-	};
-
-	for (int lies = 0; lies < DT_LIES; lies++)
-	{
-		StrategyNumber strategy = strategies[lies];
-		Oid			opno;
-
-		if (falls)
-			strategy = BTCommuteStrategyNumber(strategy);
-		opno = get_opfamily_member(family, type, type, strategy);
-		if (!OidIsValid(opno))
-			elog(ERROR, "operator family %u has no operator %d for type %u",
-				 family, strategy, type);
-		column->operators[lies] = operator_clause(opno);
-		if (lies == DT_AFTER)
-			column->comparison = get_opcode(opno);
-	}
-}
-
-/*
- * The type of the values that a column is compared with: that of the operator
- * class, unless this is for several types.
- */
-static void
-set_type(DtKeyColumn *column, Oid column_type, Oid class_type)
-{
-	Oid			output;
-	Oid			input;
-	bool		is_varlena;
-
-	column->own_type = getBaseType(column_type);
-	column->cast = column->own_type == column_type ? "" :
-		psprintf("::%s", format_type_extended(column->own_type, -1,
-											  FORMAT_TYPE_TYPEMOD_GIVEN |
-											  FORMAT_TYPE_FORCE_QUALIFY));
-	column->orders_domain = get_typtype(class_type) == TYPTYPE_PSEUDO;
-	column->orders_enum = column->own_type != column_type &&
-		class_type == ANYENUMOID;
-	column->type = column->orders_domain ? column->own_type : class_type;
-	getTypeOutputInfo(column->type, &output, &is_varlena);
-	fmgr_info(output, &column->output);
-	getTypeInputInfo(column->type, &input, &column->input_param);
-	fmgr_info(input, &column->input);
-}
-
+/* Those of each column must be the same, so that rows can be compared. */
 static bool
-has_not_null(Oid table, const char *name)
+set_operators(DtKey *key, Oid family, Oid type, bool is_first)
 {
-	Relation	relation = table_open(table, NoLock);
-	bool		result = relation->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
-		dt_attribute_not_null(RelationGetDescr(relation),
-							  get_attnum(table, name) - 1);
-
-	table_close(relation, NoLock);
-	return result;
-}
-
-/*
- * Is this column null in no row?  Not all that inherit from a table need have its
- * constraint, and nobody enforces that of a foreign partition.  They are locked;
- * see dt_job_open_table().
- */
-static bool
-is_never_null(Relation table, AttrNumber attnum)
-{
-	const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), attnum - 1)->attname);
-
-	/* the table itself is the first of them */
-	foreach_oid(oid, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
+	for (StrategyNumber i = BTLessStrategyNumber; i <= BTMaxStrategyNumber; i++)
 	{
-		if (!has_not_null(oid, name))
+		Oid			opno = get_opfamily_member(family, type, type, i);
+		char	   *clause = operator_clause(opno);
+
+		if (is_first)
+		{
+			key->operators[i] = clause;
+			key->comparison = get_opcode(opno);
+		}
+		else if (strcmp(key->operators[i], clause) != 0)
 			return false;
 	}
 	return true;
 }
 
-static void
-describe_column(DtKey *key, Relation table, Relation index, int i, bool back,
+/* Is this column null in no row?  The constraint of a table need not be that of its heirs. */
+static bool
+is_never_null(Relation table, AttrNumber attnum)
+{
+	const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), attnum - 1)->attname);
+
+	/*
+	 * they are locked, see dt_job_open_table(); the first one is the table
+	 * itself
+	 */
+	foreach_oid(oid, find_all_inheritors(RelationGetRelid(table), NoLock, NULL))
+	{
+		Relation	heir = table_open(oid, NoLock);
+
+		/* nobody enforces the constraint of a foreign table */
+		bool		not_null = heir->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
+			dt_attribute_not_null(RelationGetDescr(heir), get_attnum(oid, name) - 1);
+
+		table_close(heir, NoLock);
+		if (!not_null)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * False: the index has another order than that of the column's type and collation, or of
+ * its other columns.
+ */
+static bool
+describe_column(DtKey *key, Relation table, Relation index, int i,
 				StringInfo columns, StringInfo ordering)
 {
 	DtKeyColumn *column = &key->column[i];
 	AttrNumber	attnum = index->rd_index->indkey.values[i];
 	Form_pg_attribute attribute =
 		TupleDescAttr(RelationGetDescr(table), attnum - 1);
-	Datum		classes = SysCacheGetAttrNotNull(INDEXRELID,
-												 index->rd_indextuple,
-												 Anum_pg_index_indclass);
 	int16		flags = index->rd_indoption[i];
-	bool		falls = ((flags & INDOPTION_DESC) != 0) != back;
 	const char *separator = i > 0 ? ", " : "";
+	Oid			family;
+	Oid			type;
 
+	if (!get_opclass_opfamily_and_input_type(GetDefaultOpClass(attribute->atttypid, BTREE_AM_OID),
+											 &family, &type) ||
+		family != index->rd_opfamily[i] ||
+		attribute->attcollation != index->rd_indcollation[i] ||
+		flags != index->rd_indoption[0] ||
+		(flags != 0 && flags != (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) ||
+		!set_operators(key, family, type, i == 0))
+		return false;
 	column->attnum = attnum;
 	column->name = pstrdup(quote_identifier(NameStr(attribute->attname)));
-	column->collation = index->rd_indcollation[i];
-	column->collate = collate_clause(column->collation);
-	column->not_null = is_never_null(table, attnum);
-	column->nulls_first = ((flags & INDOPTION_NULLS_FIRST) != 0) != back;
-	column->falls = falls;
-	set_type(column, attribute->atttypid, index->rd_opcintype[i]);
-	set_operators(column, index->rd_opfamily[i], index->rd_opcintype[i],
-				  falls);
-
+	column->own_type = attribute->atttypid;
+	column->type = get_typtype(type) == TYPTYPE_PSEUDO ? attribute->atttypid : type;
 	appendStringInfo(columns, "%s%s", separator, column->name);
-	appendStringInfo(ordering, "%s%s%s%s", separator,
-					 operator_class_name(((oidvector *) DatumGetPointer(classes))->values[i],
-										 index->rd_opfamily[i]),
-					 column->collate, falls ? " DESC" : "");
-	key->is_uniform = key->is_uniform &&
-		strcmp(column->operators[DT_AFTER], key->column[0].operators[DT_AFTER]) == 0 &&
-		strcmp(column->operators[DT_NOT_AFTER], key->column[0].operators[DT_NOT_AFTER]) == 0;
+
+	/*
+	 * the integers have one order, so that a column may become a bigint in
+	 * the middle
+	 */
+	appendStringInfo(ordering, "%s%s", separator,
+					 family == INTEGER_BTREE_FAM_OID ? "integer" : format_type_be_qualified(column->type));
+	if (OidIsValid(attribute->attcollation))
+		appendStringInfo(ordering, " COLLATE %s",
+						 quote_identifier(get_collation_name(attribute->attcollation)));
+	return true;
 }
 
 /*
- * The first n columns of an index as a key; n = 0: all.  What is stored of a job is
- * compared with it, whatever the session's settings are.
+ * The first n columns of an index as a key, or NULL; n = 0: all.  What is stored of a job
+ * is compared with it, whatever the session's settings are.
  */
 static DtKey *
-describe(Relation table, Relation index, int n, bool descending)
+describe(Relation table, Relation index, int n)
 {
 	DtKey	   *key = palloc0(sizeof(DtKey));
 	static const char *const settings[][2] = {{"quote_all_identifiers", "off"}};
-	bool		back =
-		((index->rd_indoption[0] & INDOPTION_DESC) != 0) != descending;
+	bool		all = n == 0 || n == IndexRelationGetNumberOfKeyAttributes(index);
+	bool		fits = true;
 	StringInfoData columns;
 	StringInfoData ordering;
 	int			level = dt_key_begin_settings(settings, lengthof(settings));
 
 	initStringInfo(&columns);
 	initStringInfo(&ordering);
-	key->table = quote_name_of(RelationGetNamespace(table),
-							   RelationGetRelationName(table));
+	key->table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
+											RelationGetRelationName(table));
 	key->index = pstrdup(RelationGetRelationName(index));
-	key->is_uniform = true;
-	key->n = n > 0 ? n : IndexRelationGetNumberOfKeyAttributes(index);
-	for (int i = 0; i < key->n; i++)
-		describe_column(key, table, index, i, back, &columns, &ordering);
+	key->is_unique = index->rd_index->indisunique && all;
+	key->n = all ? IndexRelationGetNumberOfKeyAttributes(index) : n;
+	for (int i = 0; i < key->n && fits; i++)
+		fits = describe_column(key, table, index, i, &columns, &ordering);
 	AtEOXact_GUC(true, level);
+	key->collation = index->rd_indcollation[0];
 	key->columns = columns.data;
 	key->ordering = ordering.data;
-	return key;
+	return fits ? key : NULL;
 }
 
 /* The columns with these names; returns how many. */
@@ -314,62 +227,67 @@ parse_columns(Relation table, const char *list, AttrNumber *columns)
 	return n;
 }
 
-/* The columns of some index that could be named as the key, or NULL. */
-static char *
-find_example(Relation table)
+/* A column of a key has a value in each row, and is of no domain. */
+static void
+check_column(Relation table, const DtKeyColumn *column)
 {
-	char	   *example = NULL;
+	const char *name = RelationGetRelationName(table);
 
-	foreach_oid(oid, RelationGetIndexList(table))
-	{
-		Relation	index = index_open(oid, AccessShareLock);
-		bool		plain = is_usable(index);
+	if (!is_never_null(table, column->attnum))
+		ereport(ERROR,
+				(errcode(ERRCODE_NOT_NULL_VIOLATION),
+				 errmsg("column %s of table \"%s\" may be null, so some rows may have no key",
+						column->name, name),
+				 errhint("Use ALTER TABLE %s ALTER %s SET NOT NULL, or choose another \"key\".",
+						 quote_identifier(name), column->name)));
+	if (get_typtype(column->own_type) == TYPTYPE_DOMAIN)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("column %s of table \"%s\" is of a domain, along which batches cannot go",
+						column->name, name),
+				 errhint("Choose another \"key\".")));
+}
 
-		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-			plain = plain && index->rd_index->indkey.values[i] > 0;
-		if (plain && example == NULL)
-			example = describe(table, index, 0, false)->columns;
-		index_close(index, AccessShareLock);
-	}
-	return example;
+/* The server refuses CONCURRENTLY for partitioned tables. */
+static const char *
+create_index(Relation table)
+{
+	return table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
+		"CREATE INDEX" : "CREATE INDEX CONCURRENTLY";
 }
 
 static void
 report_missing(Relation table, const char *columns, const char *ordering)
 {
 	const char *name = RelationGetRelationName(table);
-	const char *example;
 
 	if (ordering != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("table \"%s\" has no index any more with the order in which it has been walked",
 						name),
-				 errdetail("The columns are %s, and their operator classes and collations %s.",
+				 errdetail("The columns are %s, and their types and collations %s.",
 						   columns, ordering),
-				 errhint("Create such an index with CREATE INDEX CONCURRENTLY, or begin anew: use forget_batches().")));
+				 errhint("Create such an index with %s, or begin anew: use forget_batches().",
+						 create_index(table))));
 	if (columns != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns and has no WHERE clause",
+				 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns in their usual order and has no WHERE clause",
 						name),
-				 errhint("Use CREATE INDEX CONCURRENTLY ON %s (%s).",
+				 errhint("Use %s ON %s (%s).", create_index(table),
 						 quote_identifier(name), columns)));
-	example = find_example(table);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 OidIsValid(table->rd_pkindex) ?
 			 errmsg("the primary key of table \"%s\" is no valid B-tree index", name) :
 			 errmsg("table \"%s\" has no primary key", name),
-			 example != NULL ?
-			 errhint("Name the columns of a B-tree index, here for example key => %s.",
-					 quote_literal_cstr(example)) :
-			 errhint("Create a B-tree index with CREATE INDEX CONCURRENTLY, and name its columns as the \"key\".")));
+			 errhint("Name the NOT NULL columns of a B-tree index, for example key => 'created, id'. If there is none, use %s.",
+					 create_index(table))));
 }
 
 DtKey *
-dt_key_find(Relation table, const char *columns, const char *ordering,
-			bool descending)
+dt_key_find(Relation table, const char *columns, const char *ordering)
 {
 	AttrNumber	attnums[INDEX_MAX_KEYS];
 	int			n = 0;
@@ -383,40 +301,27 @@ dt_key_find(Relation table, const char *columns, const char *ordering,
 
 		if (key == NULL && is_usable(index) && begins_with(index, attnums, n))
 		{
-			key = describe(table, index, n, descending);
-			if (ordering != NULL && strcmp(key->ordering, ordering) != 0)
+			key = describe(table, index, n);
+			if (key != NULL && ordering != NULL && strcmp(key->ordering, ordering) != 0)
 				key = NULL;
 		}
 		index_close(index, AccessShareLock);
 	}
 	if (key == NULL)
 		report_missing(table, columns, ordering);
+	for (int i = 0; i < key->n; i++)
+		check_column(table, &key->column[i]);
 	return key;
 }
 
 /* ----------------------------------------------------------- parts of SQL */
 
 static void
-append_column(StringInfo buf, const DtKey *key, int i, const char *alias,
-			  bool cast)
-{
-	const DtKeyColumn *column = &key->column[i];
-
-	if (alias != NULL)
-		appendStringInfo(buf, "%s.", alias);
-	appendStringInfo(buf, "%s%s%s", column->name, cast ? column->cast : "",
-					 column->collate);
-}
-
-static void
 append_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
 {
 	for (int i = 0; i < n; i++)
-	{
-		if (i > 0)
-			appendStringInfoString(buf, ", ");
-		append_column(buf, key, i, alias, true);
-	}
+		appendStringInfo(buf, "%s%s%s%s", i > 0 ? ", " : "", alias ? alias : "",
+						 alias ? "." : "", key->column[i].name);
 }
 
 void
@@ -429,129 +334,42 @@ void
 dt_key_order(StringInfo buf, const DtKey *key, const char *alias, bool back)
 {
 	for (int i = 0; i < key->n; i++)
-	{
-		const DtKeyColumn *column = &key->column[i];
-
-		appendStringInfoString(buf, i > 0 ? ", " : " ORDER BY ");
-		append_column(buf, key, i, alias, !column->orders_domain);
-		if (column->orders_enum)
-			appendStringInfoString(buf, column->falls != back ? " DESC" : " ASC");
-		else
-			appendStringInfo(buf, " USING %s",
-							 column->operators[back ? DT_AFTER : DT_BEFORE]);
-		appendStringInfo(buf, " NULLS %s",
-						 column->nulls_first != back ? "FIRST" : "LAST");
-	}
+		appendStringInfo(buf, "%s%s.%s USING %s", i > 0 ? ", " : " ORDER BY ", alias,
+						 key->column[i].name,
+						 key->operators[back ? BTGreaterStrategyNumber : BTLessStrategyNumber]);
 }
 
-/* Rows can be compared as such, or there is one column. */
+/* The first n columns, compared with as many parameters. */
 static void
-append_comparison(StringInfo buf, const DtKey *key, const char *alias,
-				  int n, DtLies lies, int param)
+append_comparison(StringInfo buf, const DtKey *key, const char *alias, int n,
+				  StrategyNumber operator, int param)
 {
-	if (n > 1)
-	{
-		appendStringInfoString(buf, "ROW(");
-		append_columns(buf, key, n, alias);
-		appendStringInfo(buf, ") %s ROW(", key->column[0].operators[lies]);
-		for (int i = 0; i < n; i++)
-			appendStringInfo(buf, "%s$%d", i > 0 ? ", " : "", param + i);
-		appendStringInfoChar(buf, ')');
-		return;
-	}
-	append_column(buf, key, 0, alias, true);
-	appendStringInfo(buf, " %s $%d", key->column[0].operators[lies], param);
-}
-
-/*
- * The same column by column, for n > 1.  The first line is what an index can be
- * searched for.  "lies" is DT_AFTER, DT_NOT_BEFORE or DT_NOT_AFTER.
- */
-static void
-append_nested(StringInfo buf, const DtKey *key, const char *alias,
-			  int n, DtLies lies, int param)
-{
-	DtLies		bound = lies == DT_NOT_AFTER ? DT_NOT_AFTER : DT_NOT_BEFORE;
-	DtLies		beyond = lies == DT_NOT_AFTER ? DT_BEFORE : DT_AFTER;
-
-	append_comparison(buf, key, alias, 1, bound, param);
+	appendStringInfoString(buf, "ROW(");
+	append_columns(buf, key, n, alias);
+	appendStringInfo(buf, ") %s ROW(", key->operators[operator]);
 	for (int i = 0; i < n; i++)
-	{
-		const DtKeyColumn *column = &key->column[i];
-		bool		last = (i == n - 1);
-
-		appendStringInfoString(buf, " AND (");
-		append_column(buf, key, i, alias, true);
-		appendStringInfo(buf, " %s $%d",
-						 column->operators[last ? lies : beyond], param + i);
-		if (last)
-			break;
-		appendStringInfoString(buf, " OR ");
-		append_column(buf, key, i, alias, true);
-		appendStringInfo(buf, " %s $%d", column->operators[DT_EQUAL],
-						 param + i);
-	}
-	for (int i = 0; i < n; i++)
-		appendStringInfoChar(buf, ')');
-}
-
-static void
-append_bound(StringInfo buf, const DtKey *key, const char *alias,
-			 const DtBound *bound, DtLies lies, int param)
-{
-	if (bound->n == 1 || key->is_uniform)
-		append_comparison(buf, key, alias, bound->n, lies, param);
-	else
-		append_nested(buf, key, alias, bound->n, lies, param);
+		appendStringInfo(buf, "%s$%d", i > 0 ? ", " : "", param + i);
+	appendStringInfoChar(buf, ')');
 }
 
 void
 dt_key_condition(StringInfo buf, const DtKey *key, const char *alias,
 				 const DtRange *range)
 {
-	appendStringInfoChar(buf, '(');
+	appendStringInfoString(buf, "(true");
 	if (range->low.n > 0)
-		append_bound(buf, key, alias, &range->low,
-					 range->low_inclusive ? DT_NOT_BEFORE : DT_AFTER, 1);
-	if (range->low.n > 0 && range->high.n > 0)
-		appendStringInfoString(buf, " AND ");
-	if (range->high.n > 0)
-		append_bound(buf, key, alias, &range->high, DT_NOT_AFTER,
-					 range->low.n + 1);
-	if (range->low.n == 0 && range->high.n == 0)
-		appendStringInfoString(buf, "true");
-
-	/*
-	 * A row comparison need not look at all columns.  IS NOT NULL would be
-	 * about the fields of a composite value.
-	 */
-	for (int i = 0; i < key->n; i++)
 	{
-		if (key->column[i].not_null)
-			continue;
-		appendStringInfoString(buf, " AND NOT (");
-		append_column(buf, key, i, alias, true);
-		appendStringInfoString(buf, " IS NULL)");
+		appendStringInfoString(buf, " AND ");
+		append_comparison(buf, key, alias, range->low.n, range->low_inclusive ?
+						  BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, 1);
+	}
+	if (range->high.n > 0)
+	{
+		appendStringInfoString(buf, " AND ");
+		append_comparison(buf, key, alias, range->high.n, BTLessEqualStrategyNumber,
+						  range->low.n + 1);
 	}
 	appendStringInfoChar(buf, ')');
-}
-
-bool
-dt_key_null_condition(StringInfo buf, const DtKey *key, const char *alias)
-{
-	bool		possible = false;
-
-	for (int i = 0; i < key->n; i++)
-	{
-		if (key->column[i].not_null)
-			continue;
-		appendStringInfoString(buf, possible ? " OR " : "");
-		if (alias != NULL)
-			appendStringInfo(buf, "%s.", alias);
-		appendStringInfo(buf, "%s IS NULL", key->column[i].name);
-		possible = true;
-	}
-	return possible;
 }
 
 ParamListInfo
@@ -624,6 +442,27 @@ begin_transmission(void)
 	return dt_key_begin_settings(settings, lengthof(settings));
 }
 
+/* A text as a value of a type. */
+static Datum
+read_value(Oid type, char *value)
+{
+	Oid			function;
+	Oid			param;
+
+	getTypeInputInfo(type, &function, &param);
+	return OidInputFunctionCall(function, value, param, -1);
+}
+
+static char *
+write_value(Oid type, Datum value)
+{
+	Oid			function;
+	bool		is_varlena;
+
+	getTypeOutputInfo(type, &function, &is_varlena);
+	return OidOutputFunctionCall(function, value);
+}
+
 ArrayType *
 dt_key_to_text(const DtKey *key, const DtBound *bound)
 {
@@ -634,22 +473,9 @@ dt_key_to_text(const DtKey *key, const DtBound *bound)
 		return NULL;
 	level = begin_transmission();
 	for (int i = 0; i < bound->n; i++)
-	{
-		char	   *value =
-			OutputFunctionCall((FmgrInfo *) &key->column[i].output,
-							   bound->values[i]);
-
-		texts[i] = CStringGetTextDatum(value);
-	}
+		texts[i] = CStringGetTextDatum(write_value(key->column[i].type, bound->values[i]));
 	AtEOXact_GUC(true, level);
 	return construct_array(texts, bound->n, TEXTOID, -1, false, TYPALIGN_INT);
-}
-
-static Datum
-read_value(const DtKeyColumn *column, char *value)
-{
-	return InputFunctionCall((FmgrInfo *) &column->input, value,
-							 column->input_param, -1);
 }
 
 DtBound
@@ -665,8 +491,7 @@ dt_key_from_text(const DtKey *key, ArrayType *texts)
 					  NULL, &bound.n);
 	level = begin_transmission();
 	for (int i = 0; i < bound.n; i++)
-		bound.values[i] = read_value(&key->column[i],
-									 TextDatumGetCString(elements[i]));
+		bound.values[i] = read_value(key->column[i].type, TextDatumGetCString(elements[i]));
 	AtEOXact_GUC(true, level);
 	return bound;
 }
@@ -674,77 +499,13 @@ dt_key_from_text(const DtKey *key, ArrayType *texts)
 static void
 hint_at_type(void *arg)
 {
-	const DtKey *key = arg;
-
-	if (key->n == 1)
-		errhint("\"start\" and \"finish\" are values of column %s.",
-				key->column[0].name);
-	else
-		errhint("\"start\" and \"finish\" are values of column %s, or of more columns of the key, as ROW(...): %s.",
-				key->column[0].name, key->columns);
-}
-
-/* A literal, or another type, is read from its text. */
-static Datum
-convert(const DtKeyColumn *column, Oid type, Datum value)
-{
-	Oid			function;
-	Oid			param;
-	bool		is_varlena;
-	char	   *literal;
-
-	if (IsBinaryCoercible(type, column->type))
-		return value;
-	if (type == UNKNOWNOID)
-		literal = DatumGetCString(value);
-	else
-	{
-		getTypeOutputInfo(type, &function, &is_varlena);
-		literal = OidOutputFunctionCall(function, value);
-	}
-	getTypeInputInfo(column->own_type, &function, &param);
-	return OidInputFunctionCall(function, literal, param, -1);
-}
-
-/* The fields of a row are values of the first columns. */
-static DtBound
-convert_row(const DtKey *key, HeapTupleHeader row)
-{
-	DtBound		bound = {0};
-	TupleDesc	desc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(row),
-											  HeapTupleHeaderGetTypMod(row));
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute field = TupleDescAttr(desc, i);
-		bool		is_null;
-		Datum		value;
-
-		if (field->attisdropped)
-			continue;
-		value = GetAttributeByNum(row, i + 1, &is_null);
-		if (bound.n >= key->n || is_null)
-			ereport(ERROR,
-					(errcode(is_null ? ERRCODE_NULL_VALUE_NOT_ALLOWED :
-							 ERRCODE_INVALID_PARAMETER_VALUE),
-					 is_null ?
-					 errmsg("a value in \"start\" or \"finish\" is null") :
-					 errmsg("\"start\" or \"finish\" has more values than the key has columns")));
-		bound.values[bound.n] = convert(&key->column[bound.n], field->atttypid,
-										value);
-		bound.n++;
-	}
-	if (bound.n == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"start\" or \"finish\" has no values")));
-	ReleaseTupleDesc(desc);
-	return bound;
+	errhint("\"start\" and \"finish\" are values of column %s.", ((DtKey *) arg)->column[0].name);
 }
 
 DtBound
 dt_key_from_user(const DtKey *key, const DtUserValue *value)
 {
+	const DtKeyColumn *column = &key->column[0];
 	DtBound		bound = {0};
 	ErrorContextCallback callback = {
 		.callback = hint_at_type,
@@ -755,35 +516,21 @@ dt_key_from_user(const DtKey *key, const DtUserValue *value)
 	if (!OidIsValid(value->type))
 		return bound;
 	error_context_stack = &callback;
-	if (type_is_rowtype(value->type) && !type_is_rowtype(key->column[0].own_type))
-		bound = convert_row(key, DatumGetHeapTupleHeader(value->value));
+	bound.n = 1;
+	if (IsBinaryCoercible(value->type, column->type))
+		bound.values[0] = value->value;
 	else
-	{
-		bound.n = 1;
-		bound.values[0] = convert(&key->column[0], value->type, value->value);
-	}
+		/* a literal, or another type, is read from its text */
+		bound.values[0] = read_value(column->own_type, value->type == UNKNOWNOID ?
+									 DatumGetCString(value->value) :
+									 write_value(value->type, value->value));
 	error_context_stack = callback.previous;
 	return bound;
-}
-
-/* Does value i of a come after that of b? */
-static bool
-value_is_after(const DtKey *key, int i, const DtBound *a, const DtBound *b)
-{
-	return DatumGetBool(OidFunctionCall2Coll(key->column[i].comparison,
-											 key->column[i].collation,
-											 a->values[i], b->values[i]));
 }
 
 bool
 dt_key_is_after(const DtKey *key, const DtBound *a, const DtBound *b)
 {
-	for (int i = 0; i < Min(a->n, b->n); i++)
-	{
-		if (value_is_after(key, i, a, b))
-			return true;
-		if (value_is_after(key, i, b, a))
-			return false;
-	}
-	return false;
+	return DatumGetBool(OidFunctionCall2Coll(key->comparison, key->collation,
+											 a->values[0], b->values[0]));
 }

@@ -9,46 +9,19 @@
 #define DT_KEY_H
 
 #include "access/attnum.h"
+#include "access/stratnum.h"
 #include "executor/spi.h"
-#include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/params.h"
 #include "utils/array.h"
 #include "utils/relcache.h"
 
-/* How a value lies in relation to another one, on the way. */
-typedef enum DtLies
-{
-	DT_BEFORE,
-	DT_NOT_AFTER,
-	DT_EQUAL,
-	DT_NOT_BEFORE,
-	DT_AFTER
-} DtLies;
-
-#define DT_LIES		(DT_AFTER + 1)
-
 typedef struct DtKeyColumn
 {
 	AttrNumber	attnum;
 	char	   *name;			/* quoted where that is needed */
-	char	   *cast;			/* "::type" of a domain's base type, or "" */
-	char	   *collate;		/* " COLLATE ...", or "" */
-	bool		orders_domain;	/* the index has values of the domain: its
-								 * operator class is for all arrays, ... */
-	bool		orders_enum;	/* ... or enums, for domains of which there
-								 * are no operators, but an order */
-	bool		falls;			/* the way leads to smaller values */
-	bool		not_null;
-	bool		nulls_first;	/* on the way */
-	Oid			own_type;		/* of the column, without domains */
+	Oid			own_type;		/* of the column */
 	Oid			type;			/* of the values it is compared with */
-	char	   *operators[DT_LIES]; /* "OPERATOR(schema.name)" */
-	Oid			comparison;		/* function of DT_AFTER */
-	Oid			collation;
-	FmgrInfo	input;
-	FmgrInfo	output;
-	Oid			input_param;
 } DtKeyColumn;
 
 typedef struct DtKey
@@ -57,7 +30,11 @@ typedef struct DtKey
 	char	   *index;			/* name, as an example of those that fit */
 	char	   *columns;		/* names, separated by commas */
 	char	   *ordering;		/* what else determines the way */
-	bool		is_uniform;		/* rows can be compared as such */
+	char	   *operators[BTMaxStrategyNumber + 1]; /* "OPERATOR(schema.name)" */
+	Oid			comparison;		/* function of the last one, for the first
+								 * column; and */
+	Oid			collation;
+	bool		is_unique;		/* the index is, so one row has each key */
 	int			n;
 	DtKeyColumn column[INDEX_MAX_KEYS];
 } DtKey;
@@ -87,14 +64,15 @@ typedef struct DtRange
 /*
  * The key with these columns, as a list of SQL names, or with NULL the primary
  * key.  If "ordering" is not NULL, the key must have this one.  ERROR if the
- * table has no index for that.  The caller holds a lock on the table.
+ * table has no index for that, or a column may be null.  The caller holds a lock on
+ * the table.
  */
 extern DtKey *dt_key_find(Relation table, const char *columns,
-						  const char *ordering, bool descending);
+						  const char *ordering);
 
 /*
- * Add to a statement: the condition that a row has a key and is in the range, where
- * the table is named alias; the columns; and how to order by them, on the way or
+ * Add to a statement: the condition that a row is in the range, where the table is
+ * named alias; the columns; and how to order by them, on the way or
  * back.
  */
 extern void dt_key_condition(StringInfo buf, const DtKey *key,
@@ -103,10 +81,6 @@ extern void dt_key_column_list(StringInfo buf, const DtKey *key,
 							   const char *alias);
 extern void dt_key_order(StringInfo buf, const DtKey *key, const char *alias,
 						 bool back);
-
-/* The same of the condition that a row has no key; false: each row has one. */
-extern bool dt_key_null_condition(StringInfo buf, const DtKey *key,
-								  const char *alias);
 
 /*
  * The parameters of such a condition: the values of low, and then those of high.
@@ -126,13 +100,10 @@ extern int	dt_key_begin_settings(const char *const settings[][2], int n);
 extern ArrayType *dt_key_to_text(const DtKey *key, const DtBound *bound);
 extern DtBound dt_key_from_text(const DtKey *key, ArrayType *texts);
 
-/*
- * What the user has given as a value of the first column, or as a row with values of
- * the first columns.  ERROR if it is none.
- */
+/* What the user has given as a value of the first column.  ERROR if it is none. */
 extern DtBound dt_key_from_user(const DtKey *key, const DtUserValue *value);
 
-/* Does a come after b, as far as both have values? */
+/* Does the first value of a come after that of b? */
 extern bool dt_key_is_after(const DtKey *key, const DtBound *a,
 							const DtBound *b);
 

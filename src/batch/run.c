@@ -1,19 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * run.c
- *		A CALL of run_in_batches(): the loop, and its transactions.
+ *		The batches of a job, one after the other.
  *
- * Each batch is a transaction.  Its statement, and the row that says how far the
- * job has come, are in a subtransaction, so that an error of them can be caught;
- * one of the COMMIT is caught as well.  What fails because others hold locks is
- * undone and tried again, with fewer keys.
+ * Each batch is a transaction: its statement, and the row that says how far the job has
+ * come.  What fails because others hold locks is tried again, with fewer keys; and so is
+ * a batch that takes many times as long as it may, since its rows are heavier than
+ * those before.
  *
  * A batch is to get out of everybody's way.  It waits for a lock only briefly,
  * and looks for a deadlock before anybody else does who waits for it, so it is
  * always the batch that gives way.
  *
- * The session pays for a batch after its COMMIT, or where that is not possible,
- * in a background worker, before the next one; it holds nothing then.
+ * The process pays for a batch after its COMMIT, as all background workers do, or
+ * where that is not possible before the next one takes its snapshot.  It holds nothing
+ * then.  The transaction that stores the end pays nothing: the process leaves its group
+ * before, or nobody could end a job in a group that is suspended.
  *
  * What changes between batches is in run->job.  It is what has been committed:
  * a batch works with a copy.
@@ -23,394 +25,161 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "batch/holder.h"
 #include "batch/run.h"
+#include "batch/settings.h"
 #include "batch/tell.h"
 #include "batch/walk.h"
-#include "catalog/namespace.h"
-#include "catalog/objectaccess.h"
-#include "commands/trigger.h"
+#include "clock.h"
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "replication/syncrep.h"
-#include "session/account.h"
-#include "shared/claim.h"
+#include "postmaster/interrupt.h"
+#include "session/work.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 
-/* A batch waits for a lock for so long at most, ms. */
+/* A batch waits at most this time for a lock, ms. */
 #define LONGEST_LOCK_WAIT_MS	200
 
-/* It looks for a deadlock after so long, ms. */
+/* It looks for a deadlock after this time, ms. */
 #define DEADLOCK_CHECK_MS		50
 
-/* One that has failed so often in a row is given up. */
+/* One that has failed this often in a row is given up. */
 #define MOST_TRIES				10
 
-/* After the first failure it waits for so long, then twice as long, ...; us. */
+/* The first wait before another try, then twice as long, ...; us. */
 #define FIRST_WAIT_US			INT64CONST(200000)
 #define LONGEST_WAIT_US			INT64CONST(10000000)
 
-/* After so long the server is told of what was done, us. */
+/* A batch that takes this many times as long as it may is undone. */
+#define MUCH_TOO_LONG			8
+
+/* The server's statistics get what was done after this time, us. */
 #define REPORT_US				INT64CONST(1000000)
 
-/* "follow" looks again after so long, us. */
-#define LOOK_AGAIN_US			INT64CONST(1000000)
+/* The rate is that of windows of this time, the last one weighing most; us. */
+#define RATE_WINDOW_US			INT64CONST(5000000)
 
-/* The rate is that of the last one or two windows of so long, us. */
-#define RATE_WINDOW_US			INT64CONST(60000000)
+/* Fewer keys than this are never too many. */
+#define KEYS_TO_COUNT			10000
 
-/* How far the job was at some time. */
-typedef struct Mark
+typedef struct Run
 {
-	int64		us;
-	int64		keys;
-} Mark;
-
-/* What is needed for the loop only. */
-typedef struct Loop
-{
-	DtRun	   *run;
-	MemoryContext context;		/* of a transaction */
-	bool		at_end;			/* no keys are left, as far as is known */
-	bool		has_looked;		/* beyond the end, some time ago */
+	Oid			store;
+	DtJob	   *job;
+	DtStatement *statement;
+	MemoryContext context;		/* lasts as long as the job */
+	MemoryContext batch_context;	/* of a transaction */
 	int			tries;			/* of the present batch, that have failed */
-	int64		too_many;		/* rows that it has changed, if these are more
-								 * than it has keys */
-	bool		were_too_many;	/* the same of the one before */
-	bool		warned;			/* of that */
+	ErrorData  *error;			/* of the last one; the job refers to it */
+	int64		limit_us;		/* for the statement of the present batch */
+	TimestampTz statement_start;	/* when that has begun; 0: it has not */
+	int64		last_us;		/* what the last batch took */
+	int64		size;			/* of the present one, without what is equal
+								 * to its last key */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
-	DtBatchLeast least;			/* of batches that take long however small */
-	Mark		old;			/* begin of the last window, */
-	Mark		new;			/* and of the present one */
-	Mark		last;			/* that was noted */
-	int64		told_us;		/* of the last notice */
+	DtBatchFixed fixed;
+	bool		told_fixed;
+	int64		keys_to_count;	/* when there are more: does the key move? */
+	int64		window_us;		/* begin of the present window, */
+	int64		window_keys;	/* how far it was then, */
+	double		rate;			/* and the rate up to that */
+	int64		started_us;
+	int64		elapsed_before_us;
 	int64		reported_us;	/* to the server's statistics, last */
-} Loop;
+} Run;
 
 /* What is done in a transaction of its own; it changes the job. */
-typedef void (*Action) (Loop *loop, DtJob *job, DtBatchCost *cost);
+typedef void (*Action) (Run *run, DtJob *job, DtBatchCost *cost);
 
 /* --------------------------------------------------------- times and sizes */
 
-/* How large may a batch be? */
 static DtBatchBounds
-get_bounds(const DtRun *run)
+get_bounds(const DtJob *job)
 {
-	DtBatchBounds bounds = {
-		.keys = run->options->max_rows,
-		.us = run->options->batch_us
-	};
+	DtBatchBounds bounds = {.keys = job->max_rows,.us = job->batch_us};
 
 	for (int r = 0; r < DT_RESOURCES; r++)
-		bounds.bytes[r] = dt_account_without_pause(r);
+		bounds.bytes[r] = dt_work_without_pause(r);
 	return bounds;
 }
 
-/* Be cautious after a checkpoint has begun; at the begin of the CALL as well. */
+/* Be cautious after a checkpoint has begun; at the beginning as well. */
 static int64
-get_size(Loop *loop)
+get_size(Run *run)
 {
 	XLogRecPtr	redo = GetRedoRecPtr();
-	DtBatchBounds bounds = get_bounds(loop->run);
-	int64		size = Min(loop->run->job.progress.size, bounds.keys);
+	DtBatchBounds bounds = get_bounds(run->job);
+	int64		size = Min(run->job->size, bounds.keys);
 
-	if (redo != loop->redo)
+	if (redo != run->redo)
 		size = dt_batch_cautious(size, &bounds, BLCKSZ);
-	loop->redo = redo;
+	run->redo = redo;
 	return size;
 }
 
 /* The job has come so far: its times and its rate. */
 static void
-note_time(Loop *loop, DtProgress *progress)
+note_time(Run *run, DtJob *job)
 {
-	DtRun	   *run = loop->run;
-	int64		now = dt_now_us();
+	int64		us;
 
-	progress->elapsed_us = run->elapsed_before_us + now - run->started_us;
-	progress->updated = GetCurrentTimestamp();
-	if (now > loop->old.us)
-		progress->rate = (progress->keys - loop->old.keys) * 1e6 /
-			(now - loop->old.us);
-	loop->last = (Mark)
+	job->elapsed_us = run->elapsed_before_us + dt_now_us() - run->started_us;
+	us = job->elapsed_us - run->window_us;
+	job->updated = GetCurrentTimestamp();
+	if (us > 0)
 	{
-		.us = now,.keys = progress->keys
-	};
+		double		rate = (job->keys - run->window_keys) * 1e6 / us;
+		double		weight = run->rate <= 0 ? 1 :
+			Min((double) us / RATE_WINDOW_US, 1) / 2;
+
+		job->rate = weight * rate + (1 - weight) * run->rate;
+	}
 }
 
 /* What was noted is committed. */
 static void
-move_windows(Loop *loop)
+move_window(Run *run)
 {
-	if (loop->last.us - loop->new.us < RATE_WINDOW_US)
+	if (run->job->elapsed_us - run->window_us < RATE_WINDOW_US)
 		return;
-	loop->old = loop->new;
-	loop->new = loop->last;
+	run->window_us = run->job->elapsed_us;
+	run->window_keys = run->job->keys;
+	run->rate = run->job->rate;
 }
 
-/* ---------------------------------------------------------- a transaction */
-
-static void
-set_locally(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION,
-							 GUC_ACTION_LOCAL, true, 0, false);
-}
+/* ------------------------------------------- what is done in a transaction */
 
 /*
- * A transaction begins.  Who has to pay before it does so now, when it holds
- * nothing: to the session's hooks a function begins here.
- *
- * The log would have no message of these waits either without our deadlock
- * check, since they are shorter than the server's own deadlock_timeout.
+ * The server's log would have no message of these waits either without our deadlock
+ * check, since they are shorter than its own deadlock_timeout.  statement_timeout is
+ * for the statement of each batch, as there is no other one.
  */
 static void
-begin_transaction(const DtRun *run)
+get_out_of_the_way(void)
 {
 	int			wait_ms = Min(LONGEST_LOCK_WAIT_MS, DeadlockTimeout / 2);
 	int			check_ms = Min(DEADLOCK_CHECK_MS, DeadlockTimeout);
 
-	InvokeFunctionExecuteHook(run->options->routine);
 	if (LockTimeout > 0)
 		wait_ms = Min(wait_ms, LockTimeout);
-	set_locally("lock_timeout", psprintf("%d", Max(wait_ms, 1)));
-	set_locally("deadlock_timeout", psprintf("%d", check_ms));
-	set_locally("log_lock_waits", "off");
-}
-
-/* The error that is being handled; the transaction goes on. */
-static ErrorData *
-take_error(MemoryContext context)
-{
-	ErrorData  *error;
-
-	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
-	/* not copied, and perhaps a part of a parallel worker's message */
-	if (error->funcname != NULL)
-		error->funcname = pstrdup(error->funcname);
-	FlushErrorState();
-	return error;
-}
-
-/* Is a COMMIT that is over not what its synchronous standbys have confirmed? */
-static bool
-is_unconfirmed(void)
-{
-	int			mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
-		SYNC_REP_WAIT_WRITE :
-		synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY ?
-		SYNC_REP_WAIT_APPLY : SYNC_REP_WAIT_FLUSH;
-	bool		unconfirmed;
-
-	if (!SyncRepRequested() || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		return false;
-	/* who wakes those that wait has the lock until all of it is there to see */
-	LWLockAcquire(SyncRepLock, LW_SHARED);
-	unconfirmed = dt_sync_standbys_are_defined() &&
-		WalSndCtl->lsn[mode] < XactLastCommitEnd;
-	LWLockRelease(SyncRepLock);
-	return unconfirmed;
-}
-
-/*
- * Only a cancel ends the wait for a standby like that.  To the server it is a
- * warning then, and is over; so the next batch would wait in its turn.  For a
- * transaction that has written no WAL the server has not waited.
- */
-static void
-keep_cancel(XactEvent event, void *arg)
-{
-	static bool has_written = false;
-
-	if (event == XACT_EVENT_PRE_COMMIT)
-		has_written = XactLastRecEnd != InvalidXLogRecPtr;
-	if (event != XACT_EVENT_COMMIT || !has_written || !is_unconfirmed())
-		return;
-	QueryCancelPending = true;
-	InterruptPending = true;
-}
-
-/*
- * COMMIT, or return the error that it has ended with.  A cancel that has ended its wait
- * is pending again.
- */
-static ErrorData *
-commit(MemoryContext context)
-{
-	ErrorData  *volatile error = NULL;
-
-	RegisterXactCallback(keep_cancel, NULL);
-	PG_TRY();
-	{
-		SPI_commit();
-	}
-	PG_CATCH();
-	{
-		error = take_error(context);
-	}
-	PG_END_TRY();
-	UnregisterXactCallback(keep_cancel, NULL);
-	MemoryContextSwitchTo(context);
-	return error;
-}
-
-static void
-commit_or_fail(MemoryContext context)
-{
-	ErrorData  *error = commit(context);
-
-	if (error != NULL)
-		ReThrowError(error);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/* Do it in a subtransaction; returns the error, if any. */
-static ErrorData *
-do_undoably(Action action, Loop *loop, DtJob *job, DtBatchCost *cost)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(loop->context);
-	PG_TRY();
-	{
-		action(loop, job, cost);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		error = take_error(loop->run->context);
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(loop->context);
-	CurrentResourceOwner = owner;
-	return error;
-}
-
-/* Does it fail because of what others do at the same time? */
-static bool
-is_temporary(const ErrorData *error)
-{
-	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
-		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
-		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
-}
-
-/*
- * Has the user or this server wanted it to end?  A foreign server may report that it
- * has canceled something, and so may a function.
- */
-static bool
-is_cancel(const ErrorData *error)
-{
-	return error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
-		error->funcname != NULL &&
-		strcmp(error->funcname, "ProcessInterrupts") == 0;
-}
-
-/*
- * Wait between two batches.  The transaction that there always is holds nothing;
- * transaction_timeout is not to end it.
- */
-static void
-wait_us(int64 us)
-{
-	static uint32 wait_event = 0;
-	int64		until = dt_now_us() + us;
-	int64		left;
-
-	if (wait_event == 0)
-		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
-	while ((left = until - dt_now_us()) > 0 && !dt_claim_is_to_stop())
-	{
-		if (DT_TRANSACTION_TIMEOUT > 0)
-		{
-			SPI_commit();
-			left = Min(left, DT_TRANSACTION_TIMEOUT * INT64CONST(500));
-		}
-		if (dt_clock_sleep(left, WL_EXIT_ON_PM_DEATH, wait_event) & WL_LATCH_SET)
-			ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
-/* ------------------------------------------- what a transaction works with */
-
-typedef struct Work
-{
-	Relation	store;
-	ItemPointerData tid;		/* of the job's row there */
-	Relation	table;
-	DtKey	   *key;
-	int64		start_us;
-} Work;
-
-/* What is stored of a job, but for what this process knows better. */
-static void
-take_stored(DtJob *job, DtJob *stored)
-{
-	stored->error = job->error;
-	stored->progress.failed = job->progress.failed;
-	stored->progress.size = job->progress.size;
-	stored->progress.retries = job->progress.retries;
-	stored->progress.paused_us = job->progress.paused_us;
-	*job = *stored;
-}
-
-/* Begin with what is stored. */
-static void
-begin_work(Loop *loop, DtJob *job, Work *work)
-{
-	DtJob	   *stored;
-
-	work->start_us = dt_now_us();
-	SPI_connect();
-	MemoryContextSwitchTo(loop->context);
-	work->store = dt_store_open(loop->run->options->routine, RowExclusiveLock);
-	stored = dt_store_find(work->store, job->owner, job->name, &work->tid);
-	if (stored == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("what is stored of batches \"%s\" is gone", job->name),
-				 errhint("Call run_in_batches() again to begin anew.")));
-	take_stored(job, stored);
-	work->table = dt_job_open_table(job->table, job->name);
-	work->key = dt_key_find(work->table, job->columns, job->ordering,
-							job->descending);
-	/* the tables are locked before the transaction's snapshot is taken */
-	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
-	dt_statement_lock(loop->run->statement, work->key,
-					  job->names_table ? job->table : InvalidOid);
-	PopActiveSnapshot();
-	PushActiveSnapshot(GetTransactionSnapshot());
-}
-
-static void
-end_work(Loop *loop, DtJob *job, Work *work)
-{
-	note_time(loop, &job->progress);
-	dt_store_update(work->store, &work->tid, job);
-	table_close(work->store, NoLock);
-	relation_close(work->table, NoLock);
-	PopActiveSnapshot();
-	SPI_finish();
+	dt_settings_set("lock_timeout", psprintf("%d", Max(wait_ms, 1)));
+	dt_settings_set("deadlock_timeout", psprintf("%d", check_ms));
+	dt_settings_set("log_lock_waits", "off");
 }
 
 /* A position that has been found is beyond the last one, or we would stay. */
@@ -429,490 +198,486 @@ check_moves(const DtJob *job, ArrayType *found)
 }
 
 /*
- * SET CONSTRAINTS ALL IMMEDIATE: what was deferred would run in the COMMIT that
- * follows, and its time is part of the batch's.
+ * A trigger may move the key of each row to where it is met again, for ever if "finish"
+ * is far away.  Rows that were updated are still there, so if the job has come past
+ * twice as many as there are, it has met some of them again.
  */
 static void
-check_deferred(void)
+check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 {
-	ConstraintsSetStmt *all = makeNode(ConstraintsSetStmt);
+	DtRange		all = {0};
+	int64		n;
 
-	all->deferred = false;
-	AfterTriggerSetState(all);
+	/* without a "finish" it ends where the last one was at the beginning */
+	if (job->keys <= run->keys_to_count || job->finish == NULL || !dt_statement_updates(plan))
+		return;
+	run->keys_to_count = 2 * job->keys;
+	n = dt_walk_count(key, &all, job->keys / 2 + 1);
+	if (job->keys > 2 * n && job->rows > 2 * n)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("batches \"%s\" have come past %lld rows, but table %s has %lld",
+						job->name, (long long) job->keys, key->table, (long long) n),
+				 errdetail("A trigger, or another session, moves rows ahead along %s.", key->columns),
+				 errhint("Name the columns of another index as the \"key\", or a \"finish\" in the past.")));
 }
 
-/* ------------------------------------- what is done in such a transaction */
+static int64
+run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
+{
+	DtBatchBounds bounds = get_bounds(run->job);
+	int64		rows;
+
+	run->limit_us = StatementTimeout * INT64CONST(1000);
+	if (run->size > 1)
+	{
+		int64		us = MUCH_TOO_LONG *
+			Max(dt_batch_allowed_us(&bounds, &run->fixed), run->last_us);
+
+		if (run->limit_us == 0 || us < run->limit_us)
+			run->limit_us = us;
+	}
+	run->statement_start = GetCurrentTimestamp();
+	if (run->limit_us > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, Min(run->limit_us / 1000 + 1, INT_MAX / 2));
+	rows = dt_statement_run(plan, key, range);
+	dt_statement_end_deferred();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	return rows;
+}
 
 /* Run the statement on the next keys, if there are any. */
 static void
-run_batch(Loop *loop, DtJob *job, DtBatchCost *cost)
+run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	DtRun	   *run = loop->run;
-	Work		work;
-	DtRange		range;
+	int64		start_us = dt_now_us();
+	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
+	Relation	table = dt_job_open_table(job->table, job->name);
+	DtKey	   *key = dt_key_find(table, job->columns, job->ordering);
+	DtRange		range = dt_job_rest(job, key);
 	ArrayType  *last = NULL;
+	SPIPlanPtr	plan;
 
-	begin_work(loop, job, &work);
-	range = dt_job_rest(job, work.key);
+	/* what is granted to PUBLIC is still granted to it */
+	dt_settings_check_owner(job->owner, job->name);
+	/* the tables are locked before the transaction's snapshot is taken */
+	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
+	plan = dt_statement_prepare(run->statement, key, &range);
+	PopActiveSnapshot();
+	dt_statement_check_again(plan, job->table, job->row_security);
+	PushActiveSnapshot(GetTransactionSnapshot());
 	if (job->until != NULL)
-		cost->keys = dt_walk_ahead(work.key, &range, job->progress.size,
-								   &last);
+		cost->keys = dt_walk_ahead(key, &range, job->size, &last);
 	check_moves(job, last);
 	if (last != NULL)
-		range.high = dt_key_from_text(work.key, last);
+	{
+		int			n = range.high.n;
+
+		range.high = dt_key_from_text(key, last);
+		if (range.high.n != n)
+			plan = dt_statement_prepare(run->statement, key, &range);
+	}
 	else
-		loop->at_end = true;
-	job->position = last ? last : job->until;
+		job->finished = GetCurrentTimestamp();
+	if (last == NULL)
+		last = job->until;
+	if (last != NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(run->context);
+
+		job->position = DatumGetArrayTypePCopy(PointerGetDatum(last));
+		MemoryContextSwitchTo(old);
+	}
 	if (cost->keys > 0)
 	{
-		bool		changes;
-		int64		rows = dt_statement_run(run->statement, work.key, &range,
-											job->table, &changes);
-
-		check_deferred();
-		job->progress.rows += rows;
-		job->progress.keys += cost->keys;
-		job->progress.batches++;
-		loop->too_many = changes && rows > cost->keys ? rows : 0;
+		job->rows += run_statement(run, plan, key, &range);
+		job->keys += cost->keys;
+		job->batches++;
+		check_key_stays(run, job, key, plan);
 	}
-	if (loop->at_end && !run->options->follow)
-		job->progress.finished = GetCurrentTimestamp();
-	end_work(loop, job, &work);
-	cost->us = dt_now_us() - work.start_us;
-}
-
-/* With "follow", at the end: look whether there are keys beyond it. */
-static void
-look_beyond(Loop *loop, DtJob *job, DtBatchCost *cost)
-{
-	Work		work;
-	DtRange		beyond;
-	ArrayType  *until;
-
-	begin_work(loop, job, &work);
-	beyond = dt_job_rest(job, work.key);
-	beyond.high.n = 0;
-	until = dt_walk_to_end(work.key, &beyond);
-	if (until != NULL)
-	{
-		job->until = until;
-		job->progress.expected = dt_job_expect(job, work.key, work.table);
-		loop->at_end = false;
-	}
-	else if (loop->has_looked)
-		job->progress.finished = GetCurrentTimestamp();
-	end_work(loop, job, &work);
-}
-
-/* Note with what the job has ended, though its table may be gone. */
-static void
-store_end(Loop *loop, DtJob *job, DtBatchCost *cost)
-{
-	Relation	store = dt_store_open(loop->run->options->routine,
-									  RowExclusiveLock);
-	ItemPointerData tid;
-	DtJob	   *stored;
-
-	/* a long statement is in the TOAST table */
-	PushActiveSnapshot(GetTransactionSnapshot());
-	stored = dt_store_find(store, job->owner, job->name, &tid);
-	if (stored != NULL)
-	{
-		take_stored(job, stored);
-		note_time(loop, &job->progress);
-		dt_store_update(store, &tid, job);
-	}
+	note_time(run, job);
+	dt_store_update_progress(&store, job);
+	dt_store_close(&store, NoLock);
+	relation_close(table, NoLock);
 	PopActiveSnapshot();
-	table_close(store, NoLock);
+	cost->us = dt_now_us() - start_us;
+}
+
+/*
+ * Note how it has ended, though its table may be gone; or the error after which a batch
+ * is tried again.
+ */
+static void
+store_state(Run *run, DtJob *job, DtBatchCost *cost)
+{
+	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
+	char	   *holder = dt_holder_describe();
+
+	if (holder != NULL)
+		job->detail = MemoryContextStrdup(run->context, holder);
+	if (job->outcome != NULL)
+	{
+		note_time(run, job);
+		dt_settings_set("lock_timeout", "0");	/* it is the last thing to do */
+	}
+	if (dt_queue_stops() > 0)
+		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, ERROR, false);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	dt_store_update_progress(&store, job);
+	PopActiveSnapshot();
+	dt_store_close(&store, NoLock);
 }
 
 /* ---------------------------------------------------------- a transaction */
 
-static bool
-may_go_on(const DtRun *run)
-{
-	return run->job.progress.finished == 0 && !dt_claim_is_to_stop() &&
-		(run->options->run_us == 0 ||
-		 dt_now_us() - run->started_us < run->options->run_us);
-}
-
-/*
- * One that does this.  Returns the error with which it has ended; then it has
- * changed nothing, and the transaction that has begun since is empty.  But
- * after a cancel, which is to be raised again, it is still the same one: its
- * rollback would have to pay first.
- */
+/* The error that is being handled. */
 static ErrorData *
-run_transaction(Loop *loop, Action action, DtBatchCost *cost)
+take_error(MemoryContext context)
 {
-	DtRun	   *run = loop->run;
-	DtJob		job = run->job;
-	bool		at_end = loop->at_end;
-	int64		paused_us = dt_account_paused_us();
-	uint32		times_joined = dt_account.slot->times_joined;
-	int64		before[DT_RESOURCES];
 	ErrorData  *error;
 
-	MemoryContextReset(loop->context);
-	MemoryContextSwitchTo(loop->context);
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	/* not copied, and perhaps a part of a parallel worker's message */
+	if (error->funcname != NULL)
+		error->funcname = pstrdup(error->funcname);
+	FlushErrorState();
+	return error;
+}
+
+/* A transaction that does this.  Returns the error with which it has ended, if any. */
+static ErrorData *
+run_transaction(Run *run, Action action, DtBatchCost *cost)
+{
+	DtJob		job = *run->job;
+	ErrorData  *volatile error = NULL;
+	bool		is_end = job.finished != 0 || job.outcome != NULL;
+	int64		paused_us = dt_work_paused_us();
+	int64		before[DT_RESOURCES];
+
 	memset(cost, 0, sizeof(*cost));
-	begin_transaction(run);
-	job.progress.size = get_size(loop);
+	run->statement_start = 0;
 	for (int r = 0; r < DT_RESOURCES; r++)
-		before[r] = dt_account_counter(r);
-	/* it may have paused for long, and is to stop by now */
-	error = action == store_end || may_go_on(run) ?
-		do_undoably(action, loop, &job, cost) : NULL;
-	if (error == NULL)
-		error = commit(run->context);
-	else if (!is_cancel(error))
-		SPI_rollback();
+		before[r] = dt_work_used(r);
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		if (is_end)
+			dt_work_leave();
+		else
+			dt_work_pay_before();
+		MemoryContextSwitchTo(run->batch_context);
+		SPI_connect();
+		MemoryContextSwitchTo(run->batch_context);
+		run->size = job.size = get_size(run);
+		/* it may have waited for long, and is to stop by now */
+		if (is_end || dt_queue_stops() == 0)
+			action(run, &job, cost);
+		SPI_finish();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		error = take_error(run->context);
+		disable_timeout(STATEMENT_TIMEOUT, false);
+		AbortCurrentTransaction();
+		QueryCancelPending = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(run->context);
 	for (int r = 0; r < DT_RESOURCES; r++)
-		cost->bytes[r] = dt_account_counter(r) - before[r];
+		cost->bytes[r] = dt_work_used(r) - before[r];
 	if (error == NULL)
 	{
-		run->job.progress = job.progress;
-		move_windows(loop);
+		ArrayType  *old = run->job->position;
+
+		*run->job = job;
+		if (old != NULL && old != job.position)
+			pfree(old);
+		move_window(run);
 	}
-	else
-		loop->at_end = at_end;
 	/* who was moved into another group counts anew there */
-	if (dt_account.slot->times_joined != times_joined)
-		paused_us = 0;
-	run->job.progress.paused_us += dt_account_paused_us() - paused_us;
-	MemoryContextSwitchTo(run->context);
+	run->job->paused_us += Max(dt_work_paused_us() - paused_us, 0);
+	MemoryContextReset(run->batch_context);
 	return error;
 }
 
 /* ------------------------------------------------------------------ the loop */
 
-/* Note with what the job has ended, if that is possible. */
-static void
-write_down_end(Loop *loop)
+static bool
+may_go_on(const Run *run)
 {
-	DtBatchCost cost;
-
-	(void) run_transaction(loop, store_end, &cost);
+	return run->job->finished == 0 && run->job->outcome == NULL &&
+		dt_queue_stops() == 0 &&
+		(run->job->run_us == 0 ||
+		 dt_now_us() - run->started_us < run->job->run_us);
 }
 
-/* The same, whatever ends the pause before that: what is told is the error. */
+/* A cancel where there is nothing to be canceled ends the job. */
 static void
-write_down_error(Loop *loop)
+serve_interrupts(Run *run)
 {
-	PG_TRY();
+	if (QueryCancelPending)
 	{
-		write_down_end(loop);
+		QueryCancelPending = false;
+		run->job->outcome = DT_STOPPED;
 	}
-	PG_CATCH();
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Wait before another try. */
+static void
+wait_us(Run *run, int64 us)
+{
+	static uint32 wait_event = 0;
+	int64		until = dt_now_us() + us;
+	int64		left;
+
+	if (wait_event == 0)
+		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
+	while ((left = until - dt_now_us()) > 0 && may_go_on(run))
 	{
-		FlushErrorState();
+		if (dt_clock_sleep(left, WL_EXIT_ON_PM_DEATH, wait_event) & WL_LATCH_SET)
+			ResetLatch(MyLatch);
+		serve_interrupts(run);
 	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(loop->run->context);
+}
+
+/* Does it fail because of what others do at the same time? */
+static bool
+is_temporary(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
 }
 
 /*
- * The job ends with this error.  It is raised again, and says how to go on.  Who
- * has canceled the CALL waits for nothing more.
+ * Has somebody wanted it to end?  A foreign server may report that it has canceled
+ * something, and so may a function.
  */
-static void
-fail(Loop *loop, ErrorData *error)
+static bool
+is_cancel(const ErrorData *error)
 {
-	DtRun	   *run = loop->run;
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+		error->funcname != NULL &&
+		strcmp(error->funcname, "ProcessInterrupts") == 0;
+}
 
-	if (!is_cancel(error))
+/* Was it canceled as its time was over? */
+static bool
+timed_out(const Run *run, const ErrorData *error)
+{
+	return is_cancel(error) && run->statement_start != 0 && run->limit_us > 0 &&
+		GetCurrentTimestamp() - run->statement_start >= run->limit_us;
+}
+
+/* It has ended by this error. */
+static void
+fail(Run *run, const ErrorData *error)
+{
+	DtJob	   *job = run->job;
+
+	if (is_cancel(error) && !timed_out(run, error))
 	{
-		run->job.progress.failed = true;
-		run->job.error = error->message;
-		write_down_error(loop);
-		dt_tell_failure(run);
+		job->outcome = DT_STOPPED;
+		return;
 	}
-	if (loop->tries >= MOST_TRIES)
-		error->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same CALL goes on after the last batch."),
-							   loop->tries);
-	else if (error->hint == NULL)
-		error->hint = pstrdup(_("What was committed stays. The same CALL goes on after the last batch."));
-	ReThrowError(error);
+	job->outcome = DT_FAILED;
+	job->error = error->message;
+	job->sqlstate = pstrdup(unpack_sql_state(error->sqlerrcode));
+	job->detail = error->detail;
+	job->hint = error->hint;
+	if (run->tries >= MOST_TRIES)
+		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same CALL goes on after the last batch."),
+							 run->tries);
+	else if (job->hint == NULL && job->batches > 0)
+		job->hint = pstrdup(_("What was committed stays. The same CALL goes on after the last batch."));
+}
+
+/* That is for who looks: no batch depends on it. */
+static void
+store_retry(Run *run)
+{
+	DtBatchCost cost;
+	ErrorData  *error = run_transaction(run, store_state, &cost);
+
+	if (error != NULL && is_cancel(error))
+		fail(run, error);
 }
 
 /* Try again, unless it has failed for good. */
 static void
-handle_error(Loop *loop, ErrorData *error)
+handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
 {
-	DtRun	   *run = loop->run;
-	DtProgress *progress = &run->job.progress;
+	DtJob	   *job = run->job;
 
-	if (!is_temporary(error) || ++loop->tries >= MOST_TRIES)
-		fail(loop, error);
-	progress->retries++;
-	progress->size = dt_batch_smaller(progress->size);
-	if (run->job.error != NULL)
-		pfree(run->job.error);
-	run->job.error = pstrdup(error->message);
-	FreeErrorData(error);
-	wait_us(Min(FIRST_WAIT_US << (loop->tries - 1), LONGEST_WAIT_US));
-}
-
-/* False: what failed is to be tried again. */
-static bool
-try_transaction(Loop *loop, Action action, DtBatchCost *cost)
-{
-	ErrorData  *error = run_transaction(loop, action, cost);
-
-	if (error != NULL)
-		handle_error(loop, error);
-	else
-		loop->tries = 0;
-	return error == NULL;
-}
-
-/*
- * Others may have written some rows since the keys were counted; not so many, and
- * hardly each time.
- */
-static void
-warn_of_too_many(Loop *loop, int64 keys)
-{
-	if (!loop->warned && loop->too_many > 0 &&
-		(loop->were_too_many || loop->too_many / 2 > keys))
+	if (dt_queue_stops() > 0)
+		return;
+	if (run->size > 1 && timed_out(run, error))
 	{
-		dt_tell_too_many(loop->run, loop->too_many, keys);
-		loop->warned = true;
+		job->retries++;
+		job->size = dt_batch_much_smaller(Min(run->size, cost->keys));
+		FreeErrorData(error);
+		store_retry(run);
+		return;
 	}
-	loop->were_too_many = loop->too_many > 0;
+	if (!is_temporary(error) || ++run->tries >= MOST_TRIES)
+	{
+		fail(run, error);
+		return;
+	}
+	job->retries++;
+	job->size = dt_batch_smaller(job->size);
+	job->error = error->message;
+	job->detail = error->detail;
+	store_retry(run);
+	if (run->error != NULL)
+		FreeErrorData(run->error);
+	run->error = error;
+	wait_us(run, Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US));
 }
 
 static void
-next_batch(Loop *loop)
+log_fixed_cost(Run *run, const DtBatchCost *cost)
 {
-	DtRun	   *run = loop->run;
+	if (run->told_fixed || run->fixed.us < run->job->batch_us / 4 ||
+		run->fixed.us < cost->us / 4)
+		return;
+	run->told_fixed = true;
+	ereport(LOG,
+			(errmsg("batches \"%s\": %lld ms of each batch are the same however small it is",
+					run->job->name, (long long) (run->fixed.us / 1000)),
+			 errhint("Does another table that the statement reads lack an index?"),
+			 errhidestmt(true)));
+}
+
+static void
+next_batch(Run *run)
+{
 	DtBatchCost cost;
 	DtBatchBounds bounds;
+	ErrorData  *error;
 
-	if (!try_transaction(loop, run_batch, &cost))
+	dt_holder_forget();
+	error = run_transaction(run, run_batch, &cost);
+	if (error != NULL)
+	{
+		handle_error(run, error, &cost);
 		return;
-	loop->has_looked = false;
+	}
+	run->tries = 0;
 	if (cost.keys == 0)
 		return;
-	warn_of_too_many(loop, cost.keys);
-	bounds = get_bounds(run);
-	run->job.progress.size = dt_batch_next(run->job.progress.size, &cost,
-										   &bounds, &loop->least);
+	run->last_us = cost.us;
+	bounds = get_bounds(run->job);
+	run->job->size = dt_batch_next(run->job->size, &cost, &bounds, &run->fixed);
+	log_fixed_cost(run, &cost);
 }
 
+/* What a worker does between its transactions. */
 static void
-follow(Loop *loop)
+do_between(Run *run)
 {
-	DtBatchCost cost;
-
-	if (!try_transaction(loop, look_beyond, &cost))
-		return;
-	if (loop->at_end && loop->run->job.progress.finished == 0)
-	{
-		loop->has_looked = true;
-		wait_us(LOOK_AGAIN_US);
-	}
-}
-
-/*
- * The server adds to its statistics what a session has done when that becomes idle,
- * and without these autovacuum would begin after the CALL.  The transaction that
- * there always is has done nothing yet; it ends lest it be taken to have ended now.
- *
- * Statistics of a function that runs must stay where they are until it returns, and a
- * procedure that has called this one may be such a function.  A server with assertions
- * has one against all of this.
- */
-static void
-report_statistics(Loop *loop)
-{
-	loop->run->functions_tracked |= pgstat_track_functions != TRACK_FUNC_OFF;
-	if (loop->run->functions_tracked ||
-		dt_now_us() - loop->reported_us < REPORT_US)
-		return;
-	loop->reported_us = dt_now_us();
-#ifndef USE_ASSERT_CHECKING
-	(void) pgstat_report_stat(true);
-	SPI_commit();
-#endif
-}
-
-/*
- * Nothing that the loop does waits for its client, so it would go on without a
- * postmaster, and no other one could start meanwhile.
- */
-static void
-check_postmaster(void)
-{
+	serve_interrupts(run);
+	/* nothing that it does waits for a client, so it would go on */
 	if (!PostmasterIsAlive())
-		ereport(FATAL,
-				(errcode(ERRCODE_ADMIN_SHUTDOWN),
-				 errmsg("terminating connection due to unexpected postmaster exit")));
-}
-
-static void
-run_loop(DtRun *run)
-{
-	Mark		begin = {.us = run->started_us,.keys = run->job.progress.keys};
-	Loop		loop = {
-		.run = run,
-		.context = AllocSetContextCreate(run->context, "batch",
-										 ALLOCSET_DEFAULT_SIZES),
-		.old = begin,
-		.new = begin,
-		.told_us = run->started_us,
-		.reported_us = run->started_us
-	};
-
-	while (may_go_on(run))
+		proc_exit(1);
+	if (ConfigReloadPending)
 	{
-		CHECK_FOR_INTERRUPTS();
-		check_postmaster();
-		if (loop.at_end)
-			follow(&loop);
-		else
-			next_batch(&loop);
-		report_statistics(&loop);
-		if (run->options->notice_us > 0 &&
-			dt_now_us() - loop.told_us >= run->options->notice_us)
-		{
-			MemoryContextSwitchTo(loop.context);
-			dt_tell_progress(run);
-			MemoryContextSwitchTo(run->context);
-			loop.told_us = dt_now_us();
-		}
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
 	}
-	write_down_end(&loop);
-	dt_tell_end(run);
+	if (dt_now_us() - run->reported_us >= REPORT_US)
+	{
+		(void) pgstat_report_stat(true);
+		run->reported_us = dt_now_us();
+	}
 }
 
-/* ------------------------------------------------------------------ the CALL */
-
-static Relation
-open_table(const DtJobOptions *options)
+/* The first transaction: read what is stored.  False: it is gone. */
+static bool
+begin(Run *run, Oid id, void (*prepare) (const DtJob *job))
 {
-	Relation	table = dt_job_open_table(options->table, options->name);
+	DtStore		store;
 
+	StartTransactionCommand();
+	store = dt_store_open(run->store, AccessShareLock);
+	MemoryContextSwitchTo(run->context);
+	/* what is stored out of line is not read without one */
 	PushActiveSnapshot(GetTransactionSnapshot());
-	return table;
-}
-
-static void
-close_table(Relation table)
-{
-	PopActiveSnapshot();
-	relation_close(table, NoLock);
-}
-
-static void
-claim(const DtRun *run)
-{
-	DtJobName	name = dt_job_name(&run->job);
-	int			pid = dt_claim(&name);
-
-	if (pid != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("batches \"%s\" are being run by process %d",
-						run->job.name, pid),
-				 errhint("Wait for it, or end it after its present batch with SELECT stop_batches(%s).",
-						 quote_literal_cstr(run->job.name))));
-}
-
-/*
- * The arguments needed a snapshot: end its transaction.  What SET LOCAL has set ends
- * with that.  As another role, or with another search_path, the statement would be
- * another one.
- */
-static void
-end_callers_transaction(DtRun *run)
-{
-	Oid			user = GetUserId();
-	char	   *path = pstrdup(namespace_search_path);
-	const char *ended;
-
-	commit_or_fail(run->context);
-	ended = GetUserId() != user ? "role" :
-		strcmp(namespace_search_path, path) != 0 ? "search_path" : NULL;
-	if (ended != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("run_in_batches() cannot run with a \"%s\" that SET LOCAL has set", ended),
-				 errdetail("It commits after each batch, which ends that."),
-				 errhint("Use SET before the CALL, and RESET after it.")));
-}
-
-static void
-run_claimed(DtRun *run, Relation table)
-{
-	bool		begins = dt_job_begin(run, table);
-
-	close_table(table);
-	run->rows_before = run->job.progress.rows;
-	if (!begins)
+	run->job = dt_store_get(&store, id);
+	dt_store_close(&store, AccessShareLock);
+	if (run->job != NULL)
 	{
-		dt_tell_nothing_to_do(run);
-		return;
+		run->elapsed_before_us = run->window_us = run->job->elapsed_us;
+		run->window_keys = run->job->keys;
+		run->keys_to_count = Max(2 * run->job->expected, KEYS_TO_COUNT) + run->job->keys;
+		prepare(run->job);
+		get_out_of_the_way();
+		MemoryContextSwitchTo(run->context);
+		run->statement = dt_statement_parse(run->job->statement);
+		dt_tell_log_begin(run->job);
 	}
-	commit_or_fail(run->context);
-	run->started_us = dt_now_us();
-	run->elapsed_before_us = run->job.progress.elapsed_us;
-	dt_tell_begin(run);
-	run_loop(run);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(run->context);
+	return run->job != NULL;
 }
 
-/* The claim ends with it, however it ends. */
-static pg_noinline void
-claim_and_run(DtRun *run, Relation table)
+static void
+end(Run *run)
 {
-	claim(run);
+	DtJob	   *job = run->job;
+	DtBatchCost cost;
+	ErrorData  *error;
+
+	if (job->finished == 0 && job->outcome == NULL)
+		job->outcome = DT_STOPPED;
+	dt_tell_log_end(job);
+	error = run_transaction(run, store_state, &cost);
+	if (error != NULL)
+		ThrowErrorData(error);
+}
+
+void
+dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job))
+{
+	int64		now = dt_now_us();
+	Run			run = {
+		.store = store,
+		.context = AllocSetContextCreate(TopMemoryContext, "batches", ALLOCSET_DEFAULT_SIZES),
+		.started_us = now,
+		.reported_us = now
+	};
+	ErrorData  *volatile error = NULL;
+	volatile bool exists = true;
+
+	run.batch_context = AllocSetContextCreate(run.context, "batch", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(run.context);
 	PG_TRY();
 	{
-		run_claimed(run, table);
+		exists = begin(&run, id, prepare);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		dt_claim_release();
+		error = take_error(run.context);
+		AbortCurrentTransaction();
 	}
 	PG_END_TRY();
-}
-
-int64
-dt_run(const DtJobOptions *options, bool *finished)
-{
-	DtRun		run = {
-		.options = options,
-		.functions_tracked = pgstat_track_functions != TRACK_FUNC_OFF
-	};
-	Relation	table;
-
-	dt_job_check_writable("run");
-	dt_job_check_can_commit(options);
-	SPI_connect_ext(SPI_OPT_NONATOMIC);
-	run.context = CurrentMemoryContext;
-	table = open_table(options);
-	dt_job_check(&run, table);
-	if (options->dry_run)
+	MemoryContextSwitchTo(run.context);
+	if (error != NULL && run.job == NULL)
+		ReThrowError(error);
+	if (error != NULL)
+		fail(&run, error);
+	if (!exists)
+		return;
+	while (may_go_on(&run))
 	{
-		if (dt_job_look(&run, table))
-			dt_tell_plan(&run);
-		else
-			dt_tell_nothing_to_do(&run);
-		run.rows_before = run.job.progress.rows;
-		close_table(table);
+		next_batch(&run);
+		do_between(&run);
 	}
-	else
-	{
-		/* not before: what is refused commits nothing that was done before it */
-		close_table(table);
-		end_callers_transaction(&run);
-		table = open_table(options);
-		dt_job_find_key(&run, table);
-		dt_statement_lock(run.statement, run.key,
-						  run.job.names_table ? options->table : InvalidOid);
-		claim_and_run(&run, table);
-	}
-	SPI_finish();
-	*finished = run.job.progress.finished != 0;
-	return run.job.progress.rows - run.rows_before;
+	end(&run);
 }

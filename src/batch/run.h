@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * run.h
- *		A CALL of run_in_batches().
+ *		The batches of a job, one after the other.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,7 +10,11 @@
 
 #include "batch/job.h"
 
-/* Returns how many rows were changed; *finished: nothing is left of the job. */
-extern int64 dt_run(const DtJobOptions *options, bool *finished);
+/*
+ * Run this job to its end, or as long as it may, and store how it has ended.  "prepare"
+ * makes the process what the job needs, in a first transaction.  Outside of a
+ * transaction.
+ */
+extern void dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job));
 
 #endif							/* DT_RUN_H */

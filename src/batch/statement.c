@@ -17,6 +17,7 @@
 #include <ctype.h>
 
 #include "batch/statement.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "mb/pg_wchar.h"
 #include "parser/parsetree.h"
@@ -76,29 +77,27 @@ is_name(const Reader *reader)
 	return c == '"' || c == '_' || isalpha(c) || IS_HIGHBIT_SET(c);
 }
 
-/* The scanner's and our errors are about the statement, not the CALL. */
+/*
+ * An error is about the statement, and so is its position, which nobody could count: it
+ * is not that of a place in the client's command, and conditions have been put in.
+ */
 static void
-tell_position(void *arg)
+forget_position(void *arg)
 {
-	Reader	   *reader = arg;
-	int			position = geterrposition();
-
-	if (position > 0)
-	{
-		errposition(0);
-		internalerrposition(position);
-		internalerrquery(reader->source);
-	}
+	errposition(0);
+	internalerrposition(0);
+	internalerrquery(NULL);
 }
 
 static void
-report_malformed(Reader *reader, int from)
+report_malformed(const Reader *reader, int from)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_SYNTAX_ERROR),
-			 errmsg("malformed place for the condition in the statement"),
-			 errhint("Write {batch}, or {batch o} where \"o\" is the alias of the table in the statement."),
-			 scanner_errposition(from, reader->scanner)));
+			 errmsg("malformed place for the condition in the statement, at \"%s\"",
+					pnstrdup(reader->source + from,
+							 pg_mbcliplen(reader->source + from, strlen(reader->source + from), 30))),
+			 errhint("Write {batch}, or {batch o} where \"o\" is the alias of the table in the statement.")));
 }
 
 /* The token is an opening brace. */
@@ -112,7 +111,8 @@ read_place(Reader *reader)
 	if (!is_word(reader, PLACE))
 		report_malformed(reader, place->from);
 	next_token(reader);
-	if (is_name(reader))
+	/* the scanner has not decoded U&"..." yet */
+	if (is_name(reader) && strncasecmp(token(reader), "u&\"", 3) != 0)
 	{
 		place->alias = quote_identifier(reader->value.str);
 		next_token(reader);
@@ -133,8 +133,7 @@ check_no_parameter(Reader *reader)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
 				 errmsg("a statement that is run in batches cannot have parameters"),
-				 errhint("Write the value into the statement, for example with format() and %%L."),
-				 scanner_errposition(reader->at, reader->scanner)));
+				 errhint("Write the value into the statement, for example with format() and %%L.")));
 }
 
 static List *
@@ -158,8 +157,7 @@ dt_statement_parse(const char *source)
 	DtStatement *statement = palloc(sizeof(DtStatement));
 	Reader		reader = {.source = source};
 	ErrorContextCallback callback = {
-		.callback = tell_position,
-		.arg = &reader,
+		.callback = forget_position,
 		.previous = error_context_stack
 	};
 
@@ -180,9 +178,9 @@ dt_statement_parse(const char *source)
 	return statement;
 }
 
-char *
-dt_statement_fill(const DtStatement *statement, const DtKey *key,
-				  const DtRange *range)
+static char *
+fill(const DtStatement *statement, const DtKey *key,
+	 const DtRange *range)
 {
 	StringInfoData buf;
 	int			from = 0;
@@ -192,73 +190,47 @@ dt_statement_fill(const DtStatement *statement, const DtKey *key,
 	{
 		appendBinaryStringInfo(&buf, statement->source + from,
 							   place->from - from);
-		place->filled_from = buf.len;
 		dt_key_condition(&buf, key, place->alias, range);
-		place->filled_to = buf.len;
 		from = place->to;
 	}
 	appendStringInfoString(&buf, statement->source + from);
 	return buf.data;
 }
 
-/* What is being analyzed, for the hints of errors. */
-typedef struct Analyzed
-{
-	const DtStatement *statement;
-	const DtKey *key;
-	const char *filled;
-} Analyzed;
-
-/* Is the error about a condition that stands for {batch}? */
-static bool
-is_about_batch(const Analyzed *analyzed)
-{
-	int			position = getinternalerrposition();	/* from 1, characters */
-	int			offset = pg_mbcharcliplen(analyzed->filled,
-										  strlen(analyzed->filled),
-										  position - 1);
-
-	foreach_ptr(DtPlace, place, analyzed->statement->places)
-	{
-		if (position > 0 && offset >= place->filled_from &&
-			offset < place->filled_to)
-			return true;
-	}
-	return false;
-}
-
 static void
 add_hint(void *arg)
 {
-	const Analyzed *analyzed = arg;
+	const DtKey *key = arg;
 
+	forget_position(NULL);
 	if (geterrcode() == ERRCODE_SYNTAX_ERROR)
 		errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT, with {batch} where a condition can be.");
-	else if (is_about_batch(analyzed))
+	else if (geterrcode() == ERRCODE_AMBIGUOUS_COLUMN || geterrcode() == ERRCODE_UNDEFINED_TABLE)
 		errhint("{batch} stands for a condition on the key columns (%s). Write {batch o} where \"o\" is the alias of the table in the statement.",
-				analyzed->key->columns);
+				key->columns);
 }
 
-/* The statement on a range, analyzed. */
-static SPIPlanPtr
-prepare(const DtStatement *statement, const DtKey *key, const DtRange *range)
+SPIPlanPtr
+dt_statement_prepare(const DtStatement *statement, const DtKey *key,
+					 const DtRange *range)
 {
-	Analyzed	analyzed = {
-		.statement = statement,
-		.key = key,
-		.filled = dt_statement_fill(statement, key, range)
-	};
 	ErrorContextCallback callback = {
 		.callback = add_hint,
-		.arg = &analyzed,
+		.arg = unconstify(DtKey *, key),
 		.previous = error_context_stack
 	};
 	SPIPlanPtr	plan;
 
 	error_context_stack = &callback;
-	plan = dt_key_prepare(analyzed.filled, dt_key_params(key, range));
+	plan = dt_key_prepare(fill(statement, key, range), dt_key_params(key, range));
 	error_context_stack = callback.previous;
 	return plan;
+}
+
+static CachedPlanSource *
+source_of(SPIPlanPtr plan)
+{
+	return linitial(SPI_plan_get_plan_sources(plan));
 }
 
 static bool
@@ -291,24 +263,36 @@ check_key_stays(const Query *query, const DtKey *key, Oid table)
 	{
 		for (int i = 0; i < key->n; i++)
 			if (!entry->resjunk && entry->resno == key->column[i].attnum)
-				ereport(WARNING,
-						(errmsg("the statement changes column %s, along which the batches go",
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("the statement changes column %s, along which the batches go",
 								key->column[i].name),
-						 errdetail("A row that moves ahead is changed again, and one that moves back is left out if its batch is still to come."),
+						 errdetail("A row that moves ahead would be changed again, and one that moves back might be left out."),
 						 errhint("Name the columns of another index as the \"key\".")));
 	}
 }
 
-bool
-dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
-				   const DtRange *range)
+/* Nobody else sees a temporary table, neither does the worker. */
+static void
+check_no_temporary(const CachedPlanSource *source)
 {
-	SPIPlanPtr	plan = prepare(statement, key, range);
-	List	   *sources = SPI_plan_get_plan_sources(plan);
-	CachedPlanSource *source = linitial(sources);
-	bool		names_table;
+	foreach_oid(oid, source->relationOids)
+	{
+		if (get_rel_persistence(oid) == RELPERSISTENCE_TEMP)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("temporary table \"%s\" cannot be used in batches", get_rel_name(oid)),
+					 errdetail("A background worker runs them, which does not see the temporary tables of this session."),
+					 errhint("Use an ordinary table, for example an UNLOGGED one.")));
+	}
+}
 
-	if (list_length(sources) > 1)
+bool
+dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
+{
+	CachedPlanSource *source = source_of(plan);
+
+	if (list_length(SPI_plan_get_plan_sources(plan)) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("more than one statement cannot be run in batches"),
@@ -320,75 +304,70 @@ dt_statement_check(const DtStatement *statement, const DtKey *key, Oid table,
 						source->commandTag == CMDTAG_SELECT ? "SELECT INTO" :
 						GetCommandTagName(source->commandTag)),
 				 errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT.")));
+	if (!list_member_oid(source->relationOids, table))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the statement does not name table %s, along whose key the batches go",
+						key->table),
+				 errdetail("Rows of other tables would be changed again by each batch, or by none."),
+				 errhint("Name the table of the statement, or write a condition that joins the two.")));
+	check_no_temporary(source);
 	foreach_ptr(Query, query, source->query_list)
 		check_key_stays(query, key, table);
-	names_table = list_member_oid(source->relationOids, table);
-	if (!names_table)
-		ereport(WARNING,
-				(errmsg("the statement does not name table %s, along whose key the batches go",
-						key->table),
-				 errdetail("Rows of other tables that lie beyond its smallest and largest key are in no batch.")));
-	SPI_freeplan(plan);
-	return names_table;
+	return source->dependsOnRLS;
 }
 
-/* It was checked with the table that it named then. */
-static void
-check_names(SPIPlanPtr plan, Oid table)
+void
+dt_statement_check_again(SPIPlanPtr plan, Oid table, bool row_security)
 {
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	const CachedPlanSource *source = source_of(plan);
 
 	if (!list_member_oid(source->relationOids, table))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the statement does not name table \"%s\" any more",
 						get_rel_name(table)),
-				 errdetail("The table was renamed, or search_path has changed, since the CALL has begun."),
-				 errhint("To go on, give the table its name again. To begin anew, use SELECT forget_batches(...), and then CALL run_in_batches().")));
-}
-
-void
-dt_statement_lock(const DtStatement *statement, const DtKey *key, Oid named)
-{
-	DtRange		sample = {.low.n = key->n,.high.n = key->n};
-	SPIPlanPtr	plan = prepare(statement, key, &sample);
-
-	if (OidIsValid(named))
-		check_names(plan, named);
-	SPI_freeplan(plan);
-}
-
-/* Does it change rows of that table, or remove some? */
-static bool
-changes_rows(const CachedPlanSource *source, Oid table)
-{
-	foreach_ptr(Query, query, source->query_list)
-	{
-		if (query->canSetTag && query->resultRelation > 0 &&
-			query->commandType != CMD_INSERT &&
-			rt_fetch(query->resultRelation, query->rtable)->relid == table)
-			return true;
-	}
-	return false;
+				 errdetail("The table was renamed, or search_path has changed, since the batches have begun."),
+				 errhint("To go on, give the table its name again. To begin anew, use forget_batches() before.")));
+	if (source->dependsOnRLS != row_security)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 row_security ?
+				 errmsg("row security does not apply to the statement any more") :
+				 errmsg("row security applies to the statement now"),
+				 errdetail("Batches that go on would see other rows than those before."),
+				 errhint("To begin anew, use forget_batches() before.")));
 }
 
 uint64
-dt_statement_run(const DtStatement *statement, const DtKey *key,
-				 const DtRange *range, Oid table, bool *changes)
+dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
-	SPIPlanPtr	plan = prepare(statement, key, range);
-	CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
-	ParamListInfo params = dt_key_params(key, range);
-	Datum	   *values = palloc(sizeof(Datum) * Max(params->numParams, 1));
-	int			result;
+	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
 
-	for (int i = 0; i < params->numParams; i++)
-		values[i] = params->params[i].value;
-	*changes = changes_rows(source, table);
-	/* the planner locks more tables, partitions for instance: not before that */
-	result = SPI_execute_plan(plan, values, NULL, false, 0);
+	int			result = SPI_execute_plan_extended(plan, &options);
+
 	if (result < 0)
-		elog(ERROR, "SPI_execute_plan failed: %s",
+		elog(ERROR, "SPI_execute_plan_extended failed: %s",
 			 SPI_result_code_string(result));
 	return SPI_processed;
+}
+
+void
+dt_statement_end_deferred(void)
+{
+	ConstraintsSetStmt *all = makeNode(ConstraintsSetStmt);
+
+	all->deferred = false;
+	AfterTriggerSetState(all);
+}
+
+bool
+dt_statement_updates(SPIPlanPtr plan)
+{
+	foreach_ptr(Query, query, source_of(plan)->query_list)
+	{
+		if (query->canSetTag && query->commandType == CMD_UPDATE)
+			return true;
+	}
+	return false;
 }

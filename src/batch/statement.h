@@ -17,8 +17,6 @@ typedef struct DtPlace
 	int			from;			/* offset of the first byte, and */
 	int			to;				/* of the one after the last */
 	const char *alias;			/* quoted where that is needed; or NULL */
-	int			filled_from;	/* the same of the condition, in the text that */
-	int			filled_to;		/* was made last */
 } DtPlace;
 
 typedef struct DtStatement
@@ -30,32 +28,36 @@ typedef struct DtStatement
 /* ERROR if there is no such place, or one is malformed. */
 extern DtStatement *dt_statement_parse(const char *source);
 
-/* The text with the condition of a range in these places. */
-extern char *dt_statement_fill(const DtStatement *statement, const DtKey *key,
+/*
+ * The statement on a range, analyzed, and its tables locked.  Of the range only the
+ * numbers of its values matter.  In an SPI connection.
+ */
+extern SPIPlanPtr dt_statement_prepare(const DtStatement *statement,
+									   const DtKey *key, const DtRange *range);
+
+/*
+ * ERROR if it is not a single statement of a kind that can be run in batches along
+ * this table.  Returns whether row security applies to it.
+ */
+extern bool dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table);
+
+/* ERROR if that is not so any more. */
+extern void dt_statement_check_again(SPIPlanPtr plan, Oid table, bool row_security);
+
+/*
+ * Run it on a range with the active snapshot.  Returns how many rows it has changed
+ * or returned.
+ */
+extern uint64 dt_statement_run(SPIPlanPtr plan, const DtKey *key,
 							   const DtRange *range);
 
 /*
- * ERROR if it is not a single statement of a kind that can be run in batches,
- * or the table or a column of it does not exist.  Warns if it changes the key, or
- * does not name the table.
- * Returns whether it names that table.  In an SPI connection.
+ * SET CONSTRAINTS ALL IMMEDIATE: triggers that were deferred would run in the COMMIT that
+ * follows, in which nothing pauses or counts as part of a batch.
  */
-extern bool dt_statement_check(const DtStatement *statement, const DtKey *key,
-							   Oid table, const DtRange *range);
+extern void dt_statement_end_deferred(void);
 
-/*
- * Lock all tables that it names; the rest is the same.  ERROR if "named" is valid, and
- * is not one of them.
- */
-extern void dt_statement_lock(const DtStatement *statement, const DtKey *key,
-							  Oid named);
-
-/*
- * Run it on a range with the active snapshot, in an SPI connection.  Returns how
- * many rows it has changed or returned; *changes tells whether these are rows of
- * that table, of which there should be no more than are in the range.
- */
-extern uint64 dt_statement_run(const DtStatement *statement, const DtKey *key,
-							   const DtRange *range, Oid table, bool *changes);
+/* Is it an UPDATE, after which each row is still there? */
+extern bool dt_statement_updates(SPIPlanPtr plan);
 
 #endif							/* DT_STATEMENT_H */

@@ -15,9 +15,33 @@
 #include "utils/relcache.h"
 #include "utils/tuplestore.h"
 
-/* How far a job has come. */
-typedef struct DtProgress
+/*
+ * A job.  What is a pointer may be NULL.  Positions are those of key.h, as text; they
+ * and "ordering" are written by key.c only.
+ */
+typedef struct DtJob
 {
+	/* what it is, written when it is started */
+	Oid			id;
+	Oid			owner;
+	char	   *name;
+	Oid			login;			/* as whom the session has logged in */
+	Oid			table;
+	char	   *statement;
+	char	   *columns;
+	char	   *ordering;
+	ArrayType  *start;			/* as the user has said */
+	ArrayType  *finish;			/* the same */
+	ArrayType  *settings;		/* "name=value" */
+	int64		group_id;		/* 0: none */
+	bool		row_security;	/* the statement is subject to it */
+	int64		batch_us;
+	int64		max_rows;
+	int64		run_us;			/* 0: to the end */
+
+	/* how far it is, written with each batch; the ID again comes first */
+	ArrayType  *position;		/* of the last batch's end */
+	ArrayType  *until;			/* where it is to end */
 	int64		size;			/* keys of the next batch */
 	int64		keys;			/* that it has come past */
 	int64		expected;		/* keys of all of it; -1: not known */
@@ -27,61 +51,64 @@ typedef struct DtProgress
 	int64		elapsed_us;		/* while it has run */
 	int64		paused_us;
 	double		rate;			/* keys per second */
-	TimestampTz started;
 	TimestampTz updated;
 	TimestampTz finished;		/* 0: it has not */
-	bool		failed;			/* it has ended by an error */
-} DtProgress;
+	char	   *outcome;		/* DT_STOPPED, DT_FAILED, or NULL */
+	char	   *error;			/* the last one, and more of it if it has
+								 * failed */
+	char	   *sqlstate;
+	char	   *detail;
+	char	   *hint;
 
-/*
- * A row.  What is a pointer may be NULL.  Positions are those of key.h, as
- * text; they and "ordering" are written by key.c only.
- */
-typedef struct DtJob
-{
-	/* what it is; the same for each CALL */
-	Oid			owner;
-	char	   *name;
-	Oid			table;
-	char	   *statement;
-	bool		names_table;	/* the statement has named the table, always */
-	char	   *columns;
-	char	   *ordering;
-	bool		descending;
-	ArrayType  *start;			/* as the user has said */
-	ArrayType  *finish;			/* the same */
-
-	ArrayType  *position;		/* of the last batch's end */
-	ArrayType  *until;			/* where it is to end */
-	char	   *error;			/* the last one */
-	DtProgress	progress;
+	/* where both rows were, when they were read or written */
+	ItemPointerData tid;
+	ItemPointerData progress_tid;
 } DtJob;
 
-/* The table; "routine" is one of the extension's, which has the same schema. */
-extern Relation dt_store_open(Oid routine, LOCKMODE lockmode);
+#define DT_STOPPED	"stopped"
+#define DT_FAILED	"failed"
 
-/* The row with that name, or NULL.  *tid, if not NULL, is set to where it is. */
-extern DtJob *dt_store_find(Relation store, Oid owner, const char *name,
-							ItemPointer tid);
+/* The two relations. */
+typedef struct DtStore
+{
+	Relation	jobs;
+	Relation	progress;
+} DtStore;
+
+/* The first one; "routine" is one of the extension's, which has the same schema. */
+extern Oid	dt_store_oid(Oid routine);
+
+/* Open both, and close them. */
+extern DtStore dt_store_open(Oid jobs, LOCKMODE lockmode);
+extern void dt_store_close(DtStore *store, LOCKMODE lockmode);
+
+/* The job, or NULL. */
+extern DtJob *dt_store_find(const DtStore *store, Oid owner, const char *name);
+extern DtJob *dt_store_get(const DtStore *store, Oid id);
 
 /*
  * The same, but it stays as it is until the transaction ends: waits for who is
  * going to delete it.
  */
-extern DtJob *dt_store_lock(Relation store, Oid owner, const char *name,
-							ItemPointer tid);
+extern DtJob *dt_store_lock(const DtStore *store, Oid owner, const char *name);
 
 /*
- * Do it with each row of the owners that are wanted, one after the other: what it
- * allocates, and the job, is gone after it.  And all rows as they are, into a
- * tuplestore.
+ * Do it with each job, one after the other: what it allocates, and the job, is gone
+ * after it.
  */
-extern void dt_store_each(Relation store, bool (*is_wanted) (Oid owner),
+extern void dt_store_each(const DtStore *store,
 						  void (*act) (const DtJob *job, void *arg), void *arg);
-extern void dt_store_copy(Relation store, Tuplestorestate *to);
 
-extern void dt_store_insert(Relation store, const DtJob *job);
-extern void dt_store_update(Relation store, ItemPointer tid, const DtJob *job);
-extern void dt_store_delete(Relation store, ItemPointer tid);
+/* Write both rows of it, new or not; or that of its progress. */
+extern void dt_store_insert(const DtStore *store, const DtJob *job);
+extern void dt_store_update(const DtStore *store, DtJob *job);
+extern void dt_store_update_progress(const DtStore *store, DtJob *job);
+extern void dt_store_delete(const DtStore *store, DtJob *job);
+
+/* All rows of a relation of the store that has this function's name. */
+extern void dt_store_copy(Oid routine, Tuplestorestate *to);
+
+/* Refuses what would empty it; at server start. */
+extern void dt_store_init(void);
 
 #endif							/* DT_STORE_H */

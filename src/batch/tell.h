@@ -16,17 +16,17 @@ extern double dt_tell_percent(const DtJob *job);
 /* In how many seconds it is done at its present rate; negative: not known. */
 extern double dt_tell_seconds_left(const DtJob *job);
 
-/* Instead of running it. */
-extern void dt_tell_plan(const DtRun *run);
+/* The error with which it has ended, or after which a batch was tried again. */
+extern char *dt_tell_error(const DtJob *job);
 
-/* It begins; it goes on; it has ended; it had finished before. */
-extern void dt_tell_begin(const DtRun *run);
-extern void dt_tell_progress(const DtRun *run);
-extern void dt_tell_end(const DtRun *run);
-extern void dt_tell_nothing_to_do(const DtRun *run);
-extern void dt_tell_failure(const DtRun *run);
+/* To the client: it begins, or what else there is to say of it. */
+extern void dt_tell_start(const DtStart *start, const DtJobOptions *options);
+extern void dt_tell_waits(const char *name);
+extern void dt_tell_progress(const DtJob *job);
+extern void dt_tell_end(const DtJob *job);
 
-/* A batch of "keys" keys has changed "rows" rows, which are more. */
-extern void dt_tell_too_many(const DtRun *run, int64 rows, int64 keys);
+/* The same, to the server log. */
+extern void dt_tell_log_begin(const DtJob *job);
+extern void dt_tell_log_end(const DtJob *job);
 
 #endif							/* DT_TELL_H */

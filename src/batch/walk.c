@@ -3,8 +3,7 @@
  * walk.c
  *		Looking ahead on the way along a key.
  *
- * The queries run as the user, so row security hides what it hides.  Their rows
- * are counted, and only the last one is kept.
+ * The queries run as the user, so row security hides what it hides.
  *
  * They read the first rows of a range in the order of an index, and the planner
  * is made to do just that.  Without statistics, or where the rows of an index lie
@@ -16,55 +15,15 @@
 #include "postgres.h"
 
 #include "batch/walk.h"
-#include "executor/executor.h"
 #include "executor/spi.h"
-#include "executor/tuptable.h"
 #include "nodes/plannodes.h"
-#include "tcop/dest.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/plancache.h"
 
 #include "compat.h"
 
 /* The name of the table in these queries. */
 #define ALIAS	"batch"
-
-/* Counts rows, and keeps the last one. */
-typedef struct Counter
-{
-	DestReceiver receiver;
-	int64		n;
-	int64		keep_from;		/* the number of the first that is kept */
-	MemoryContext context;
-	TupleTableSlot *last;
-} Counter;
-
-static void
-start_counting(DestReceiver *self, int operation, TupleDesc typeinfo)
-{
-	Counter    *counter = (Counter *) self;
-	MemoryContext old = MemoryContextSwitchTo(counter->context);
-
-	counter->last = MakeSingleTupleTableSlot(CreateTupleDescCopy(typeinfo),
-											 &TTSOpsMinimalTuple);
-	MemoryContextSwitchTo(old);
-}
-
-static bool
-count_row(TupleTableSlot *slot, DestReceiver *self)
-{
-	Counter    *counter = (Counter *) self;
-
-	if (++counter->n >= counter->keep_from)
-		ExecCopySlot(counter->last, slot);
-	return true;
-}
-
-static void
-do_nothing(DestReceiver *self)
-{
-}
 
 /*
  * Until AtEOXact_GUC() with the result, the planner sorts if it must.  Before 18 that
@@ -83,52 +42,46 @@ begin_following_index(void)
 	return dt_key_begin_settings(settings, lengthof(settings));
 }
 
-/*
- * Run a query on the range.  Returns the number of its rows; *last is set to the
- * last one, as a position, if there are keep_from or more.
- */
+/* Run a query on the range.  Returns the number of its rows. */
 static int64
-run_query(const char *query, const DtKey *key, const DtRange *range,
-		  int64 keep_from, ArrayType **last)
+run_query(const char *query, const DtKey *key, const DtRange *range)
 {
-	Counter		counter = {
-		.receiver = {
-			.receiveSlot = count_row,
-			.rStartup = start_counting,
-			.rShutdown = do_nothing,
-			.rDestroy = do_nothing,
-			.mydest = DestTuplestore	/* one that nobody asks */
-		},
-		.keep_from = keep_from,
-		.context = CurrentMemoryContext
-	};
 	SPIExecuteOptions options = {
 		.params = dt_key_params(key, range),
-		.read_only = true,
-		.dest = &counter.receiver
+		.read_only = true
 	};
 	int			result = SPI_execute_extended(query, &options);
 
 	if (result != SPI_OK_SELECT)
 		elog(ERROR, "SPI_execute_extended failed: %s",
 			 SPI_result_code_string(result));
-	*last = NULL;
-	if (counter.n >= keep_from)
-	{
-		DtBound		bound = {.n = key->n};
+	return SPI_processed;
+}
 
-		slot_getallattrs(counter.last);
-		for (int i = 0; i < key->n; i++)
-			if (counter.last->tts_isnull[i])
-				elog(ERROR, "column %s of table %s is null",
-					 key->column[i].name, key->table);
-		memcpy(bound.values, counter.last->tts_values,
-			   sizeof(Datum) * key->n);
-		*last = dt_key_to_text(key, &bound);
-	}
-	if (counter.last != NULL)
-		ExecDropSingleTupleTableSlot(counter.last);
-	return counter.n;
+/* A value of its first row. */
+static Datum
+get_value(int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+									  column, &isnull);
+
+	if (isnull)
+		elog(ERROR, "a column of the key is null");
+	return value;
+}
+
+/* That row, if there is one, as a position. */
+static ArrayType *
+get_position(const DtKey *key)
+{
+	DtBound		bound = {.n = key->n};
+
+	if (SPI_processed == 0)
+		return NULL;
+	for (int i = 0; i < key->n; i++)
+		bound.values[i] = get_value(i + 1);
+	return dt_key_to_text(key, &bound);
 }
 
 static void
@@ -151,9 +104,12 @@ dt_walk_ahead(const DtKey *key, const DtRange *range, int64 wanted,
 
 	begin_query(&query, key, range);
 	dt_key_order(&query, key, ALIAS, false);
-	appendStringInfo(&query, " FETCH FIRST " INT64_FORMAT " ROWS WITH TIES",
-					 wanted);
-	n = run_query(query.data, key, range, wanted, last);
+	/* the last of those that are wanted, and what is equal to it */
+	appendStringInfo(&query, " OFFSET " INT64_FORMAT " ROWS FETCH FIRST 1 ROWS WITH TIES",
+					 wanted - 1);
+	n = run_query(query.data, key, range);
+	*last = get_position(key);
+	n = n > 0 ? wanted - 1 + n : dt_walk_count(key, range, wanted);
 	AtEOXact_GUC(true, level);
 	return n;
 }
@@ -163,14 +119,13 @@ dt_walk_to_end(const DtKey *key, const DtRange *range)
 {
 	StringInfoData query;
 	int			level = begin_following_index();
-	ArrayType  *last;
 
 	begin_query(&query, key, range);
 	dt_key_order(&query, key, ALIAS, true);
 	appendStringInfoString(&query, " FETCH FIRST 1 ROWS ONLY");
-	(void) run_query(query.data, key, range, 1, &last);
+	(void) run_query(query.data, key, range);
 	AtEOXact_GUC(true, level);
-	return last;
+	return get_position(key);
 }
 
 int64
@@ -197,15 +152,14 @@ dt_walk_expect(const DtKey *key, const DtRange *range)
 }
 
 int64
-dt_walk_nulls(const DtKey *key)
+dt_walk_count(const DtKey *key, const DtRange *range, int64 most)
 {
 	StringInfoData query;
-	DtRange		all = {0};
-	ArrayType  *last;
 
 	initStringInfo(&query);
-	appendStringInfo(&query, "SELECT FROM %s AS " ALIAS " WHERE ", key->table);
-	if (!dt_key_null_condition(&query, key, ALIAS))
-		return 0;
-	return run_query(query.data, key, &all, PG_INT64_MAX, &last);
+	appendStringInfo(&query, "SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS " ALIAS " WHERE ", key->table);
+	dt_key_condition(&query, key, ALIAS, range);
+	appendStringInfo(&query, " FETCH FIRST " INT64_FORMAT " ROWS ONLY) AS rows", most);
+	(void) run_query(query.data, key, range);
+	return DatumGetInt64(get_value(1));
 }

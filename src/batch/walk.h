@@ -23,10 +23,8 @@ extern int64 dt_walk_ahead(const DtKey *key, const DtRange *range,
 /* The position of the last key of the range, or NULL if it is empty. */
 extern ArrayType *dt_walk_to_end(const DtKey *key, const DtRange *range);
 
-/* How many rows the planner expects in the range. */
+/* How many rows are in the range, up to "most"; how many the planner expects there. */
+extern int64 dt_walk_count(const DtKey *key, const DtRange *range, int64 most);
 extern int64 dt_walk_expect(const DtKey *key, const DtRange *range);
-
-/* How many rows have no key, as columns of it are NULL. */
-extern int64 dt_walk_nulls(const DtKey *key);
 
 #endif							/* DT_WALK_H */

@@ -16,17 +16,15 @@
  *
  * It at most doubles from one batch to the next.
  *
- * Part of a batch's time does not depend on its keys: to lock and plan a table of
- * many partitions takes long for one row, too.  Where that part alone takes longer
- * than a batch may, fewer keys would not help, and many batches of one key each would
- * take for ever.  So from one key on the size doubles as long as a batch takes less
- * than twice as long as with that one; then it stays.
+ * Part of a batch's time does not depend on its keys: to plan a table of many
+ * partitions, or to read another table whole, takes as long for one row.  Small batches
+ * would do little else.  How large that part is, is known from two batches, of which one
+ * has twice as many keys as the quickest one.  A batch may take four times as long
+ * as that, and then use more than usual in proportion.
  *
  *-------------------------------------------------------------------------
  */
 #include "engine/batch.h"
-
-#include <stdbool.h>
 
 #include "engine/arith.h"
 
@@ -42,45 +40,67 @@ bound(int64_t size, int64_t keys, int64_t used, int64_t allowed)
 	return min64(size, muldiv64(keys, allowed, used));
 }
 
+/* Learn from a batch. */
+static void
+note(DtBatchFixed *fixed, const DtBatchCost *cost)
+{
+	if (fixed->least_keys > 0 && cost->keys / 2 >= fixed->least_keys)
+	{
+		int64_t		keys_us = max64(cost->us - fixed->least_us, 0);
+
+		fixed->us = max64(fixed->least_us -
+						  muldiv64(fixed->least_keys, keys_us, cost->keys - fixed->least_keys), 0);
+	}
+	if (fixed->least_keys == 0 || cost->us < fixed->least_us)
+	{
+		fixed->least_keys = cost->keys;
+		fixed->least_us = cost->us;
+	}
+	fixed->us = min64(fixed->us, cost->us);
+}
+
+int64_t
+dt_batch_allowed_us(const DtBatchBounds *bounds, const DtBatchFixed *fixed)
+{
+	return max64(bounds->us, min64(fixed->us, INT64_MAX / 4) * 4);
+}
+
 /* So many that they take no longer than they may; but see above. */
 static int64_t
-bound_time(int64_t size, const DtBatchCost *cost, int64_t us, DtBatchLeast *least)
+bound_time(int64_t size, const DtBatchCost *cost, int64_t us, DtBatchFixed *fixed)
 {
-	int64_t		fitting = bound(size, cost->keys, cost->us, us);
-	bool		is_known = least->keys > 0;
+	int64_t		fitting = bound(size, cost->keys, cost->us - fixed->us, us - fixed->us);
 
 	/* one more, or one key would stay one key */
 	if (cost->us < us)
 		fitting = min64(size, max64(fitting, cost->keys + 1));
-	if (us <= 0 || cost->us <= us ||
-		(is_known ? cost->us / 3 > least->us : cost->keys > 1))
+	else if (cost->keys == 1 && !fixed->tried_two)
 	{
-		least->keys = 0;
-		return fitting;
+		fixed->tried_two = true;
+		fitting = 2;
 	}
-
-	/*
-	 * more keys cannot take less, so the one that was measured was an
-	 * exception
-	 */
-	least->us = is_known ? min64(least->us, cost->us) : cost->us;
-	if (is_known &&
-		(cost->keys / 2 < least->keys || cost->us / 2 >= least->us))
-		return min64(size, least->keys);
-	least->keys = cost->keys;
-	return size;
+	return fitting;
 }
 
 int64_t
 dt_batch_next(int64_t size, const DtBatchCost *cost,
-			  const DtBatchBounds *bounds, DtBatchLeast *least)
+			  const DtBatchBounds *bounds, DtBatchFixed *fixed)
 {
 	int64_t		next = size > INT64_MAX / 2 ? INT64_MAX : 2 * size;
+	int64_t		us;
 
-	next = bound_time(next, cost, bounds->us, least);
+	note(fixed, cost);
+	us = dt_batch_allowed_us(bounds, fixed);
+	if (bounds->us > 0)
+		next = bound_time(next, cost, us, fixed);
 	for (int r = 0; r < DT_RESOURCES; r++)
-		next = bound(next, cost->keys, cost->bytes[r],
-					 (bounds->bytes[r] + 1) / 2);
+	{
+		int64_t		bytes = (bounds->bytes[r] + 1) / 2;
+
+		if (bounds->us > 0)
+			bytes = muldiv64(bytes, us, bounds->us);
+		next = bound(next, cost->keys, cost->bytes[r], bytes);
+	}
 	return clamp64(next, 1, bounds->keys);
 }
 
@@ -88,6 +108,12 @@ int64_t
 dt_batch_smaller(int64_t size)
 {
 	return max64(size / 2, 1);
+}
+
+int64_t
+dt_batch_much_smaller(int64_t size)
+{
+	return max64(size / 8, 1);
 }
 
 int64_t

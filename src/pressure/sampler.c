@@ -31,6 +31,7 @@
 #include "shared/commits.h"
 #include "shared/group.h"
 #include "shared/member.h"
+#include "shared/queue.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/guc.h"
@@ -39,6 +40,9 @@
 
 /* Half a second is what members take to follow; more looks would tell no more. */
 #define CYCLE_US		INT64CONST(200000)
+
+/* Batch jobs that wait for a background worker are tried again after this time. */
+#define LAUNCH_US		INT64CONST(1000000)
 
 /*
  * The time between two looks at what nobody follows: soon enough for who chooses a
@@ -613,6 +617,7 @@ dt_sampler_main(Datum main_arg)
 	while (!ShutdownRequestPending)
 	{
 		int64		now = dt_now_us();
+		int64		sleep_us;
 		int			events;
 
 		CHECK_FOR_INTERRUPTS();
@@ -627,8 +632,11 @@ dt_sampler_main(Datum main_arg)
 			next = now + pause;
 			soonest = now + REDEFINED_US;
 		}
-		events = dt_clock_sleep(pause < 0 ? -1 : Max(next - dt_now_us(), 0),
-								WL_EXIT_ON_PM_DEATH, wait_event);
+		sleep_us = pause < 0 ? -1 : Max(next - dt_now_us(), 0);
+		/* a background worker becomes free without a word */
+		if (dt_queue_launch() && (sleep_us < 0 || sleep_us > LAUNCH_US))
+			sleep_us = LAUNCH_US;
+		events = dt_clock_sleep(sleep_us, WL_EXIT_ON_PM_DEATH, wait_event);
 		ResetLatch(MyLatch);
 		if (events & WL_LATCH_SET)
 		{

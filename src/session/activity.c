@@ -22,6 +22,8 @@
 
 #include "compat.h"
 
+bool		dt_activity_waits = false;
+
 static TimestampTz login_started;
 
 DtProcess
@@ -94,6 +96,6 @@ dt_activity_is_urgent(void)
 bool
 dt_activity_forbids_pauses(void)
 {
-	return proc_exit_inprogress || dt_activity_is_urgent() ||
+	return proc_exit_inprogress || dt_activity_waits || dt_activity_is_urgent() ||
 		dt_activity_is_login();
 }

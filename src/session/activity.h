@@ -128,11 +128,14 @@ extern bool dt_activity_is_working(void);
  */
 extern bool dt_activity_is_urgent(void);
 
+/* Set while a transaction ends after which the session only waits for a worker. */
+extern bool dt_activity_waits;
+
 /*
- * Does the process pause nowhere, whatever it owes?  So it is at its exit.  User code
- * that runs within an urgent VACUUM, to compute the expression of an index, has
- * statements.  So may a trigger have at a login: who cannot connect cannot even read,
- * and takes the server for dead.
+ * Does the process pause nowhere, whatever it owes?  So it is at its exit, and when it
+ * is going to wait.  User code that runs within an urgent VACUUM, to compute the
+ * expression of an index, has statements.  So may a trigger have at a login: who cannot
+ * connect cannot even read, and takes the server for dead.
  */
 extern bool dt_activity_forbids_pauses(void);
 

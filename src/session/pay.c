@@ -533,7 +533,7 @@ dt_pay_forget_transaction(void)
 	bool		is_cut = is_procedure && is_due;
 	bool		slipped = dt_xact.slipped;
 
-	dt_phase_over(is_due, is_procedure ? !is_due :
+	dt_phase_over(is_due, is_procedure ? !is_due && !dt_activity_waits :
 				  dt_activity_command_goes_on() || dt_process_is_servers_own());
 	if (dt_xact.carried != DT_CARRIES_SLIPPED_DEBT)
 		dt_account.slot->slipped_in = 0;

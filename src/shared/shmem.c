@@ -4,7 +4,7 @@
  *		Shared memory: its sizes, its start, its locks, and look-ups.
  *
  * There are five areas: DtShared, and an array each of groups, of members, of
- * debts of roles, and of claims (claim.c).  What is in them and which lock
+ * debts of roles, and of jobs in batches (queue.c).  What is in them and which lock
  * protects what is in shmem.h.
  *
  *-------------------------------------------------------------------------
@@ -27,7 +27,7 @@ DtParameters dt_parameters;
 DtShared   *dt_shared = NULL;
 DtGroup    *dt_groups = NULL;
 DtMember   *dt_members = NULL;
-DtClaim    *dt_claims = NULL;
+DtQueued   *dt_queue = NULL;
 
 static Size
 groups_size(void)
@@ -49,9 +49,9 @@ n_role_debts(void)
 }
 
 static Size
-claims_size(void)
+queue_size(void)
 {
-	return mul_size(MaxBackends, sizeof(DtClaim));
+	return mul_size(MaxBackends, sizeof(DtQueued));
 }
 
 static bool was_requested = false;
@@ -66,7 +66,7 @@ dt_shmem_request(void)
 	size = add_size(size, add_size(members_size(), PG_CACHE_LINE_SIZE));
 	size = add_size(size, add_size(mul_size(n_role_debts(), sizeof(DtRoleDebt)),
 								   PG_CACHE_LINE_SIZE));
-	size = add_size(size, add_size(claims_size(), PG_CACHE_LINE_SIZE));
+	size = add_size(size, add_size(queue_size(), PG_CACHE_LINE_SIZE));
 	RequestAddinShmemSpace(size);
 	RequestNamedLWLockTranche(TRANCHE, 1);
 	was_requested = true;
@@ -113,7 +113,7 @@ dt_shmem_startup(void)
 	dt_members = attach_area("dirty_throttle members", members_size());
 	role_debts = attach_area("dirty_throttle role debts",
 							 mul_size(n_role_debts(), sizeof(DtRoleDebt)));
-	dt_claims = attach_area("dirty_throttle claims", claims_size());
+	dt_queue = attach_area("dirty_throttle batches", queue_size());
 	if (dt_shared->registry_lock == NULL)
 	{
 		dt_shared->registry_lock = &GetNamedLWLockTranche(TRANCHE)->lock;

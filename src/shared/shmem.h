@@ -332,25 +332,25 @@ typedef struct DtMember
 	int64		released_up_to_us;	/* up to when that is counted */
 } DtMember;
 
-/* A job that is run in batches. */
-typedef struct DtJobName
-{
-	Oid			database;
-	Oid			owner;
-	char		name[NAMEDATALEN];
-} DtJobName;
-
 /*
- * The job that a process runs, in an array like that of members.  Guarded by
- * the registry lock; the process itself may read its own without it.  See
- * claim.c.
+ * A job in batches that runs, or waits for a background worker; in no order.  It is not
+ * stored: after a crash none runs.  Guarded by the registry lock; the worker may read
+ * "stops" of its own without it.  See queue.c.
  */
-typedef struct DtClaim
+typedef struct DtQueued
 {
-	int			pid;			/* 0: it runs none */
-	bool		stop;			/* it is to end after the present batch */
-	DtJobName	job;
-} DtClaim;
+	Oid			database;		/* 0: the entry is free */
+	Oid			login;			/* as whom its worker connects */
+	Oid			store;			/* the relation where it is stored */
+	Oid			job;			/* its id there */
+	int64		since;			/* us; 0: that has not been committed */
+	int64		launched_us;	/* its worker was registered; and has begun: */
+	int			pid;
+	volatile int stops;			/* it is to end after its present batch, as so
+								 * many calls of stop_batches() say */
+	int			waiter;			/* proc number + 1 of who waits for its end,
+								 * the last that has looked; or 0 */
+} DtQueued;
 
 /*
  * What the sampler knows of a signal; all zeros while there is no group.  Where
@@ -424,7 +424,7 @@ typedef struct DtShared
 extern DtShared *dt_shared;
 extern DtGroup *dt_groups;
 extern DtMember *dt_members;
-extern DtClaim *dt_claims;
+extern DtQueued *dt_queue;
 
 /* Assign hook of dirty_throttle.enabled */
 extern void dt_assign_enabled(bool newval, void *extra);

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * batches.c
- *		The procedure run_in_batches(), and functions for jobs that it runs.
+ *		start_batches(), run_in_batches(), and functions for such jobs.
  *
  * Everybody may call them.  A statement runs as its caller; and a job belongs to
- * the role that has called the procedure first: others do not find it, unless
+ * the role that has started it first: others do not find it, unless
  * they have the privileges of that role.
  *
  *-------------------------------------------------------------------------
@@ -12,46 +12,42 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/table.h"
-#include "batch/run.h"
-#include "batch/store.h"
+#include "access/xact.h"
+#include "batch/start.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "shared/shmem.h"
-#include "shared/claim.h"
 #include "sql/sql.h"
+#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 
-/* Arguments of run_in_batches(), in their order. */
+/* Arguments of start_batches() and run_in_batches(), in their order. */
 enum
 {
 	ARG_NAME,
 	ARG_TABLE,
 	ARG_STATEMENT,
 	ARG_KEY,
-	ARG_DESCENDING,
 	ARG_START,
 	ARG_FINISH,
-	ARG_FOLLOW,
 	ARG_RESTART,
 	ARG_BATCH_TIME,
 	ARG_MAX_ROWS,
 	ARG_RUN_TIME,
+	ARG_ROW_SECURITY,
+	ARG_UNTHROTTLED,
 	ARG_DRY_RUN,
-	ARG_NOTICE_EVERY,
 	ARGS
 };
 
 static const char *const arg_names[ARGS] = {
-	"name", "table_name", "statement", "key", "descending", "start", "finish",
-	"follow", "restart", "batch_time", "max_rows", "run_time", "dry_run",
-	"notice_every"
+	"name", "table_name", "statement", "key", "start", "finish", "restart",
+	"batch_time", "max_rows", "run_time", "row_security", "unthrottled", "dry_run"
 };
 
 static void
@@ -138,20 +134,23 @@ get_time(FunctionCallInfo fcinfo, int arg, int64 min_us, const char *example)
 static void
 get_options(FunctionCallInfo fcinfo, DtJobOptions *options)
 {
-	options->routine = fcinfo->flinfo->fn_oid;
-	options->atomic = !(fcinfo->context && IsA(fcinfo->context, CallContext) &&
-						!castNode(CallContext, fcinfo->context)->atomic);
+	dt_sql_need_library();
+	options->store = dt_store_oid(fcinfo->flinfo->fn_oid);
 	options->name = get_job_name(fcinfo);
-	check_given(fcinfo, ARG_TABLE);
-	options->table = PG_GETARG_OID(ARG_TABLE);
-	check_given(fcinfo, ARG_STATEMENT);
-	options->statement = get_string(fcinfo, ARG_STATEMENT);
+	/* neither: go on with what is stored */
+	if (!PG_ARGISNULL(ARG_TABLE) || !PG_ARGISNULL(ARG_STATEMENT))
+	{
+		check_given(fcinfo, ARG_TABLE);
+		check_given(fcinfo, ARG_STATEMENT);
+		options->table = PG_GETARG_OID(ARG_TABLE);
+		options->statement = get_string(fcinfo, ARG_STATEMENT);
+	}
 	options->key = get_string(fcinfo, ARG_KEY);
-	options->descending = get_bool(fcinfo, ARG_DESCENDING);
 	options->start = get_value(fcinfo, ARG_START);
 	options->finish = get_value(fcinfo, ARG_FINISH);
-	options->follow = get_bool(fcinfo, ARG_FOLLOW);
 	options->restart = get_bool(fcinfo, ARG_RESTART);
+	options->row_security = get_bool(fcinfo, ARG_ROW_SECURITY);
+	options->unthrottled = get_bool(fcinfo, ARG_UNTHROTTLED);
 	check_given(fcinfo, ARG_BATCH_TIME);
 	options->batch_us = get_time(fcinfo, ARG_BATCH_TIME, 1000, "100 ms");
 	check_given(fcinfo, ARG_MAX_ROWS);
@@ -164,7 +163,6 @@ get_options(FunctionCallInfo fcinfo, DtJobOptions *options)
 				 errhint("Leave it out, and batches are as large as \"batch_time\" and the limits of the group allow.")));
 	options->run_us = get_time(fcinfo, ARG_RUN_TIME, USECS_PER_SEC, "4 h");
 	options->dry_run = get_bool(fcinfo, ARG_DRY_RUN);
-	options->notice_us = get_time(fcinfo, ARG_NOTICE_EVERY, 0, "10 s");
 }
 
 PG_FUNCTION_INFO_V1(run_in_batches);
@@ -178,9 +176,11 @@ run_in_batches(PG_FUNCTION_ARGS)
 	Datum		values[2];
 	bool		nulls[2] = {false, false};
 
-	dt_sql_need_library();
+	bool		atomic = !(fcinfo->context && IsA(fcinfo->context, CallContext) &&
+						   !castNode(CallContext, fcinfo->context)->atomic);
+
 	get_options(fcinfo, &options);
-	rows = dt_run(&options, &finished);
+	rows = dt_start_and_wait(&options, atomic, &finished);
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -188,6 +188,17 @@ run_in_batches(PG_FUNCTION_ARGS)
 	values[1] = BoolGetDatum(finished);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 													  values, nulls)));
+}
+
+PG_FUNCTION_INFO_V1(start_batches);
+Datum
+start_batches(PG_FUNCTION_ARGS)
+{
+	DtJobOptions options = {0};
+
+	get_options(fcinfo, &options);
+	dt_start(&options);
+	PG_RETURN_VOID();
 }
 
 /* Who has a job with that name? */
@@ -198,18 +209,12 @@ typedef struct Owners
 	int			n;
 } Owners;
 
-static bool
-is_mine(Oid owner)
-{
-	return has_privs_of_role(GetUserId(), owner);
-}
-
 static void
 note_owner(const DtJob *job, void *arg)
 {
 	Owners	   *owners = arg;
 
-	if (strcmp(job->name, owners->name) != 0)
+	if (strcmp(job->name, owners->name) != 0 || !has_privs_of_role(GetUserId(), job->owner))
 		return;
 	owners->owner = job->owner;
 	owners->n++;
@@ -219,17 +224,17 @@ note_owner(const DtJob *job, void *arg)
  * The job with that name: the caller's own, or else that of the one role whose
  * privileges he has.
  */
-static DtJobName
-find_job(Relation store, const char *name)
+static DtJob *
+find_job(const DtStore *store, const char *name)
 {
 	Owners		owners = {.name = name,.owner = GetUserId(),.n = 1};
-	DtJob	   *found = dt_store_find(store, owners.owner, name, NULL);
+	DtJob	   *found = dt_store_find(store, owners.owner, name);
 
 	if (found == NULL)
 	{
 		owners.n = 0;
-		dt_store_each(store, is_mine, note_owner, &owners);
-		found = dt_store_find(store, owners.owner, name, NULL);
+		dt_store_each(store, note_owner, &owners);
+		found = dt_store_find(store, owners.owner, name);
 	}
 	if (owners.n > 1)
 		ereport(ERROR,
@@ -241,7 +246,7 @@ find_job(Relation store, const char *name)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("batches \"%s\" do not exist", name),
 				 errhint("The view dirty_throttle_batches lists those that there are.")));
-	return dt_job_name(found);
+	return found;
 }
 
 PG_FUNCTION_INFO_V1(stop_batches);
@@ -249,39 +254,28 @@ Datum
 stop_batches(PG_FUNCTION_ARGS)
 {
 	char	   *name;
-	Relation	store;
-	DtJob		own = {0};
-	DtJobName	job;
+	DtStore		store;
+	DtJob	   *job;
+	DtQueueState state;
 
 	dt_sql_need_library();
-	dt_job_check_primary("stop");
+	PreventCommandDuringRecovery("stop_batches()");
 	name = get_job_name(fcinfo);
-	own.owner = GetUserId();
-	own.name = name;
-	job = dt_job_name(&own);
-	if (dt_claim_stop(&job) != 0)
-		PG_RETURN_VOID();		/* what begins may not be stored yet */
-	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-	job = find_job(store, name);
-	table_close(store, AccessShareLock);
-	if (dt_claim_stop(&job) == 0)
+	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
+	job = find_job(&store, name);
+	state = dt_queue_stop(job->id);
+	if (state == DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are not running", name)));
+	/* no worker is going to store how what has waited for one has ended */
+	else if (state < DT_QUEUE_RUNS && !XactReadOnly &&
+			 (job = dt_store_lock(&store, job->owner, name)) != NULL)
+	{
+		job->outcome = DT_STOPPED;
+		dt_store_update_progress(&store, job);
+	}
+	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
-}
-
-static void
-check_not_running(const DtJobName *job)
-{
-	int			pid = dt_claim_holder(job);
-
-	if (pid != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("batches \"%s\" are being run by process %d",
-						job->name, pid),
-				 errhint("End them first, with SELECT stop_batches(%s).",
-						 quote_literal_cstr(job->name))));
 }
 
 PG_FUNCTION_INFO_V1(forget_batches);
@@ -289,35 +283,48 @@ Datum
 forget_batches(PG_FUNCTION_ARGS)
 {
 	char	   *name;
-	Relation	store;
-	DtJobName	job;
-	ItemPointerData tid;
+	DtStore		store;
+	DtJob	   *job;
+	int			pid;
 
 	dt_sql_need_library();
-	dt_job_check_writable("forget");
+	PreventCommandDuringRecovery("forget_batches()");
+	PreventCommandIfReadOnly("forget_batches()");
 	name = get_job_name(fcinfo);
-	store = dt_store_open(fcinfo->flinfo->fn_oid, RowExclusiveLock);
-	job = find_job(store, name);
+	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
+	job = find_job(&store, name);
 
-	/* who runs it has claimed it first, and then locked the row */
-	if (dt_store_lock(store, job.owner, job.name, &tid) != NULL)
+	/*
+	 * who starts it has locked the row, and adds it to the queue before that
+	 * ends
+	 */
+	job = dt_store_lock(&store, job->owner, name);
+	if (job != NULL)
 	{
-		check_not_running(&job);
-		dt_store_delete(store, &tid);
+		if (dt_queue_find(job->id, &pid) != DT_QUEUE_ABSENT)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 pid != 0 ?
+					 errmsg("batches \"%s\" are being run by process %d", name, pid) :
+					 errmsg("batches \"%s\" wait for a background worker", name),
+					 errhint("End them first, with SELECT stop_batches(%s).",
+							 quote_literal_cstr(name))));
+		dt_store_delete(&store, job);
 	}
-	table_close(store, NoLock);
+	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
 }
 
-/* For REFRESH MATERIALIZED VIEW, also where the library was not preloaded. */
-PG_FUNCTION_INFO_V1(dirty_throttle_stored_batches);
+/*
+ * For REFRESH MATERIALIZED VIEW, also where the library was not preloaded.  Each of the
+ * functions with this symbol has the name of what it returns.
+ */
+PG_FUNCTION_INFO_V1(dirty_throttle_stored);
 Datum
-dirty_throttle_stored_batches(PG_FUNCTION_ARGS)
+dirty_throttle_stored(PG_FUNCTION_ARGS)
 {
-	Relation	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-
 	InitMaterializedSRF(fcinfo, 0);
-	dt_store_copy(store, ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
-	table_close(store, AccessShareLock);
+	dt_store_copy(fcinfo->flinfo->fn_oid,
+				  ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
 	return (Datum) 0;
 }

@@ -10,9 +10,7 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
 #include "access/xlog.h"
-#include "batch/store.h"
 #include "batch/tell.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
@@ -20,8 +18,8 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pressure/signals.h"
+#include "session/work.h"
 #include "shared/amount.h"
-#include "shared/claim.h"
 #include "shared/definitions.h"
 #include "shared/group.h"
 #include "sql/reason.h"
@@ -655,61 +653,64 @@ add_known(Row *row, double value)
 
 /* NULL: a standby does not know what runs on the primary. */
 static const char *
-job_state(const DtProgress *progress, int pid)
+job_state(const DtJob *job, DtQueueState state, int pid)
 {
-	return pid != 0 ? "running" : progress->finished != 0 ? "finished" :
-		progress->failed ? "failed" : RecoveryInProgress() ? NULL : "paused";
+	return state >= DT_QUEUE_RUNS ? (dt_work_is_suspended(pid) ? "suspended" : "running") :
+		state != DT_QUEUE_ABSENT ? "waiting" :
+		job->finished != 0 ? "finished" :
+		job->outcome != NULL ? job->outcome :
+		RecoveryInProgress() ? NULL : "interrupted";
 }
 
 static void
 put_job(const DtJob *job, void *fcinfo)
 {
-	DtJobName	job_name = dt_job_name(job);
-	int			pid = dt_claim_holder(&job_name);
+	int			pid;
+	DtQueueState state = dt_queue_find(job->id, &pid);
 	bool		is_owner = has_privs_of_role(GetUserId(), job->owner);
-	const DtProgress *progress = &job->progress;
 	TimestampTz now = GetCurrentTimestamp();
-	double		left = pid != 0 ? dt_tell_seconds_left(job) : -1;
+	const char *name = job_state(job, state, pid);
+	double		left = name && strcmp(name, "running") == 0 ? dt_tell_seconds_left(job) : -1;
 	Row			row = {0};
 
+	if (!may_see(job->owner))
+		return;
 	add_name(&row, job->name);
 	add(&row, ObjectIdGetDatum(job->table), false);
 	add_text(&row, job->statement);
 	add(&row, ObjectIdGetDatum(job->owner), false);
-	add_text(&row, job->columns);
-	add(&row, BoolGetDatum(job->descending), false);
-	add_text(&row, job_state(progress, pid));
+	add_text(&row, name);
 	add(&row, Int32GetDatum(pid), pid == 0);
-	add_int(&row, progress->rows);
-	add_int(&row, progress->batches);
-	add_int(&row, progress->keys);
-	add(&row, Int64GetDatum(progress->expected), progress->expected < 0);
+	add_int(&row, job->rows);
+	add_int(&row, job->batches);
+	add_int(&row, job->keys);
+	add(&row, Int64GetDatum(job->expected), job->expected < 0);
 	add_known(&row, dt_tell_percent(job));
-	add(&row, Float8GetDatum(progress->rate), false);
-	add_int(&row, progress->retries);
-	add_thousandths(&row, progress->paused_us);
-	add_thousandths(&row, progress->elapsed_us +
-					(pid != 0 ? now - progress->updated : 0));
+	add(&row, Float8GetDatum(job->rate), false);
+	add_int(&row, job->retries);
+	add_thousandths(&row, job->paused_us);
+	add_thousandths(&row, job->elapsed_us +
+					(pid != 0 ? now - job->updated : 0));
 	/* it may be waiting for longer than it would have taken */
 	add_time(&row, left < 0 ? 0 :
-			 Max(progress->updated + (TimestampTz) Min(left * 1e6, 1e17), now));
-	add_time(&row, progress->started);
-	add_time(&row, progress->updated);
-	add_time(&row, progress->finished);
+			 Max(job->updated + (TimestampTz) Min(left * 1e6, 1e17), now));
+	add_time(&row, job->updated);
 	/* both may have values of rows in them */
 	add_array(&row, is_owner ? job->position : NULL);
-	add_text(&row, is_owner ? job->error : NULL);
+	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? dt_tell_error(job) :
+			 psprintf("no free background worker: batches use at most %d of the %d that max_worker_processes allows",
+					  dt_queue_most(), max_worker_processes));
 	put(fcinfo, &row);
 }
 
 Datum
 dirty_throttle_batches(PG_FUNCTION_ARGS)
 {
-	Relation	store;
+	DtStore		store;
 
 	begin(fcinfo);
-	store = dt_store_open(fcinfo->flinfo->fn_oid, AccessShareLock);
-	dt_store_each(store, may_see, put_job, fcinfo);
-	table_close(store, AccessShareLock);
+	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), AccessShareLock);
+	dt_store_each(&store, put_job, fcinfo);
+	dt_store_close(&store, AccessShareLock);
 	return (Datum) 0;
 }

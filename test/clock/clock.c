@@ -15,7 +15,7 @@
  *
  * The core's timers, which are those of the machine, stand still for who sleeps.
  *
- * Only who is in a group, or owes to one, is waited for, and the sampler; but
+ * Only who is in a group, or owes to one, who runs batches, and the sampler are waited for; but
  * not a process that a test has stopped; and one other that a test names.
  * That a client has sent a statement cannot be seen from here: the client has
  * to wait until it runs; see dt_test_state().
@@ -303,13 +303,23 @@ waits_for_worker(PGPROC *leader)
 	return false;
 }
 
-/* Is it in a group, or watched by a test? */
+/* Does this process run batches, or, with 0, is one on its way for that? */
+static bool
+runs_batches(int pid)
+{
+	for (int i = 0; i < dt_shared->n_members; i++)
+		if (dt_queue[i].launched_us != 0 && dt_queue[i].pid == pid)
+			return true;
+	return false;
+}
+
+/* Is it in a group, does it run batches, or is it watched by a test? */
 static bool
 counts(PGPROC *proc)
 {
 	DtMember   *member = dt_member_of(proc);
 
-	return proc->pid == test_clock->watched ||
+	return runs_batches(proc->pid) || proc->pid == test_clock->watched ||
 		(proc->pid != test_clock->stopped && member->group != NULL);
 }
 
@@ -360,7 +370,7 @@ find_running(void)
 			strcmp(state_of(i), "runs") == 0)
 			return pid;
 	}
-	return 0;
+	return runs_batches(0) ? PostmasterPid : 0;
 }
 
 /* Wait until nobody goes on by himself. */

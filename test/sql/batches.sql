@@ -2,8 +2,6 @@
 -- run_in_batches(): what it takes for {batch}, and what it refuses.  The tests
 -- test/t/09?_batches*.pl run such jobs; docs/mistakes.md has other refusals.
 --
--- expect-in-log: WARNING:  batches ".*" are not throttled
---
 \set SHOW_CONTEXT never
 \pset format unaligned
 CREATE EXTENSION dirty_throttle;
@@ -14,7 +12,7 @@ INSERT INTO orders SELECT i, 'New' FROM generate_series(1, 1000) AS i;
 CREATE PROCEDURE again(statement text, INOUT rows bigint DEFAULT NULL, INOUT finished boolean DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 BEGIN
-	CALL run_in_batches('again', 'orders', statement, max_rows => 300, rows => rows, finished => finished);
+	CALL run_in_batches('again', 'orders', statement, max_rows => 300, unthrottled => true, rows => rows, finished => finished);
 	PERFORM forget_batches('again');
 END $$;
 
@@ -39,6 +37,7 @@ CALL again('UPDATE orders SET n = n + 1 WHERE {batch');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch.id}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batches}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch 1}');
+CALL again('UPDATE orders SET n = n + 1 WHERE {batch U&"\0061"}');
 CALL again('UPDATE orders SET n = n + $1 WHERE {batch}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch} AND state = ''open');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch} ORDER BY id');
@@ -54,6 +53,8 @@ CALL run_in_batches('again', 'orders', 'UPDATE orders SET n = 0 WHERE {batch}', 
 CALL run_in_batches('again', 'orders', 'UPDATE orders SET n = 0 WHERE {batch}', batch_time => '2 years');
 CALL run_in_batches('again', 'orders', 'UPDATE orders SET n = 0 WHERE {batch}', key => 'id,');
 CALL run_in_batches(repeat('x', 64), 'orders', 'UPDATE orders SET n = 0 WHERE {batch}');
+CALL run_in_batches('again', 'orders');
+SELECT start_batches('again');
 CALL run_in_batches('again', 'no_orders', 'UPDATE orders SET n = 0 WHERE {batch}');
 
 -- Where it cannot commit

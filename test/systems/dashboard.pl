@@ -111,6 +111,12 @@ $dt->sql(q{CREATE TABLE hot AS SELECT 1 AS id, 0 AS n;
 	SELECT set_group_dirty_limit('nightly', 2000);
 	SELECT set_group_wal_limit('nightly', 5000);
 	ALTER ROLE exporter IN DATABASE template1 SET dirty_throttle."group" = 'renamed'});
+# Batch jobs in no group, one of which fails.
+$dt->sql(q{CREATE TABLE jobs AS SELECT i AS id, 0 AS n FROM generate_series(1, 200) i;
+	ALTER TABLE jobs ADD PRIMARY KEY (id);
+	ANALYZE jobs;
+	SELECT start_batches('backfill', 'jobs', 'UPDATE jobs SET n = 1 WHERE {batch}', unthrottled => true);
+	SELECT start_batches('broken', 'jobs', 'UPDATE jobs SET n = 1 / 0 WHERE {batch}', unthrottled => true)});
 my %worker;
 my $begun;
 
@@ -246,6 +252,9 @@ cmp_ok($value{'Longest pause under way, A'}{nightly},
 	'>', 0, 'the longest pause is that of the suspended group, s');
 cmp_ok($value{'Observed pause time, seconds per second, A'}{trial},
 	'>', 0, 'observed pauses');
+is_deeply($value{'Progress of batch jobs, A'}, { backfill => 100, broken => 0 }, 'progress of batch jobs');
+is($value{'State of batch jobs, D'}{'broken failed'}, 1, 'a batch job that has failed');
+is($value{'State of batch jobs, F'}{'backfill finished'}, 1, 'and one that has finished');
 foreach my $case ([ 'Limit used, A', 'batch dirty' ], [ 'Limit used, B', 'etl WAL' ])
 {
 	my ($name, $series) = @$case;
@@ -271,12 +280,14 @@ foreach my $alert (@alerts)
 	my $r = eval { prometheus('query', query => $alert)->{result} };
 
 	ok(defined $r, "alert $alert: is a query") or diag $@;
-	$fires{$alert} = join ' ', sort map { $_->{metric}{group_name} // 'all' } @{ $r // [] };
+	$fires{$alert} = join ' ', sort map { $_->{metric}{group_name} // $_->{metric}{name} // 'all' } @{ $r // [] };
 }
 is($fires{'dirty_throttle_group_suspended == 1'},
 	'nightly', 'the alert about a suspended group');
 is($fires{'dirty_throttle_settings_without_group > 0'},
 	'all', 'the alert about a setting that names no group');
+is($fires{'dirty_throttle_batches_failed == 1 or dirty_throttle_batches_interrupted == 1'},
+	'broken', 'the alert about a batch job that has failed');
 is($fires{'dirty_throttle_enabled == 0'}, '', 'no alert about throttling');
 
 # --------------------------------------------------------------------- the end

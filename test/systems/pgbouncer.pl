@@ -118,6 +118,37 @@ is($clients[2]->query('SELECT 1'), '1', 'another client meanwhile');
 $dt->limit(grp_a => 0);
 is($clients[1]->wait->{sqlstate}, undef, 'it ends well');
 
+# ------------------------------------------------------------- a batch job
+
+# Its client goes away at once, and the connection is another's; the job is in the group
+# of the role, or of SET LOCAL, and has left nothing with the connection.
+$dt->sql(q{CREATE TABLE counted (id int PRIMARY KEY, n int);
+	INSERT INTO counted SELECT i, 0 FROM generate_series(1, 1000) i;
+	ANALYZE counted;
+	GRANT ALL ON counted TO batch, web;
+	GRANT SET ON PARAMETER dirty_throttle."group" TO web});
+foreach my $case ([ batch => '' ], [ web => q{SET LOCAL dirty_throttle."group" = 'grp_a';} ])
+{
+	my ($role, $set) = @$case;
+	my $client = $pool->client($role);
+	my $state = sub { $dt->sql("SELECT state FROM dirty_throttle_batches WHERE name = 'by $role'") };
+
+	$dt->limit(grp_a => 400);
+	$client->query("BEGIN; SET LOCAL statement_timeout = '1s'; $set
+		SELECT start_batches('by $role', 'counted', 'UPDATE counted SET n = n + 1 WHERE {batch}', max_rows => 20); COMMIT");
+	$client->hang_up;
+	ok(poll_until(sub { $dt->sql(q{SELECT s.group_name FROM dirty_throttle_batches b
+			JOIN dirty_throttle_sessions s USING (pid) WHERE b.name = 'by } . "$role'") eq 'grp_a' }),
+		"a job of $role is in the group");
+	my $next = $pool->client($role);
+	is($next->query(q{SELECT current_setting('dirty_throttle.group')}), $role eq 'batch' ? 'grp_a' : '',
+		"$role: the next client is in the group of its role, or in none");
+	$next->quit;
+	$dt->limit(grp_a => 0);
+	ok(poll_until(sub { $state->() eq 'finished' }), "a job of $role ends") or diag $state->();
+}
+is($dt->sql('SELECT min(n), max(n), count(*) FROM counted'), '2|2|1000', 'each row once by each job');
+
 $_->quit foreach @clients[ 1 .. 7 ], $web;
 $pool->stop;
 

@@ -46,7 +46,7 @@ my @calls = split /\n/, $s->query(
 	    AND d.refclassid = 'pg_extension'::regclass
 	    AND d.refobjid = (SELECT oid FROM pg_extension
 	                      WHERE extname = 'dirty_throttle')
-	    AND proname <> 'dirty_throttle_stored_batches'
+	    AND proname NOT LIKE 'dirty_throttle_stored_%'
 	  ORDER BY 1});
 my @views = split /\n/, $s->query(
 	q{SELECT 'TABLE ' || c.oid::regclass

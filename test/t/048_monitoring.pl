@@ -278,6 +278,9 @@ $dt->sql($_) foreach @{ $doc->{Privileges} };
 $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	INSERT INTO hot VALUES (1, 0), (2, 0);
 	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
+	CREATE TABLE jobs (id int PRIMARY KEY, n int);
+	INSERT INTO jobs SELECT i, 0 FROM generate_series(1, 4) i;
+	ANALYZE jobs;
 	CREATE ROLE etl LOGIN;
 	CREATE ROLE app LOGIN;
 	CREATE ROLE forgotten;
@@ -301,6 +304,7 @@ my %user = (
 	superuser => $dt->session,
 	exporter => $dt->session(user => 'exporter'));
 my $stranger = $dt->session(user => 'app');
+my $superuser = $dt->sql('SELECT current_user');
 
 sub rows
 {
@@ -323,7 +327,7 @@ sub doc_rows
 sub metric_rows
 {
 	my ($session, $name) = @_;
-	return { map { ($_->{group_name} // '') => $_ }
+	return { map { ($_->{group_name} // $_->{name} // '') => $_ }
 		  @{ rows($session, $exporter->{queries}{$name}{text}) } };
 }
 
@@ -404,6 +408,34 @@ $dt->sql('SELECT set_session_group(' . $moved->pid . ", 'guests')");
 my $busy = $dt->session(group => 'busy');
 $busy->send(
 	"INSERT INTO t SELECT i, repeat('x', 800) FROM generate_series(1, 1000000) i");
+
+# Batch jobs in no group, of which half of the server's workers run some that never end.
+sub start_job
+{
+	my ($session, $name, $set) = @_;
+	my $r = $session->run(qq{SELECT start_batches('$name', 'jobs', 'UPDATE jobs SET $set WHERE {batch}',
+		unthrottled => true)});
+
+	is($r->{sqlstate}, undef, "job $name begins") or diag $r->{err};
+}
+
+sub wait_jobs
+{
+	my ($n, $state) = @_;
+
+	ok(poll_until(sub { $dt->sql("SELECT count(*) FROM dirty_throttle_batches WHERE state = '$state'") == $n }),
+		"$state: $n");
+}
+
+start_job($stranger, 'done', 'n = 1');
+wait_jobs(1, 'finished');
+start_job($stranger, 'broken', 'n = 1 / (id - 2)');
+wait_jobs(1, 'failed');
+my $most = int($dt->sql('SHOW max_worker_processes') / 2);
+start_job($user{superuser}, "stuck_$_", 'n = pg_sleep(1000)::text::int') foreach 1 .. $most;
+wait_jobs($most, 'running');
+start_job($user{superuser}, 'late', 'n = 1');
+wait_jobs(1, 'waiting');
 
 my %sleepers = (
 	$batch->pid => [ 'batch', 'dirty', 'in a transaction' ],
@@ -644,6 +676,25 @@ foreach my $who (sort keys %user)
 	cmp_ok($metric->{batch}{outsiders_longest_seconds},
 		'>', 0, "$who: the longest wait of one");
 	is($metric->{nightly}{outsiders_longest_seconds}, 0, "$who: where nobody waits");
+
+	# The metrics of batch jobs, by the states of the scene.
+	$metric = metric_rows($session, 'dirty_throttle_batches');
+	my @flags = qw(running waiting suspended failed interrupted finished);
+	is_deeply(
+		{ map { my $job = $_; $job => join ' ', $metric->{$job}{owner}, grep { $metric->{$job}{$_} } @flags }
+			  keys %$metric },
+		{ done => 'app finished', broken => 'app failed', late => "$superuser waiting",
+			map { ("stuck_$_" => "$superuser running") } 1 .. $most },
+		"$who: batch jobs: owners and states");
+	is_deeply(
+		[ map { [ map { 0 + $_ } @{ $metric->{$_} }{qw(percent rows_total retries_total)} ] } qw(done broken late) ],
+		[ [ 100, 4, 0 ], [ 25, 1, 0 ], [ 0, 0, 0 ] ],
+		"$who: batch jobs: how far they are");
+	is($metric->{stuck_1}{pid}, $dt->sql(q{SELECT pid FROM pg_stat_activity WHERE application_name = 'stuck_1'}),
+		"$who: batch jobs: the worker");
+	is_deeply([ map { $metric->{$_}{pid} } qw(done broken late) ], [ 0, 0, 0 ], "$who: batch jobs: no worker");
+	is_deeply([ map { $metric->{$_}{idle_seconds} > 0 } qw(stuck_1 late done broken) ], [ 1, 1, '', '' ],
+		"$who: batch jobs: time without progress");
 
 	is_deeply(
 		metric_rows($session, 'dirty_throttle'),

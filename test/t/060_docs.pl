@@ -288,7 +288,7 @@ my @functions = split /\n/, $dt->sql(
 		   JOIN pg_extension AS e ON d.refobjid = e.oid
 		   JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
 	  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'
-		AND p.proname <> 'dirty_throttle_stored_batches'});    # nobody's
+		AND p.proname NOT LIKE 'dirty_throttle_stored_%'});    # nobody's
 my @described = map { plain($_->[0]) =~ /(\w+\([^)]*\))/g }
   map { table_rows($_) } 'Functions that define groups',
   'Functions for everybody';
@@ -357,11 +357,11 @@ SKIP:
 	  $dt->sql('SHOW max_prepared_transactions');
 	ok($others =~ /^\d+$/ && $others >= 5 && $others < 45,
 		"operators: of who may wait, $others others");
-	is($claim * $backends, $server{'dirty_throttle claims'}, 'operators: of a job');
+	is($claim * $backends, $server{'dirty_throttle batches'}, 'operators: of a job');
 	is_deeply(
 		\%total,
 		{
-			'dirty_throttle claims' => $claim * $members,
+			'dirty_throttle batches' => $claim * $members,
 			'dirty_throttle' => $total{'dirty_throttle'},
 			'dirty_throttle groups' => $group * $groups,
 			'dirty_throttle members' => $member * $members,
@@ -388,7 +388,7 @@ SKIP:
 			   JOIN pg_extension AS e ON d.refobjid = e.oid
 			   JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
 		  WHERE d.refclassid = 'pg_extension'::regclass AND e.extname = 'dirty_throttle'
-			AND p.proname <> 'dirty_throttle_stored_batches'
+			AND p.proname NOT LIKE 'dirty_throttle_stored_%'
 			AND NOT EXISTS (SELECT FROM aclexplode(p.proacl) WHERE grantee = 0)});
 
 	s/\w+ (?=text|float8)//g foreach @granted;
@@ -401,6 +401,31 @@ SKIP:
 		is_deeply([ sort split /\s*,\s*(?![^(]*\))/, $list // '' ],
 			[ sort @granted ], "$file: GRANT names all of them");
 	}
+}
+
+# ------------------------------------------------------------- states of a job
+
+# docs/troubleshooting.md has each state of a batch job, and its messages are in the
+# source, or the server's own.
+{
+	my ($table) = $docs{'docs/troubleshooting.md'}{prose} =~ /^\| `state` \|.*?\n((?:\|.*\n)+)/m;
+	my @rows = map { [ split /\s*\|\s*/ ] } grep { !/^\|---/ } split /\n/, $table // '';
+	my ($comment) = slurp_file((glob("$top/sql/dirty_throttle--*.sql"))[0]) =~
+	  /^COMMENT ON COLUMN dirty_throttle_batches\.state IS '([^']+)'/m;
+	my %states = map { $_->[1] =~ tr/`//dr => 1 } @rows;
+	my @formats = map { slurp_file($_) =~ s/"\s*\n\s*"//gr =~ /"((?:[^"\\\n]|\\.)+)"/g }
+	  glob("$top/src/batch/*.c $top/src/sql/views.c");
+	my @known = (qr/^canceling statement due to (?:lock|statement) timeout$/, qr/^permission denied for table \w+$/, qr/^relation "\w+" does not exist$/,
+		qr/^(?:retries|paused_time|error)$/,
+		map { my $f = $_ =~ s/\\"/"/gr; $f = quotemeta $f; $f =~ s/\\%(?:ll)?[sdu]/.+/g; qr/^$f/ } grep { /\w \w/ } @formats);
+
+	is_deeply([ grep { $comment !~ /\b\Q$_\E\b/ } sort keys %states ], [], 'troubleshooting: states that there are');
+	is_deeply([ grep { !$states{$_} } $comment =~ /\b(waiting|running|suspended|finished|stopped|failed|interrupted)\b/g ],
+		[], 'troubleshooting: all states');
+	is_deeply(
+		[ grep { my $message = $_; !grep { $message =~ $_ || $message =~ s/^batches "x" //r =~ $_ } @known } map { $_->[2] =~ /`([^`]+)`/g } @rows ],
+		[], 'troubleshooting: messages that there are');
+	cmp_ok(scalar @rows, '>', 10, 'troubleshooting: rows');
 }
 
 # --------------------------------------------------------------- the mistakes

@@ -142,9 +142,24 @@ sub state
 	return $self->sql('SELECT dt_test_state(' . $session->pid . ')');
 }
 
-# Wait until no session runs: each has ended what was sent, or sleeps, or waits
-# for another.
+# Wait until no session runs, nor a worker of batches: each has ended what was sent, or
+# sleeps, or waits for another.
 sub settle
+{
+	my ($self) = @_;
+
+	$self->settle_sessions;
+	poll_until(
+		sub {
+			!$self->sql(
+				q{SELECT count(*) FROM dirty_throttle_batches()
+				  WHERE pid IS NOT NULL AND dt_test_state(pid) NOT IN ('sleeps', 'waits')});
+		},
+		$LIMIT) or die 'a worker of batches neither ends nor pauses';
+	$self->settle_sessions;
+}
+
+sub settle_sessions
 {
 	my ($self) = @_;
 
@@ -158,11 +173,18 @@ sub settle
 			sub {
 				return 1 if $session->finished;
 				$state = $self->state($session);
-				return $state eq 'sleeps' || $state eq 'waits';
+				return $state eq 'sleeps' || $state eq 'waits' || $self->waits_for_batches($session);
 			},
 			$LIMIT)
 		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
 	}
+}
+
+# Does it wait for a worker, in run_in_batches()?
+sub waits_for_batches
+{
+	my ($self, $session) = @_;
+	return ($self->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $session->pid) // '') eq 'Activity';
 }
 
 # Give a group limits, KB/s: none before, so that nothing is owed, and saved up

@@ -169,8 +169,9 @@ sub _statement
 		"CREATE INDEX CONCURRENTLY i$s->{id} ON $s->{table} (id); DROP INDEX IF EXISTS i$s->{id}",
 		"VACUUM $table",
 		"CREATE INDEX IF NOT EXISTS i$s->{id} ON $s->{table} (id);"
+		  . " ALTER TABLE $s->{table} ALTER id SET NOT NULL;"
 		  . " CALL run_in_batches('b$s->{id}', '$s->{table}',"
-		  . " 'UPDATE $s->{table} SET pad = pad WHERE {batch}', key => 'id', restart => true)",
+		  . " 'UPDATE $s->{table} SET pad = pad WHERE {batch}', key => 'id', restart => true, unthrottled => true)",
 		pick("SELECT stop_batches('b$s->{id}')", "SELECT forget_batches('b$s->{id}')"),
 		"CREATE TEMP TABLE IF NOT EXISTS x AS SELECT 1",
 		"SELECT pg_cancel_backend($other)",

@@ -1,0 +1,433 @@
+# start_batches(): the server runs the job, whatever becomes of the session that has
+# started it, as the role that it was, with its settings, in its group, and with no more
+# rights; it waits for a free worker, and ends when it must.
+#
+# takes-about: 30 s
+#
+# expect-in-log: WARNING: .*canceling wait for synchronous replication
+# expect-in-log: WARNING: .*rows have the same
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use DirtyThrottle;
+use DirtyThrottle::Batches;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $dt = DirtyThrottle::Batches->new(
+	'batches_worker', conf => q{
+max_worker_processes = 8
+max_prepared_transactions = 2
+log_min_messages = log
+});
+my $node = $dt->node;
+my $s = $dt->session;
+my $other = $dt->session;
+
+sub finished
+{
+	my ($name) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($dt->wait_job($name, q{state = 'finished'}), "$name: it finishes")
+	  or diag explain $dt->job($name);
+}
+
+# ------------------------------------------------------------- where it is started
+
+my @psql = ('psql', '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'));
+
+# What a migration tool sends: one transaction that makes the column and fills it.
+$dt->counted(t => 1000);
+$node->command_ok([ @psql, '-1', '-c', 'ALTER TABLE t ADD COLUMN lower text',
+		'-c', $dt->start_call('psql -1', 't', statement => q{UPDATE t SET lower = 'x', n = n + 1 WHERE {batch}}) ], 'psql -1');
+finished('psql -1');
+is($dt->counts('t'), '1:1000', 'psql -1: each row once');
+$node->command_ok([ @psql, '-c', 'BEGIN; ' . $dt->start_call('psql -c', 't') . '; COMMIT' ], 'psql -c with a block');
+finished('psql -c');
+$dt->sql('CREATE FUNCTION begins(name text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+	PERFORM start_batches(name, \'t\', \'UPDATE t SET n = n + 1 WHERE {batch}\', unthrottled => true); END $$');
+$s->query(q{SELECT begins('function')});
+finished('function');
+$s->query(q{DO $$ BEGIN PERFORM begins('block');
+	BEGIN PERFORM begins('undone'); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END; END $$});
+finished('block');
+is($dt->job('undone'), undef, 'what a subtransaction has started is undone with it');
+$s->query(q{BEGIN; SAVEPOINT a; SELECT begins('kept'); RELEASE a; SAVEPOINT b; SELECT begins('not kept'); ROLLBACK TO b; COMMIT});
+finished('kept');
+is($dt->job('not kept'), undef, 'ROLLBACK TO');
+$s->run(q{BEGIN; SELECT begins('rolled back'); ROLLBACK});
+is($dt->job('rolled back'), undef, 'ROLLBACK');
+my $r = $s->run(q{BEGIN; SELECT begins('prepared'); PREPARE TRANSACTION 'p'});
+is($r->{sqlstate}, '0A000', 'PREPARE TRANSACTION is refused');
+$s->run('ROLLBACK');
+$r = $s->run(q{BEGIN; SAVEPOINT a; SELECT begins('undone'); ROLLBACK TO a; PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'});
+is($r->{sqlstate}, undef, 'PREPARE TRANSACTION, when nothing is to be started any more');
+is($dt->counts('t'), '5:1000', 'each row once by each job');
+$r = $s->run(q{SELECT start_batches('nothing')});
+is($r->{sqlstate}, '42704', 'a name only, of no job');
+
+# Its session ends, or its statement is over, and it goes on.
+$dt->counted(slow => 300);
+my @slow = (statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(0.005)::text) WHERE {batch}', max_rows => 10);
+my $client = $dt->session;
+$dt->start($client, 'gone', 'slow', @slow);
+$client->quit;
+finished('gone');
+is($dt->counts('slow'), '1:300', 'its session ends: each row once');
+$s->query(q{SET statement_timeout = '1s'});
+$r = $dt->batches($s, 'timeout', 'slow', @slow, start => 1);
+is($r->{sqlstate}, '57014', 'statement_timeout of 1 s ends the wait');
+like($r->{err}, qr/HINT: .*The batches go on\. To end them, use SELECT stop_batches\('timeout'\)/, 'statement_timeout: what it says');
+finished('timeout');
+is($dt->counts('slow'), '2:300', 'statement_timeout: each row once');
+$r = $dt->batches($s, 'one row', 'slow', statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(2)::text) WHERE {batch}', finish => 1);
+ok($dt->wait_job('one row', q{state = 'failed'}), 'statement_timeout is for each batch, too');
+like($dt->job('one row')->{error}, qr/statement timeout/, 'the error');
+$s->query('RESET statement_timeout');
+
+# A batch that is too long for it is tried with fewer rows.
+$s->query(q{SET statement_timeout = '300ms'});
+$dt->start($s, 'fewer', 'slow', statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(0.02)::text) WHERE {batch}', finish => 60);
+$s->query('RESET statement_timeout');
+finished('fewer');
+cmp_ok($dt->job('fewer')->{retries}, '>', 0, 'fewer: it was undone');
+is($dt->sql('SELECT min(n), max(n) FROM slow WHERE id <= 60'), '3|3', 'fewer: each row once');
+
+# ------------------------------------------------------------------------ who it is
+
+# A role without rights: its job can do what its session can.
+$dt->sql(q{CREATE ROLE weak LOGIN; CREATE ROLE silent; GRANT silent TO weak; CREATE TABLE seen (what text);
+	GRANT ALL ON seen, slow TO PUBLIC; CREATE TABLE secret (id int PRIMARY KEY); INSERT INTO secret VALUES (1);
+	CREATE TABLE w (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO w VALUES (1); GRANT ALL ON w TO PUBLIC});
+$dt->sql(q{CREATE FUNCTION look(what text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+	BEGIN EXECUTE what; EXCEPTION WHEN OTHERS THEN INSERT INTO seen VALUES (SQLSTATE); END;
+	INSERT INTO seen VALUES (current_user || ' ' || session_user || ' ' || current_setting('is_superuser'));
+	RETURN 1; END $$});
+my $weak = $dt->session(user => 'weak');
+
+my $n = 0;
+
+sub seen
+{
+	my ($session, $what, $before) = @_;
+	my $name = 'who ' . ++$n;
+
+	$dt->sql('TRUNCATE seen');
+	$session->query($before) if $before;
+	$r = $session->run(qq{SELECT start_batches('$name', 'w', \$u\$UPDATE w SET n = look(\$w\$$what\$w\$) WHERE {batch}\$u\$, unthrottled => true)});
+	is($r->{sqlstate}, undef, "$what $before: it begins") or diag $r->{err};
+	$session->query('RESET ROLE') if $before =~ /ROLE/;
+	$dt->wait_job($name, q{state IN ('finished', 'failed')});
+	return $dt->sql(q{SELECT string_agg(what, ', ') FROM seen});
+}
+is(seen($weak, 'RESET ROLE', ''), 'weak weak off', 'RESET ROLE');
+is(seen($weak, 'SET SESSION AUTHORIZATION DEFAULT', ''), 'weak weak off', 'SET SESSION AUTHORIZATION');
+is(seen($weak, 'RESET ROLE', 'SET ROLE silent'), 'weak weak off', 'a role without LOGIN, and RESET ROLE: back to what the session is');
+is(seen($weak, 'SELECT', 'SET ROLE silent'), 'silent weak off', 'a role without LOGIN');
+is(seen($weak, 'DELETE FROM secret', ''), '42501, weak weak off', 'a table of somebody else');
+my $super = $dt->session;
+is(seen($super, 'RESET ROLE; DELETE FROM secret WHERE false', 'SET SESSION AUTHORIZATION weak'), '42501, weak weak off', 'SET SESSION AUTHORIZATION by a superuser: he is no way back to');
+$super->query('RESET SESSION AUTHORIZATION');
+is(seen($super, 'SELECT', 'SET ROLE weak'), 'weak ' . $dt->sql('SELECT current_user') . ' off', 'SET ROLE by a superuser');
+# In a SECURITY DEFINER function the session could not RESET ROLE, but the worker could.
+$dt->sql(q{CREATE FUNCTION definer() RETURNS void LANGUAGE sql SECURITY DEFINER AS
+	$$ SELECT start_batches('definer', 'w', 'UPDATE w SET n = look(''RESET ROLE'') WHERE {batch}', unthrottled => true) $$;
+	ALTER FUNCTION definer() OWNER TO weak});
+$r = $super->run('SELECT definer()');
+is($r->{sqlstate}, '42501', 'SECURITY DEFINER: refused');
+like($r->{err}, qr/within a SECURITY DEFINER function.*HINT: .*outside of it/s, 'SECURITY DEFINER: what it says');
+
+# What a batch does with its role is over with it.
+$dt->sql('TRUNCATE seen; CREATE TABLE roles (id int PRIMARY KEY, n int); INSERT INTO roles SELECT i FROM generate_series(1, 4) i; GRANT ALL ON roles TO PUBLIC');
+$super->query('SET ROLE weak');
+$dt->start($super, 'roles', 'roles', max_rows => 1, statement => q{UPDATE roles SET n = look(CASE WHEN id = 2 THEN 'SET LOCAL ROLE silent' ELSE 'INSERT INTO seen VALUES (current_setting(''role''))' END) WHERE {batch}});
+$super->query('RESET ROLE');
+finished('roles');
+my $me = $dt->sql('SELECT current_user');
+is($dt->sql(q{SELECT string_agg(what, ', ') FROM seen}), "weak, weak $me off, silent $me off, weak, weak $me off, weak, weak $me off",
+	'SET LOCAL ROLE in a batch: the next ones are as before');
+SKIP: {
+	skip 'background workers may connect as any role from 17 on', 1 if $node->pg_version->major >= 17;
+	$super->query('SET SESSION AUTHORIZATION silent');
+	is($dt->start($super, 'silent', 'w')->{sqlstate}, '28000', 'the user of the session has no LOGIN: refused');
+	$super->query('RESET SESSION AUTHORIZATION');
+}
+
+# It may write where its transaction could.
+$super->query(q{SET default_transaction_read_only = on; BEGIN READ WRITE; } . $dt->start_call('writes', 't') . '; COMMIT; RESET default_transaction_read_only');
+finished('writes');
+
+# Its settings: those of the session, also SET LOCAL and its own parameters.
+$dt->sql('CREATE SCHEMA app; CREATE TABLE app.mine (id int PRIMARY KEY, n text); INSERT INTO app.mine VALUES (1); GRANT USAGE ON SCHEMA app TO weak; GRANT ALL ON app.mine TO weak');
+$weak->query(q{BEGIN; SET LOCAL search_path = app, public; SET LOCAL timezone = 'Asia/Kathmandu'; SET LOCAL app.secret = 'it''s = x'; SET work_mem = '5MB';
+	SELECT start_batches('settings', 'mine', $$UPDATE mine SET n = concat_ws(' ', current_setting('timezone'), current_setting('app.secret'), current_setting('work_mem'),
+		current_setting('application_name'), current_setting('statement_timeout')) WHERE {batch}$$, unthrottled => true); COMMIT});
+finished('settings');
+is($dt->sql('SELECT n FROM app.mine'), q{Asia/Kathmandu it's = x 5MB settings 0}, 'settings: they are those of the session');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches b WHERE b::text LIKE '%it''s%=%x%' AND b.statement NOT LIKE '%secret%'}), 0, 'settings: nothing shows them');
+is($weak->run(q{SELECT set_config('app.long', repeat('x', 9000), false); SELECT start_batches('long', 'app.mine', 'UPDATE app.mine SET n = 1 WHERE {batch}', unthrottled => true)})->{sqlstate},
+	'54000', 'settings that are too long');
+
+# Its group: the one in which the session is, moved or not.
+$dt->limit($_ => 100000) foreach 'g', 'h';
+$dt->sql(q{SELECT grant_group_use('g', 'weak')});
+$weak->query(q{RESET ALL; SELECT join_group('g')});
+is($dt->start($weak, 'joined', 'slow', unthrottled => 'false')->{sqlstate}, undef, 'in a group');
+finished('joined');
+cmp_ok($dt->group_row('g')->{wal_bytes} // 0, '>', 0, 'in a group: so is the worker');
+$dt->sql('SELECT set_session_group(' . $weak->pid . q{, 'h')});
+$dt->sql(q{SELECT dirty_throttle_reset('g')});
+$dt->start($weak, 'moved', 'slow', unthrottled => 'false');
+finished('moved');
+cmp_ok($dt->group_row('h')->{wal_bytes} // 0, '>', 0, 'moved into another one: so is the worker');
+is($dt->group_row('g')->{wal_bytes}, 0, 'and not in the first one');
+
+# A start that goes on is in that of the first one, for who may set it, and for others in
+# their own.
+my @half = (unthrottled => 'false', statement => 'UPDATE slow SET n = n / 0 WHERE {batch}');
+my $grouped = $dt->session(group => 'h');
+$dt->batches($grouped, 'goes on', 'slow', @half);
+$grouped->quit;
+is($super->run(q{CALL run_in_batches('goes on')})->{sqlstate}, '22012', 'a superuser goes on in the group of the first start');
+$dt->sql('SELECT set_session_group(' . $weak->pid . ', NULL)');
+is($dt->batches($weak, 'weak goes on', 'slow', @half)->{sqlstate}, '22012', 'a group that was joined');
+$weak->query('SELECT leave_joined_group()');
+$dt->sql(q{SELECT revoke_group_use('g', 'weak')});
+is($weak->run(q{SELECT start_batches('weak goes on')})->{sqlstate}, '55000', 'who may not use it any more does not go on in it');
+
+# ---------------------------------------------------------------- row security
+
+$dt->sql(q{CREATE TABLE rls (id bigint PRIMARY KEY, tenant int, n int DEFAULT 0); INSERT INTO rls SELECT i, i % 5 FROM generate_series(1, 500) i;
+	ALTER TABLE rls OWNER TO weak; ALTER TABLE rls ENABLE ROW LEVEL SECURITY; ALTER TABLE rls FORCE ROW LEVEL SECURITY;
+	CREATE POLICY p ON rls USING (tenant::text = current_setting('app.tenant', true) OR current_setting('app.scope', true) = 'system')});
+$weak->quit;
+$weak = $dt->session(user => 'weak');
+$r = $dt->start($weak, 'unset', 'rls');
+is($r->{sqlstate}, '42501', 'row security: the error');
+like($r->{err}, qr/row security may hide rows from batches "unset".*HINT: .*row_security => true/s, 'row security: what to type');
+$weak->query(q{SET app.scope = 'system'});
+$r = $dt->batches($weak, 'system', 'rls', row_security => 'true', max_rows => 50,
+	statement => 'UPDATE rls SET n = n + 1 / (id <> 300)::int WHERE {batch}');
+is($r->{sqlstate}, '22012', 'row security: half done');
+$weak->query('RESET app.scope');
+is($dt->batches($weak, 'system', 'rls', row_security => 'true', max_rows => 50)->{sqlstate}, undef, 'row security: a session without that parameter goes on');
+is($dt->counts('rls'), '1:500', 'row security: with that of the first one, so each row once');
+
+# It begins to apply, between two starts and between two batches.
+$dt->sql('CREATE TABLE later (id bigint PRIMARY KEY, n int DEFAULT 0); INSERT INTO later SELECT i FROM generate_series(1, 100) i; ALTER TABLE later OWNER TO weak');
+$r = $dt->batches($weak, 'later', 'later', statement => 'UPDATE later SET n = n + 1 / (id <> 50)::int WHERE {batch}');
+is($r->{sqlstate}, '22012', 'row security: half done without it');
+$dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY; ALTER TABLE later FORCE ROW LEVEL SECURITY; CREATE POLICY p ON later USING (id <> 70)');
+$r = $dt->batches($weak, 'later', 'later', row_security => 'true');
+is($r->{sqlstate}, '55000', 'row security applies at a later start: the error');
+like($r->{err}, qr/would go on with other rows, as row security applies now.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
+$dt->sql('ALTER TABLE later DISABLE ROW LEVEL SECURITY');
+$dt->start($weak, 'later', 'later', max_rows => 1, statement => 'UPDATE later SET n = n + 1 + length(pg_sleep(0.05)::text) WHERE {batch}');
+ok($dt->wait_job('later', 'pid IS NOT NULL AND rows > 32'), 'row security: it goes on without it');
+$dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY');
+ok($dt->wait_job('later', q{state = 'failed'}), 'row security applies between two batches: it fails');
+is($dt->job('later')->{error} =~ s/\. .*//r, 'row security applies to the statement now', 'row security applies between two batches: the reason');
+$weak->quit;
+
+# -------------------------------------------------------- more jobs than workers
+
+my $jobs = 20;
+$dt->counted("many$_" => 40) foreach 1 .. $jobs;
+$dt->sql('BEGIN; ' . join(' ', map { 'SELECT ' . $dt->start_call("many$_", "many$_", max_rows => 5,
+		statement => "UPDATE many$_ SET n = n + 1 + length(pg_sleep(0.01)::text) WHERE {batch}") =~ s/^SELECT //r . ';' } 1 .. $jobs) . ' COMMIT');
+my $waiting = $dt->sql(q{SELECT count(*), min(error) FROM dirty_throttle_batches WHERE state = 'waiting' AND error IS NOT NULL});
+like($waiting, qr/^\d+\|no free background worker: batches use at most 4 of the 8 that max_worker_processes allows$/, "$jobs jobs: some wait, and the view says for what");
+cmp_ok($dt->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dirty_throttle batches'}), '<=', 4, "$jobs jobs: half of the workers");
+$r = $dt->start($s, 'one more', 'many1');
+like($r->{err}, qr/NOTICE: .*batches "one more" wait for a free background worker/, "$jobs jobs: the next one is told");
+is($s->run(q{SELECT stop_batches('one more')})->{err}, '', 'what waits is stopped') if $dt->job('one more')->{state} eq 'waiting';
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name LIKE 'many%' AND state = 'finished'}) == $jobs }), "$jobs jobs: all end");
+is($dt->counts("many$_"), '1:40', "job $_: each row once") foreach 1, $jobs;
+
+# At most 100 jobs of a role, and 100 kB of a statement.
+$dt->sql('CREATE ROLE hoarder LOGIN; CREATE TABLE hoard (id int PRIMARY KEY, n int); GRANT ALL ON hoard TO hoarder');
+my $hoarder = $dt->session(user => 'hoarder');
+$hoarder->query(q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM start_batches('h' || i, 'hoard', 'UPDATE hoard SET n = 1 WHERE {batch}', unthrottled => true); END LOOP; END $$});
+$r = $dt->start($hoarder, 'h101', 'hoard');
+is($r->{sqlstate}, '54000', 'the 101st job of a role');
+like($r->{err}, qr/role "hoarder" has 100 batch jobs already.*HINT: .*forget_batches/s, 'what it says');
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state <> 'finished'}) }), 'the 100 end');
+
+# Who has many that last leaves a worker to others, and there is an end to what waits.
+$dt->sql('CREATE ROLE hoarder2 LOGIN; GRANT ALL ON hoard TO hoarder2; INSERT INTO hoard VALUES (1)');
+my $hoarder2 = $dt->session(user => 'hoarder2');
+my $hoard = q{DO $$ BEGIN FOR i IN 1 .. 99 LOOP PERFORM start_batches('h' || i, 'hoard',
+	'SELECT pg_sleep(300) FROM hoard WHERE {batch}', unthrottled => true); END LOOP; END $$};
+$dt->sql(q{SELECT forget_batches(name::text) FROM dirty_throttle_batches WHERE owner = 'hoarder'});
+$hoarder->query($hoard);
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) == 3 }), 'many that last: all workers but one');
+$r = $dt->start($hoarder, 'h100', 'hoard');
+like($r->{err}, qr/wait for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
+is($dt->batches($s, 'beside them', 't', run_time => '60 s')->{sqlstate}, undef, 'many that last: another role has one');
+$r = $hoarder2->run($hoard);
+is($r->{sqlstate}, '53400', 'more than can wait: the error');
+like($r->{err}, qr/too many batches run or wait\n.*HINT: .*dirty_throttle_batches/s, 'more than can wait: what it says');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder2'}), 0, 'more than can wait: nothing is stored');
+$dt->start($hoarder2, 'one', 'hoard', statement => 'SELECT pg_sleep(300) FROM hoard WHERE {batch}');
+$dt->wait_job('one', q{state = 'running'});
+
+# A role that may not connect any more when its turn comes.
+$dt->sql('CREATE ROLE late LOGIN');
+my $late = $dt->session(user => 'late');
+$dt->start($late, 'late', 't', dry_run => 'true');
+$dt->sql('GRANT ALL ON t TO late');
+$dt->start($late, 'late', 't');
+is($dt->job('late')->{state}, 'waiting', 'CONNECT is revoked: its job waits');
+$dt->sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
+$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
+ok($dt->wait_job('late', q{state = 'interrupted'}), 'CONNECT is revoked: it was interrupted');
+like($dt->log_since(0), qr/permission denied for database "postgres"/, 'CONNECT is revoked: the log');
+$dt->sql('GRANT CONNECT ON DATABASE postgres TO PUBLIC');
+$dt->start($late, 'late', 't');
+finished('late');
+$late->quit;
+$hoarder->query(q{SELECT stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'waiting'});
+is($dt->sql(q{SELECT state, count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' GROUP BY state ORDER BY state}), "running|3\nstopped|97", 'what waits is stopped');
+$hoarder->query(q{SELECT stop_batches(name::text), stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'running'});
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) }), 'stopped twice at once: their batches are canceled');
+$hoarder2->quit;
+$hoarder->quit;
+
+# ---------------------------------------------------------------- what ends a job
+
+# A job that stays at its first row until this is over.
+sub stays
+{
+	my ($name, $database, $user) = @_;
+	my $session = $dt->session(dbname => $database, user => $user);
+
+	$session->query('CREATE TABLE IF NOT EXISTS stays (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO stays SELECT i FROM generate_series(1, 5) i ON CONFLICT DO NOTHING');
+	$session->query($dt->start_call($name, 'stays', max_rows => 1, statement => q{UPDATE stays SET n = n + 1 + length(pg_sleep(CASE WHEN id = 3 THEN 300 ELSE 0 END)::text) WHERE {batch}}));
+	poll_until(sub { $session->query("SELECT count(*) FROM dirty_throttle_batches WHERE name = '$name' AND pid IS NOT NULL AND rows = 2") })
+	  or die "$name does not stay";
+	return $session;
+}
+$dt->sql('CREATE DATABASE dropped');
+$dt->session(dbname => 'dropped')->query('CREATE EXTENSION dirty_throttle');
+stays('force', 'dropped', undef)->quit;
+$dt->sql('DROP DATABASE dropped WITH (FORCE)');
+is($dt->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dirty_throttle batches'}), 0, 'DROP DATABASE WITH (FORCE) ends it');
+
+# The role is dropped, or loses its rights, while its job runs.
+$dt->sql('CREATE TABLE p (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO p SELECT i FROM generate_series(1, 10000) i');
+foreach my $how ('dropped', 'revoked', 'a role that is dropped')
+{
+	my $role = $how =~ /dropped$/ ? 'dropped' : 'revoked';
+	my $by_login = $how eq 'dropped';
+
+	$dt->sql("CREATE ROLE $role " . ($role eq 'revoked' || $by_login ? 'LOGIN; ' : 'NOLOGIN; ')
+		  . ($role eq 'revoked' ? 'REVOKE ALL ON p FROM PUBLIC; GRANT ALL ON p TO revoked' : 'GRANT ALL ON p TO PUBLIC'));
+	my $passing = $dt->session(user => $by_login || $role eq 'revoked' ? $role : undef);
+	$passing->query("SET ROLE $role") if !$by_login;
+	$passing->query($dt->start_call($how, 'p', max_rows => 1, statement => 'UPDATE p SET n = n + 1 + length(pg_sleep(0.03)::text) WHERE {batch}'));
+	$passing->quit;
+	ok($dt->wait_job($how, 'rows > 1'), "$how: it runs");
+	$dt->sql($role eq 'revoked' ? 'REVOKE ALL ON p FROM revoked' : "DROP ROLE $role");
+	ok($dt->wait_job($how, q{state = 'failed'}), "$how: it fails");
+	my $job = $dt->job($how);
+	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that has started batches "$how" does not exist any more$/, "$how: the reason");
+	cmp_ok($job->{rows}, '<', 10000, "$how: it has not gone on");
+	$dt->sql("SELECT forget_batches('$how')");
+	is($dt->job($how), undef, "$how: a superuser can forget it");
+}
+
+# The database allows no connections, when it is started, and when it is to begin.
+$dt->sql('CREATE DATABASE closed');
+my $closed = $dt->session(dbname => 'closed');
+$closed->query('CREATE EXTENSION dirty_throttle; CREATE TABLE t (id int PRIMARY KEY, n int)');
+$closed->query('BEGIN');
+$closed->query($dt->start_call('begun', 't'));
+$dt->sql('ALTER DATABASE closed ALLOW_CONNECTIONS false');
+$r = $other->run($dt->start_call('elsewhere', 'slow', dry_run => 'true'));
+is($r->{sqlstate}, undef, 'a database without connections: others do not mind');
+$closed->query('COMMIT');
+ok(poll_until(sub { $closed->query(q{SELECT state FROM dirty_throttle_batches}) eq 'interrupted' }), 'a database without connections, after the start: the view');
+foreach my $call ($dt->call('closed', 't'), $dt->start_call('closed', 't'))
+{
+	$r = $closed->run($call);
+	is($r->{sqlstate}, '55000', 'a database without connections: the error');
+	like($r->{err}, qr/database "closed" does not allow connections, so no background worker can run batches.*HINT: .*ALTER DATABASE closed ALLOW_CONNECTIONS true/s,
+		'a database without connections: what it says');
+}
+is($closed->query(q{SELECT string_agg(name, ' ') FROM dirty_throttle_batches}), 'begun', 'a database without connections: nothing is stored');
+$dt->sql('ALTER DATABASE closed ALLOW_CONNECTIONS true');
+is($closed->run(q{CALL run_in_batches('begun')})->{sqlstate}, '55000', 'its name only, in no group');
+is($closed->run(q{CALL run_in_batches('begun', unthrottled => true)})->{out}, '0|t', 'later it goes on');
+$closed->quit;
+
+# A fast shutdown, also while its group is suspended; and it goes on after a restart.
+my $stays = stays('shutdown', 'postgres', undef);
+$stays->quit;
+$dt->disconnect;
+$_->quit foreach $s, $other, $super;
+$node->stop('fast');
+$node->start;
+is($dt->job('shutdown')->{state}, 'interrupted', 'after a fast shutdown it was interrupted');
+
+# In single-user mode there are no background workers.
+$dt->disconnect;
+$node->stop('fast');
+my $sql = "SELECT start_batches('shutdown', unthrottled => true)\nSELECT stop_batches('shutdown')\n";
+my ($out, $err);
+IPC::Run::run([ 'postgres', '--single', '-c', 'log_min_messages=notice', '-D', $node->data_dir, 'postgres' ], '<', \$sql, '>', \$out, '2>', \$err);
+like($err, qr/ERROR:  batches cannot be run in single-user mode\n.*HINT:  Start the server/s, 'single-user mode');
+like($err, qr/NOTICE:  batches "shutdown" are not running/, 'single-user mode: stop_batches()');
+$node->start;
+is($dt->job('shutdown')->{state}, 'interrupted', 'single-user mode: nothing has changed');
+$dt->sql('CREATE OR REPLACE FUNCTION pg_temp.none() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$');
+$s = $dt->session;
+$s->query(q{SELECT start_batches('shutdown', unthrottled => true)});
+ok($dt->wait_job('shutdown', 'pid IS NOT NULL'), 'its name is enough to go on');
+is($dt->sql('SELECT n FROM stays ORDER BY id LIMIT 2'), "1\n1", 'rows that were done are not done again');
+my $worker = $dt->worker('shutdown');
+ok(poll_until(sub { ($dt->sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $worker") // '') eq 'PgSleep' }), 'it is in its batch');
+$dt->sql(q{SELECT stop_batches('shutdown')});
+is($dt->job('shutdown')->{pid}, $worker, 'stop_batches() lets the batch end');
+$dt->sql("SELECT pg_cancel_backend($worker)");
+ok($dt->wait_job('shutdown', q{state = 'stopped'}), 'a cancel ends its batch');
+
+# An unlogged table is empty after a crash, and its job begins anew.
+$dt->sql('CREATE UNLOGGED TABLE unlogged (id int PRIMARY KEY, n int DEFAULT 0); INSERT INTO unlogged SELECT i FROM generate_series(1, 100) i');
+$r = $dt->batches($s, 'unlogged', 'unlogged', max_rows => 10, statement => 'UPDATE unlogged SET n = n + 1 / (id <> 50)::int WHERE {batch}');
+is($r->{sqlstate}, '22012', 'an unlogged table: half done');
+$s->quit;
+$dt->disconnect;
+$node->stop('immediate');
+$node->start;
+$s = $dt->session;
+$r = $s->run(q{CALL run_in_batches('unlogged', unthrottled => true)});
+is($r->{sqlstate}, undef, 'an unlogged table after a crash');
+like($r->{err}, qr/NOTICE: .*batches "unlogged" begin anew, as unlogged table "unlogged" is empty/, 'an unlogged table after a crash: what it says');
+
+# --------------------------------------------------------------- keys that move
+
+$dt->sql(q{CREATE TABLE moves (id bigint PRIMARY KEY, updated_at timestamptz NOT NULL, n int DEFAULT 0);
+	INSERT INTO moves SELECT i, now() - interval '1 day' + i * interval '1 s' FROM generate_series(1, 8000) i; CREATE INDEX ON moves (updated_at);
+	CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.updated_at := clock_timestamp(); RETURN NEW; END';
+	CREATE TRIGGER t BEFORE UPDATE ON moves FOR EACH ROW EXECUTE FUNCTION touch(); ANALYZE moves});
+is($dt->batches($s, 'moves', 'moves', key => 'updated_at')->{out}, '8000|t', 'a trigger moves the key beyond the end: once each');
+$r = $dt->batches($s, 'moves on', 'moves', key => 'updated_at', finish => \q{now() + interval '1 hour'}, max_rows => 5000);
+is($r->{sqlstate}, '55000', 'a trigger moves the key ahead for ever: the error');
+like($r->{err}, qr/have come past \d+ rows, but table public\.moves has 8000.*HINT: .*"key"/s, 'what it says');
+
+# ------------------------------------------------------------- heavy rows
+
+# Batches are as large as light rows allow, and then come to heavy ones.
+$dt->sql(q{CREATE TABLE heavy AS SELECT i AS id, 0 AS n FROM generate_series(1, 3000) i; ALTER TABLE heavy ADD PRIMARY KEY (id); ANALYZE heavy});
+$r = $dt->batches($s, 'heavy', 'heavy', batch_time => '50 ms',
+	statement => 'UPDATE heavy SET n = n + 1 + length(pg_sleep(CASE WHEN id > 2900 THEN 0.02 ELSE 0 END)::text) WHERE {batch}');
+is($r->{out}, '3000|t', 'heavy rows behind light ones: to the end');
+is($dt->counts('heavy'), '1:3000', 'heavy rows: each once');
+cmp_ok($dt->job('heavy')->{retries}, '>', 0, 'heavy rows: a batch that took many times as long as it may was undone');
+
+$s->quit;
+$dt->finish;
