@@ -17,6 +17,7 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -35,6 +36,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
+#include "utils/lsyscache.h"
 
 /* How numbers in these units are written. */
 static const struct
@@ -50,9 +52,66 @@ static const struct
 	[DT_UNIT_NUMBER] = {"", "", ""}
 };
 
+/* What was written, in thousandths of the property's unit, or the index of a word. */
+static float8
+read_value(const DtProperty *property, const char *written)
+{
+	float8		value = 0;
+	bool		fits;
+
+	if (property->kind == DT_WORD)
+		value = dt_property_word(property, written);
+	fits = property->kind == DT_WORD ? value >= 0 :
+		dt_amount_read(property->unit, written, 1000, &value);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 property->kind == DT_WORD ?
+				 errmsg("unrecognized %s \"%s\"", property->label, written) :
+				 errmsg("invalid %s: \"%s\"", property->label, written),
+				 errhint("%s%s", property == dt_property("scope") ?
+						 _("Valid scopes are \"group\", \"role\" and \"database\".") :
+						 _(numbers[property->unit].hint),
+						 dt_amount_hint(property->unit))));
+	return value;
+}
+
+/* The value that is stored.  A tiny rate does not become 0, which means no limit. */
+static float8
+check_value(const DtProperty *property, float8 value, const char *shown)
+{
+	int64		lowest = (property->min + 999) / 1000;
+
+	if (property->kind == DT_WORD)
+		return value;
+	if (!(value >= lowest * 1000 && value <= property->max))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s %s is out of range", property->label, shown),
+				 errdetail("The valid range is from %lld to %lld%s%s%s.",
+						   (long long) lowest,
+						   (long long) property->max / 1000,
+						   numbers[property->unit].name,
+						   numbers[property->unit].meaning,
+						   property->unit == DT_UNIT_RATE && lowest == 0 ?
+						   "; 0 means no limit" : "")));
+	return value > 0 ? Max(rint(value), 1) : 0;
+}
+
+static void
+notice_rounding(const DtProperty *property, float8 value, float8 stored,
+				const char *shown)
+{
+	if (stored > 0 && fabs(stored - value) > 0.001)
+		ereport(NOTICE,
+				(errmsg("%s %s is rounded to %s%s", property->label, shown,
+						float8out_internal(stored / 1000),
+						numbers[property->unit].name)));
+}
+
 /*
  * Set a property to the second argument, a number or a text; if there is none,
- * remove a limit.  A tiny rate does not become 0, which means no limit.
+ * remove a limit.
  */
 static Datum
 set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
@@ -60,10 +119,8 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 {
 	char	   *group = dt_sql_get_group(fcinfo);
 	const DtProperty *property = dt_property(key);
-	bool		is_mode = (property->kind == DT_MODE);
-	int64		lowest = (property->min + 999) / 1000;
 	const char *shown = "";
-	float8		value = 0;		/* in thousandths of the unit, KB/s for one */
+	float8		value = 0;
 	float8		stored;
 	List	   *entries;
 	DtEntry    *entry;
@@ -76,15 +133,7 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 	{
 		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-		value = strcmp(written, "observe") == 0;
-		if (is_mode ? value == 0 && strcmp(written, "enforce") != 0 :
-			!dt_amount_read(property->unit, written, 1000, &value))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 is_mode ? errmsg("unrecognized mode \"%s\"", written) :
-					 errmsg("invalid %s: \"%s\"", property->label, written),
-					 errhint("%s%s", numbers[property->unit].hint,
-							 dt_amount_hint(property->unit))));
+		value = read_value(property, written);
 		shown = psprintf("\"%s\"", written);
 	}
 	else if (PG_NARGS() > 1)
@@ -92,28 +141,124 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 		value = PG_GETARG_FLOAT8(1) * 1000;
 		shown = float8out_internal(PG_GETARG_FLOAT8(1));
 	}
-	if (!(value >= lowest * 1000 && value <= property->max))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s %s is out of range", property->label, shown),
-				 errdetail("The valid range is from %lld to %lld%s%s%s.",
-						   (long long) lowest,
-						   (long long) property->max / 1000,
-						   numbers[property->unit].name,
-						   numbers[property->unit].meaning,
-						   property->unit == DT_UNIT_RATE && lowest == 0 ?
-						   "; 0 means no limit" : "")));
-	stored = value > 0 ? Max(rint(value), 1) : 0;
+	stored = check_value(property, value, shown);
 	entry = dt_definitions_edit(group, how, &entries);
 	*dt_property_value(&entry->definition, property) = (int64) stored;
 	dt_sql_write(entries, entry);
 	if (stored > 0 && property->unit == DT_UNIT_RATE)
 		dt_notice_floor(&entry->definition);
-	if (fabs(stored - value) > 0.001)
+	notice_rounding(property, value, stored, shown);
+	PG_RETURN_VOID();
+}
+
+/* An argument of any type as text, palloc'd. */
+static char *
+any_to_cstring(FunctionCallInfo fcinfo, int arg)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+	Oid			output;
+	bool		is_varlena;
+
+	if (type == UNKNOWNOID)
+		return pstrdup(DatumGetCString(PG_GETARG_DATUM(arg)));
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of argument %d", arg + 1);
+	getTypeOutputInfo(type, &output, &is_varlena);
+	return OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
+}
+
+/*
+ * The entry in which alter_resource_group() sets something: that of the group or, if
+ * an instance is named, what differs of that; it is added if it is not there.
+ */
+static DtEntry *
+edit_instance(FunctionCallInfo fcinfo, int arg, DtEntry *group)
+{
+	char	   *name;
+	DtEntry    *instance;
+
+	if (PG_ARGISNULL(arg))
+		return group;
+	name = dt_sql_get_name(fcinfo, arg, "instance");
+	if (group->definition.scope == DT_SCOPE_GROUP)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("resource group \"%s\" has no instances", group->definition.name),
+				 errhint("Use SELECT alter_resource_group(%s, scope => 'role') to give each role limits of its own.",
+						 quote_literal_cstr(group->definition.name))));
+	if (group->definition.scope == DT_SCOPE_ROLE)
+		(void) get_role_oid(name, false);
+	else
+		(void) get_database_oid(name, false);
+	instance = dt_instance_find(group, name);
+	if (instance == NULL)
+	{
+		instance = palloc0(sizeof(DtEntry));
+		strlcpy(instance->instance, name, NAMEDATALEN);
+		group->instances = lappend(group->instances, instance);
+	}
+	return instance;
+}
+
+/* In the order of the arguments of alter_resource_group(), after the name. */
+static const char *const altered[] = {
+	"dirty", "wal", "burst", "allowance", "floor", "weight", "mode", "scope"
+};
+
+#define ARG_SCOPE		8
+#define ARG_INSTANCE	9
+
+/*
+ * Set what is not NULL of a group, which is created if it does not exist, or of an
+ * instance of one.  An instance for which nothing is set is as its group again.
+ */
+PG_FUNCTION_INFO_V1(alter_resource_group);
+Datum
+alter_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = dt_sql_get_group(fcinfo);
+	bool		is_instance = !PG_ARGISNULL(ARG_INSTANCE);
+	List	   *entries;
+	DtEntry    *group = dt_definitions_edit(name, is_instance ? DT_ALTER :
+											DT_CREATE_OR_ALTER, &entries);
+	int64		scope = group->definition.scope;
+	DtEntry    *entry = edit_instance(fcinfo, ARG_INSTANCE, group);
+	bool		any = false;
+
+	if (is_instance && !PG_ARGISNULL(ARG_SCOPE))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("scope cannot be set of an instance"),
+				 errhint("Set it of the group, without an instance.")));
+	for (int i = 0; i < (int) lengthof(altered); i++)
+	{
+		const DtProperty *property = dt_property(altered[i]);
+		char	   *shown;
+		float8		value;
+		float8		stored;
+
+		if (PG_ARGISNULL(i + 1))
+			continue;
+		any = true;
+		shown = any_to_cstring(fcinfo, i + 1);
+		value = read_value(property, shown);
+		stored = check_value(property, value, shown);
+		*dt_property_value(&entry->definition, property) = (int64) stored;
+		dt_property_differs(entry, property);
+		notice_rounding(property, value, stored, shown);
+	}
+	if (is_instance && !any)
+		group->instances = list_delete_ptr(group->instances, entry);
+	if (group->definition.scope != scope && group->instances != NIL)
+	{
 		ereport(NOTICE,
-				(errmsg("%s %s is rounded to %s%s", property->label, shown,
-						float8out_internal(stored / 1000),
-						numbers[property->unit].name)));
+				(errmsg("the instances of resource group \"%s\" do not differ any more",
+						name),
+				 errdetail("They were for others than those of the new scope.")));
+		group->instances = NIL;
+	}
+	dt_sql_write(entries, group);
+	dt_notice_floor(&group->definition);
 	PG_RETURN_VOID();
 }
 
@@ -172,7 +317,7 @@ set_session_group(PG_FUNCTION_ARGS)
 		name = "";
 	else
 		name = dt_sql_get_name(fcinfo, 1, "group name");
-	dt_member_move(PG_GETARG_INT32(0), name);
+	dt_group_move(PG_GETARG_INT32(0), name);
 	PG_RETURN_VOID();
 }
 
@@ -413,10 +558,10 @@ check_not_in_use(const DtDefinition *d)
 	int			members = 0;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			dt_definition_is_of(d, &dt_groups[i].definition))
-			members = dt_groups[i].members;
+			members += dt_groups[i].members;
 	LWLockRelease(dt_shared->registry_lock);
 	if (members > 0)
 		ereport(ERROR,
