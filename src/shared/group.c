@@ -83,16 +83,13 @@ forget_signals(DtGroup *g)
 			pressure->decides[r] = -1;
 }
 
-/*
- * Give a group the properties of its definition.  The caller holds the group's
- * lock, or nobody else knows of the group yet.
- */
+/* Give a group the properties of its definition, and forgive what is owed to it. */
 static void
-apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
+apply_definition(DtGroup *g, const DtDefinition *d, bool forgives)
 {
-	bool		forgives = d->observe != g->definition.observe ||
-		d->scope != g->definition.scope;
+	int64		now = dt_now_us();
 
+	dt_group_lock(g);
 	g->definition = *d;
 	forget_signals(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -100,7 +97,6 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 		DtRateGroup *engine = &g->usage[r].engine;
 		bool		budgeted = dt_definition_follows(d, DT_WAL_RATE) &&
 			dt_signals[DT_WAL_RATE].resource == r;
-
 		int64		effective;
 
 		g->pressure.spends[r] &= budgeted && engine->limit == d->rate[r];
@@ -109,17 +105,13 @@ apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
 		if (engine->budgeted != budgeted)
 			dt_rate_set_budgeted(engine, budgeted, now);
 		effective = effective_rate(g, r);
-
-		/*
-		 * what is owed in mode observe, or until then, is forgiven, and so is
-		 * what is owed to a group from which others are made
-		 */
 		if (forgives)
 			dt_rate_set(engine, 0, 0, now);
 		if (engine->limit != d->rate[r] || engine->rate != effective)
 			dt_rate_set(engine, d->rate[r], effective, now);
 	}
 	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
 }
 
 /* Set *pressure to none. */
@@ -268,7 +260,7 @@ begin(DtGroup *g, const DtDefinition *d, DtGroup *own, Oid key)
 		g->pressure = own->pressure;
 		dt_group_unlock(own);
 	}
-	apply_definition(g, d, now);
+	apply_definition(g, d, false);
 	g->id = id;
 	if (dt_definition_follows_any(d))
 		dt_sampler_wake();
@@ -322,21 +314,25 @@ end_instances(DtGroup *own)
 	}
 }
 
-/* Give a group or an instance another definition, and wake its members. */
+/*
+ * Give a group or an instance another definition, and wake its members.  What is owed
+ * in mode observe, or until then, is forgiven.  So is what is owed when the scope
+ * changes, at the end, as members that wake before they are moved may owe more by then.
+ */
 void
 dt_group_alter(DtGroup *g, const DtDefinition *d)
 {
 	bool		scope_changes = d->scope != g->definition.scope;
-	int64		now = dt_now_us();
 
 	if (scope_changes)
 		end_instances(g);
-	dt_group_lock(g);
-	apply_definition(g, d, now);
-	dt_group_unlock(g);
-	dt_member_wake_all(g);
+	apply_definition(g, d, d->observe != g->definition.observe);
 	if (scope_changes)
+	{
 		put_members(g, NULL);
+		apply_definition(g, d, true);
+	}
+	dt_member_wake_all(g);
 }
 
 /* What is counted of an instance that ends remains counted of its group. */
