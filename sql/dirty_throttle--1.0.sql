@@ -15,7 +15,7 @@ COMMENT ON FUNCTION create_resource_group(text, float8) IS
 
 CREATE FUNCTION create_resource_group(group_name text, dirty_limit text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'create_resource_group_text'
+AS 'MODULE_PATHNAME', 'create_resource_group'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION create_resource_group(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION create_resource_group(text, text) IS
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_dirty_limit_text'
+AS 'MODULE_PATHNAME', 'set_group_dirty_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_dirty_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
 
 CREATE FUNCTION set_group_wal_limit(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_wal_limit_text'
+AS 'MODULE_PATHNAME', 'set_group_wal_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_wal_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
@@ -79,7 +79,7 @@ COMMENT ON FUNCTION set_group_burst(text, float8) IS
 
 CREATE FUNCTION set_group_burst(group_name text, duration text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_burst_text'
+AS 'MODULE_PATHNAME', 'set_group_burst'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_burst(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_burst(text, text) IS
@@ -143,7 +143,7 @@ COMMENT ON FUNCTION set_group_allowance(text, float8) IS
 
 CREATE FUNCTION set_group_allowance(group_name text, amount text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_allowance_text'
+AS 'MODULE_PATHNAME', 'set_group_allowance'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_allowance(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_allowance(text, text) IS
@@ -159,7 +159,7 @@ COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
 
 CREATE FUNCTION set_group_floor(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_floor_text'
+AS 'MODULE_PATHNAME', 'set_group_floor'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_floor(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_floor(text, text) IS

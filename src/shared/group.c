@@ -161,7 +161,8 @@ is_idle(DtGroup *g, int64 now)
 {
 	bool		result;
 
-	if (!OidIsValid(g->key) || g->differs || g->members > 0)
+	if (!OidIsValid(g->key) || g->differs || g->members > 0 ||
+		g->suspended_since != 0)
 		return false;
 	dt_group_lock(g);
 	result = dt_rate_group_debt(&g->usage[DT_DIRTY].engine, now) == 0 &&

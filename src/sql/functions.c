@@ -45,45 +45,66 @@ static const struct
 	const char *meaning;		/* what an error says after the range */
 	const char *hint;
 }			numbers[] = {
-	[DT_UNIT_NONE] = {"", "", "Valid modes are \"enforce\" and \"observe\"."},
 	[DT_UNIT_RATE] = {" KB/s", " (1 KB = 1000 bytes)", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s."},
 	[DT_UNIT_BYTES] = {" KB", " (1 KB = 1000 bytes)", "Write an amount with its unit, for example '64 MB', or a number of KB."},
 	[DT_UNIT_US] = {" ms", " of the group's limits", "Write a time with its unit, for example '1 min', or a number of milliseconds."},
 	[DT_UNIT_NUMBER] = {"", "", ""}
 };
 
-/* What was written, in thousandths of the property's unit, or the index of a word. */
-static float8
-read_value(const DtProperty *property, const char *written)
+/*
+ * An argument of any type as text, palloc'd.  *shown: the same as messages show it, with
+ * quotes unless it is a number.
+ */
+static char *
+get_any(FunctionCallInfo fcinfo, int arg, const char **shown)
 {
-	float8		value = 0;
-	bool		fits;
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+	char		category;
+	bool		preferred;
+	Oid			output;
+	bool		is_varlena;
+	char	   *value;
 
-	if (property->kind == DT_WORD)
-		value = dt_property_word(property, written);
-	fits = property->kind == DT_WORD ? value >= 0 :
-		dt_amount_read(property->unit, written, 1000, &value);
-	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 property->kind == DT_WORD ?
-				 errmsg("unrecognized %s \"%s\"", property->label, written) :
-				 errmsg("invalid %s: \"%s\"", property->label, written),
-				 errhint("%s%s", property == dt_property("scope") ?
-						 _("Valid scopes are \"group\", \"role\" and \"database\".") :
-						 _(numbers[property->unit].hint),
-						 dt_amount_hint(property->unit))));
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of argument %d", arg + 1);
+	getTypeOutputInfo(type, &output, &is_varlena);
+	value = OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
+	get_type_category_preferred(type, &category, &preferred);
+	*shown = category == TYPCATEGORY_NUMERIC ? value : psprintf("\"%s\"", value);
 	return value;
 }
 
-/* The value that is stored.  A tiny rate does not become 0, which means no limit. */
-static float8
-check_value(const DtProperty *property, float8 value, const char *shown)
+/*
+ * The value of a property, a number, an amount with its unit, or a word, from an
+ * argument of any type.  A tiny rate does not become 0, which means no limit.
+ */
+static int64
+get_value(FunctionCallInfo fcinfo, int arg, const DtProperty *property)
 {
+	const char *shown;
+	const char *written = get_any(fcinfo, arg, &shown);
 	int64		lowest = (property->min + 999) / 1000;
+	float8		value = 0;		/* in thousandths of the unit, KB/s for one */
+	int64		stored;
 
 	if (property->kind == DT_WORD)
-		return value;
+	{
+		stored = dt_property_word(property, written);
+		if (stored < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("unrecognized %s %s", property->label, shown),
+					 errhint("%s", property == dt_property("scope") ?
+							 _("Valid scopes are \"group\", \"role\" and \"database\".") :
+							 _("Valid modes are \"enforce\" and \"observe\"."))));
+		return stored;
+	}
+	if (!dt_amount_read(property->unit, written, 1000, &value))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid %s: %s", property->label, shown),
+				 errhint("%s%s", _(numbers[property->unit].hint),
+						 dt_amount_hint(property->unit))));
 	if (!(value >= lowest * 1000 && value <= property->max))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -95,76 +116,39 @@ check_value(const DtProperty *property, float8 value, const char *shown)
 						   numbers[property->unit].meaning,
 						   property->unit == DT_UNIT_RATE && lowest == 0 ?
 						   "; 0 means no limit" : "")));
-	return value > 0 ? Max(rint(value), 1) : 0;
-}
-
-static void
-notice_rounding(const DtProperty *property, float8 value, float8 stored,
-				const char *shown)
-{
-	if (stored > 0 && fabs(stored - value) > 0.001)
+	stored = value > 0 ? Max((int64) rint(value), 1) : 0;
+	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
-						float8out_internal(stored / 1000),
+						float8out_internal(stored / 1000.0),
 						numbers[property->unit].name)));
+	return stored;
 }
 
 /*
- * Set a property to the second argument, a number or a text; if there is none,
- * remove a limit.
+ * Set a property to the second argument, or, if there is none, remove a limit.
  */
 static Datum
-set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
-			 bool is_text)
+set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how)
 {
 	char	   *group = dt_sql_get_group(fcinfo);
 	const DtProperty *property = dt_property(key);
-	const char *shown = "";
-	float8		value = 0;
-	float8		stored;
+	bool		removes = PG_NARGS() == 1;
+	int64		value = 0;
 	List	   *entries;
 	DtEntry    *entry;
 
-	if (PG_NARGS() > 1)
+	if (!removes)
+	{
 		dt_sql_check_not_null(fcinfo, 1, property->label);
-	else
-		how = DT_ALTER;
-	if (is_text)
-	{
-		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
-
-		value = read_value(property, written);
-		shown = psprintf("\"%s\"", written);
+		value = get_value(fcinfo, 1, property);
 	}
-	else if (PG_NARGS() > 1)
-	{
-		value = PG_GETARG_FLOAT8(1) * 1000;
-		shown = float8out_internal(PG_GETARG_FLOAT8(1));
-	}
-	stored = check_value(property, value, shown);
-	entry = dt_definitions_edit(group, how, &entries);
-	*dt_property_value(&entry->definition, property) = (int64) stored;
+	entry = dt_definitions_edit(group, removes ? DT_ALTER : how, &entries);
+	*dt_property_value(&entry->definition, property) = value;
 	dt_sql_write(entries, entry);
-	if (stored > 0 && property->unit == DT_UNIT_RATE)
+	if (value > 0 && property->unit == DT_UNIT_RATE)
 		dt_notice_floor(&entry->definition);
-	notice_rounding(property, value, stored, shown);
 	PG_RETURN_VOID();
-}
-
-/* An argument of any type as text, palloc'd. */
-static char *
-any_to_cstring(FunctionCallInfo fcinfo, int arg)
-{
-	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
-	Oid			output;
-	bool		is_varlena;
-
-	if (type == UNKNOWNOID)
-		return pstrdup(DatumGetCString(PG_GETARG_DATUM(arg)));
-	if (!OidIsValid(type))
-		elog(ERROR, "could not determine the type of argument %d", arg + 1);
-	getTypeOutputInfo(type, &output, &is_varlena);
-	return OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
 }
 
 /*
@@ -233,19 +217,13 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	for (int i = 0; i < (int) lengthof(altered); i++)
 	{
 		const DtProperty *property = dt_property(altered[i]);
-		char	   *shown;
-		float8		value;
-		float8		stored;
 
 		if (PG_ARGISNULL(i + 1))
 			continue;
 		any = true;
-		shown = any_to_cstring(fcinfo, i + 1);
-		value = read_value(property, shown);
-		stored = check_value(property, value, shown);
-		*dt_property_value(&entry->definition, property) = (int64) stored;
+		*dt_property_value(&entry->definition, property) =
+			get_value(fcinfo, i + 1, property);
 		dt_property_differs(entry, property);
-		notice_rounding(property, value, stored, shown);
 	}
 	if (is_instance && !any)
 		group->instances = list_delete_ptr(group->instances, entry);
@@ -262,26 +240,21 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-#define PROPERTY_FUNCTION(function, key, how, is_text) \
+#define PROPERTY_FUNCTION(function, key, how) \
 	PG_FUNCTION_INFO_V1(function); \
 	Datum function(PG_FUNCTION_ARGS) \
 	{ \
-		return set_property(fcinfo, key, how, is_text); \
+		return set_property(fcinfo, key, how); \
 	}
 
-/* The same with a number, and with a text. */
-#define PROPERTY_FUNCTIONS(function, key, how) \
-	PROPERTY_FUNCTION(function, key, how, false) \
-	PROPERTY_FUNCTION(function##_text, key, how, true)
-
-PROPERTY_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
-PROPERTY_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
-PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
+PROPERTY_FUNCTION(create_resource_group, "dirty", DT_CREATE)
+PROPERTY_FUNCTION(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_burst, "burst", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_floor, "floor", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER)
 
 PG_FUNCTION_INFO_V1(suspend_group);
 Datum

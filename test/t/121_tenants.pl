@@ -374,6 +374,13 @@ subtest 'more of them than slots' => sub {
 	$new->query('SELECT 1');
 	like(instances(), qr/\ba=1/, 'the next role gets one of those that are idle');
 	is($dt->group_row('tenants')->{wal_bytes}, $written, 'what was counted there is still counted');
+	# in a suspended group who has slipped, and left, is still known
+	$dt->sql(q{SELECT suspend_group('tenants')});
+	my $late = $dt->session(user => 'b');
+	$late->query('SELECT 1');
+	unlike(instances(), qr/\bb=/, 'but none of a group that is suspended');
+	$dt->sql(q{SELECT resume_group('tenants')});
+	$late->quit;
 	$dt->limit(plain => 5);
 	is($dt->group_row('plain')->{dirty_limit}, 5, 'a new group gets a slot of an instance');
 	$_->quit foreach @s[ 5 .. 7 ];
