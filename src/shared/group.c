@@ -236,12 +236,16 @@ find_slot(bool must)
  * begins as its group is: with the share that a member more would have of what
  * signals leave, and suspended if that is.
  */
-static void
-begin(DtGroup *g, const DtDefinition *d, DtGroup *own, Oid key)
+static DtGroup *
+begin(const DtDefinition *d, DtGroup *own, Oid key, bool must)
 {
 	int64		now = dt_now_us();
-	uint64		id = ++dt_shared->last_group_id;
+	DtGroup    *g = find_slot(must);
+	uint64		id;
 
+	if (g == NULL)
+		return NULL;
+	id = ++dt_shared->last_group_id;
 	g->of = own != NULL ? own->id : id;
 	g->key = key;
 	g->differs = false;
@@ -265,28 +269,14 @@ begin(DtGroup *g, const DtDefinition *d, DtGroup *own, Oid key)
 	g->id = id;
 	if (dt_definition_follows_any(d))
 		dt_sampler_wake();
-}
-
-/* False: there is no slot for it. */
-bool
-dt_group_begin(const DtDefinition *d)
-{
-	DtGroup    *g = find_slot(true);
-
-	if (g != NULL)
-		begin(g, d, NULL, InvalidOid);
-	return g != NULL;
-}
-
-/* NULL: there is no slot for it. */
-DtGroup *
-dt_group_begin_instance(DtGroup *own, Oid key, bool must)
-{
-	DtGroup    *g = find_slot(must);
-
-	if (g != NULL)
-		begin(g, &own->definition, own, key);
 	return g;
+}
+
+/* What is defined, a group or, with its own slot, an instance.  NULL: there is no slot. */
+DtGroup *
+dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key)
+{
+	return begin(d, own, key, true);
 }
 
 /* The slot for a member: an instance, which may begin, or the group's own. */
@@ -296,7 +286,7 @@ dt_group_slot_for(DtGroup *own, const DtMember *member)
 	DtGroup    *g = dt_group_slot(own, member);
 
 	if (g == NULL)
-		g = dt_group_begin_instance(own, dt_group_key(own, member), false);
+		g = begin(&own->definition, own, dt_group_key(own, member), false);
 	return g != NULL ? g : own;
 }
 

@@ -238,7 +238,7 @@ begin_instances(DtEntry *group)
 
 		if (instance->has_slot || !OidIsValid(instance->key) || own == NULL)
 			continue;
-		g = dt_group_begin_instance(own, instance->key, true);
+		g = dt_group_begin(&own->definition, own, instance->key);
 		if (g != NULL)
 			replace_instance(g, group);
 	}
@@ -274,7 +274,8 @@ replace_definitions(Load *load)
 	dt_shared->commits_followed = false;
 	foreach_ptr(DtEntry, entry, load->entries)
 	{
-		if (!entry->has_slot && !dt_group_begin(&entry->definition))
+		if (!entry->has_slot &&
+			dt_group_begin(&entry->definition, NULL, InvalidOid) == NULL)
 			continue;			/* there is no room for it */
 		begin_instances(entry);
 		dt_shared->commits_followed |=
@@ -388,19 +389,13 @@ load_at_commit(void)
 	ForceSyncCommit();
 }
 
-/* Of which kind of object is a group's instances, InvalidOid: it has none. */
-static Oid
-class_of_instances(const DtEntry *group)
-{
-	return group->definition.scope == DT_SCOPE_ROLE ? AuthIdRelationId :
-		group->definition.scope == DT_SCOPE_DATABASE ? DatabaseRelationId : InvalidOid;
-}
-
 /* Does an instance for the role or database of that name differ? */
 static DtEntry *
 find_instance(const DtEntry *group, Oid class, const char *name)
 {
-	return class_of_instances(group) == class ? dt_instance_find(group, name) : NULL;
+	bool		is_of_roles = group->definition.scope == DT_SCOPE_ROLE;
+
+	return is_of_roles == (class == AuthIdRelationId) ? dt_instance_find(group, name) : NULL;
 }
 
 /*
@@ -518,44 +513,32 @@ read_new_name(Oid class, Oid object)
 	return name;
 }
 
+/*
+ * A role or database may have another name, or is new: instances may be defined for it
+ * already, as after a restore of the definitions.
+ */
 static void
-role_is_altered(Oid role)
+object_is_named(Oid class, Oid object, bool is_new)
 {
-	char	   *name = GetUserNameFromId(role, true);
-	char	   *new_name = read_new_name(AuthIdRelationId, role);
+	char	   *new_name = read_new_name(class, object);
+	char	   *name = is_new ? new_name : class == DatabaseRelationId ?
+		get_database_name(object) : GetUserNameFromId(object, true);
 
-	if (name == NULL || new_name == NULL || strcmp(name, new_name) == 0)
+	if (name == NULL || new_name == NULL || (!is_new && strcmp(name, new_name) == 0))
 		return;
-	if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-				 errmsg("role \"%s\" cannot be renamed because resource groups are defined in its settings",
-						DT_DEFINITIONS_ROLE)));
-	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
-		load_at_commit();
-	/* who grants something to it waits, and not who creates what it owns */
-	LockSharedObject(AuthIdRelationId, role, 0, ShareLock);
-	follow_name(AuthIdRelationId, name, new_name);
-}
-
-static void
-database_is_altered(Oid database)
-{
-	char	   *name = get_database_name(database);
-	char	   *new_name = read_new_name(DatabaseRelationId, database);
-
-	if (name != NULL && new_name != NULL && strcmp(name, new_name) != 0)
-		follow_name(DatabaseRelationId, name, new_name);
-}
-
-/* Instances may be defined for it, as after a restore of the definitions. */
-static void
-object_is_created(Oid class, Oid object)
-{
-	char	   *name = read_new_name(class, object);
-
-	if (name != NULL)
-		follow_name(class, name, name);
+	if (class == AuthIdRelationId && !is_new)
+	{
+		if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("role \"%s\" cannot be renamed because resource groups are defined in its settings",
+							DT_DEFINITIONS_ROLE)));
+		if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
+			load_at_commit();
+		/* who grants something to it waits, and not who creates what it owns */
+		LockSharedObject(AuthIdRelationId, object, 0, ShareLock);
+	}
+	follow_name(class, name, new_name);
 }
 
 /* A setting has changed, of a role or of all roles. */
@@ -601,17 +584,13 @@ dt_load_object_accessed(ObjectAccessType access, Oid classId,
 {
 	if (!dt_shmem_available())
 		return;
-	if (classId == AuthIdRelationId && access == OAT_DROP)
+	if ((classId == AuthIdRelationId || classId == DatabaseRelationId) &&
+		(access == OAT_POST_ALTER || access == OAT_POST_CREATE))
+		object_is_named(classId, objectId, access == OAT_POST_CREATE);
+	else if (classId == AuthIdRelationId && access == OAT_DROP)
 		role_is_dropped(objectId);
-	else if (classId == AuthIdRelationId && access == OAT_POST_ALTER)
-		role_is_altered(objectId);
 	else if (classId == DatabaseRelationId && access == OAT_DROP)
 		follow_name(classId, get_database_name(objectId), NULL);
-	else if (classId == DatabaseRelationId && access == OAT_POST_ALTER)
-		database_is_altered(objectId);
-	else if ((classId == AuthIdRelationId || classId == DatabaseRelationId) &&
-			 access == OAT_POST_CREATE)
-		object_is_created(classId, objectId);
 	else if (classId == ExtensionRelationId && access == OAT_DROP)
 		extension_is_dropped(objectId);
 	else if (classId == DbRoleSettingRelationId &&
