@@ -473,7 +473,9 @@ dirty_throttle_writers(PG_FUNCTION_ARGS)
 		TimestampTz began;
 		Row			row = {0};
 
-		if (pid == 0 || !may_see(proc->roleId))
+		/* what parallel workers write is counted of their leader, too */
+		if (pid == 0 || !may_see(proc->roleId) ||
+			(proc->lockGroupLeader != NULL && proc->lockGroupLeader != proc))
 			continue;
 		add(&row, Int32GetDatum(pid), false);
 		add(&row, ObjectIdGetDatum(proc->roleId), false);

@@ -21,6 +21,7 @@ my $dt = DirtyThrottle::Clock->new('tenants', conf => q{
 dirty_throttle.transaction_grace = 0
 dirty_throttle.max_groups = 12
 max_connections = 80
+dirty_throttle.max_blocking_time = 100ms
 });
 
 $dt->sql(
@@ -410,6 +411,40 @@ sub written_in
 	$dt->advance($seconds * $second);
 	return map { paid($_) - $before{$_} } @roles;
 }
+
+# A session of this role waits for a row that a bulk of role a has locked: for how long?
+sub waits_for_bulk
+{
+	my ($role) = @_;
+	my $bulk = $dt->session(user => 'a');
+	my $other = $dt->session(user => $role);
+
+	$bulk->query('BEGIN');
+	$bulk->query('UPDATE shared SET n = n + 1');
+	$bulk->send(q{DO $$ BEGIN
+		FOR i IN 1..100 LOOP
+			PERFORM pg_logical_emit_message(true, 'x', repeat('x', 10000));
+		END LOOP; END $$; COMMIT});
+	$dt->settle;
+	$other->send('UPDATE shared SET n = n + 1');
+	$dt->settle;
+	my $begin = $dt->now;
+	$dt->advance(10_000) while !$other->finished && $dt->now < $begin + 30_000_000;
+	my $us = $dt->now - $begin;
+	is($dt->session_row($bulk)->{paused_by}, 'wal', "$role: the bulk pays after its transaction");
+	$dt->cancel_ms($bulk);
+	$_->wait, $_->quit foreach $bulk, $other;
+	return $us;
+}
+
+subtest 'who is made to wait by a tenant' => sub {
+	$dt->sql('CREATE TABLE shared (n int); INSERT INTO shared VALUES (0); GRANT ALL ON shared TO PUBLIC');
+	tenants("wal_limit => 100, scope => 'role'");
+	cmp_ok(waits_for_bulk('b'), '<=', 250_000, 'another tenant is outside of it');
+	$dt->advance(60 * $second);
+	cmp_ok(waits_for_bulk('a'), '<=', 250_000, 'its own application, which owes nothing, counts, too');
+	forget();
+};
 
 subtest 'a budget over all is shared by weight' => sub {
 	tenants("scope => 'role'");
