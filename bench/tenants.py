@@ -20,7 +20,7 @@ PLANS = {'full': {'rounds': 10, 'seconds': 20, 'tenants': 200},
 NOISY = 10
 ROWS = 20000
 SETTLE = 4                      # seconds
-BUDGET = 20                     # MB/s, of all together
+BUDGET = 10                     # MB/s, of all together
 TAIL = 1.2                      # as slow as alone, at most
 SHARE = 0.8                     # of the budget is used, at least
 
@@ -32,14 +32,14 @@ ALTER = "SELECT alter_resource_group('tenants', %s)"
 CASES = [
     ('alone', None, False),
     ('no limit', None, False),
-    ('each 2 MB/s', SCOPE % ", wal_limit => '2 MB'", True),
-    ('a budget of 20 MB/s', BUDGETED % '', True),
-    ('each 2 MB/s and a burst of 1 min within the budget',
-     BUDGETED % ", wal_limit => '2 MB', burst => '1 min'", True),
-    ('all in one group, 20 MB/s, allowance 64 MB',
-     ALTER % "wal_limit => '20 MB', allowance => '64 MB'", False),
-    ('all in one group, 20 MB/s, allowance 1 MB',
-     ALTER % "wal_limit => '20 MB', allowance => '1 MB'", False),
+    ('each 1 MB/s', SCOPE % ", wal_limit => '1 MB'", True),
+    ('a budget of 10 MB/s', BUDGETED % '', True),
+    ('each 1 MB/s and a burst of 1 min within the budget',
+     BUDGETED % ", wal_limit => '1 MB', burst => '1 min'", True),
+    ('all in one group, 10 MB/s, allowance 64 MB',
+     ALTER % "wal_limit => '10 MB', allowance => '64 MB'", False),
+    ('all in one group, 10 MB/s, allowance 1 MB',
+     ALTER % "wal_limit => '10 MB', allowance => '1 MB'", False),
     ("commit_latency '20%', allowance 1 MB",
      ALTER % "scope => 'role', allowance => '1 MB'"
      + ", set_group_pressure('tenants', 'commit_latency', '20%')", False)]

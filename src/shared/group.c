@@ -232,12 +232,12 @@ find_slot(bool must)
  * What follows puts definitions in force.  The caller holds the registry lock
  * exclusively.
  *
- * Make a free slot a group, or an instance of one, without members.  The instance
- * begins as its group is: with the share that a member more would have of what
- * signals leave, and suspended if that is.
+ * Make a slot a group or, with its own slot, an instance of one, without members;
+ * NULL: there is no slot.  The instance begins as its group is: with the share that a
+ * member more would have of what signals leave, and suspended if that is.
  */
-static DtGroup *
-begin(const DtDefinition *d, DtGroup *own, Oid key, bool must)
+DtGroup *
+dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key, bool must)
 {
 	int64		now = dt_now_us();
 	DtGroup    *g = find_slot(must);
@@ -272,13 +272,6 @@ begin(const DtDefinition *d, DtGroup *own, Oid key, bool must)
 	return g;
 }
 
-/* What is defined, a group or, with its own slot, an instance.  NULL: there is no slot. */
-DtGroup *
-dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key)
-{
-	return begin(d, own, key, true);
-}
-
 /* The slot for a member: an instance, which may begin, or the group's own. */
 DtGroup *
 dt_group_slot_for(DtGroup *own, const DtMember *member)
@@ -286,7 +279,7 @@ dt_group_slot_for(DtGroup *own, const DtMember *member)
 	DtGroup    *g = dt_group_slot(own, member);
 
 	if (g == NULL)
-		g = begin(&own->definition, own, dt_group_key(own, member), false);
+		g = dt_group_begin(&own->definition, own, dt_group_key(own, member), false);
 	return g != NULL ? g : own;
 }
 

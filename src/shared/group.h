@@ -13,7 +13,8 @@
 #include "shared/member.h"
 
 /* Definitions, with the registry lock held exclusively */
-extern DtGroup *dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key);
+extern DtGroup *dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key,
+							   bool must);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
 extern DtGroup *dt_group_slot_for(DtGroup *own, const DtMember *member);

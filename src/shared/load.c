@@ -238,7 +238,7 @@ begin_instances(DtEntry *group)
 
 		if (instance->has_slot || !OidIsValid(instance->key) || own == NULL)
 			continue;
-		g = dt_group_begin(&own->definition, own, instance->key);
+		g = dt_group_begin(&own->definition, own, instance->key, true);
 		if (g != NULL)
 			replace_instance(g, group);
 	}
@@ -275,7 +275,7 @@ replace_definitions(Load *load)
 	foreach_ptr(DtEntry, entry, load->entries)
 	{
 		if (!entry->has_slot &&
-			dt_group_begin(&entry->definition, NULL, InvalidOid) == NULL)
+			dt_group_begin(&entry->definition, NULL, InvalidOid, true) == NULL)
 			continue;			/* there is no room for it */
 		begin_instances(entry);
 		dt_shared->commits_followed |=

@@ -289,9 +289,15 @@ subtest 'instances that differ' => sub {
 	$dt->sql('ALTER DATABASE elsewhere RENAME TO other');
 	$dt->sql('CREATE DATABASE third');
 	$dt->sql(q{SELECT alter_resource_group('tenants', wal_limit => 99, instance => 'third')});
+	$setting = $dt->sql(q{SELECT split_part(setconfig[1], 'groups=', 2)
+			FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole});
 	$dt->sql('DROP DATABASE third');
 	unlike($dt->sql(q{SELECT setconfig[1] FROM pg_db_role_setting WHERE setrole = 'dirty_throttle'::regrole}),
 		qr/third/, 'a dropped database does not differ any more');
+	$dt->sql(qq{ALTER ROLE dirty_throttle SET "dirty_throttle.groups" = \$\$$setting\$\$});
+	$dt->sql('CREATE DATABASE third');
+	is(instance('third')->{wal_limit}, 99, 'one that is restored later is found');
+	$dt->sql('DROP DATABASE third');
 	$dt->sql('DROP ROLE late');
 	forget();
 };
