@@ -543,12 +543,16 @@ number_groups(List *entries)
 	}
 }
 
-/* What an instance has of its own, if it likes. */
+/* Does an instance have only what can differ? */
 static bool
-can_differ(int key)
+may_be_instance(const DtEntry *entry)
 {
-	return key < PROPERTIES && properties[key].label != NULL &&
-		properties[key].words != scopes;
+	for (int key = 0; key < KEYS; key++)
+		if ((entry->differs & (UINT64CONST(1) << key)) != 0 &&
+			(key >= PROPERTIES || properties[key].label == NULL ||
+			 properties[key].words == scopes))
+			return false;
+	return entry->grants == NIL;
 }
 
 /* An instance belongs to its group, which comes before it. */
@@ -567,9 +571,8 @@ add_entry(Reader *reader, List **entries, DtEntry *entry)
 		if (strcmp(other->definition.name, entry->definition.name) == 0)
 			group = other;
 	}
-	for (int key = 0; key < KEYS; key++)
-		if ((entry->differs & (UINT64CONST(1) << key)) != 0 && !can_differ(key))
-			return refuse(reader, "an instance has what only its group can have");
+	if (!may_be_instance(entry))
+		return refuse(reader, "an instance has what only its group can have");
 	if (group == NULL || group->definition.scope == DT_SCOPE_GROUP)
 		return refuse(reader, "there is an instance of a group without instances");
 	if (dt_instance_find(group, entry->instance) != NULL)

@@ -16,6 +16,7 @@
 
 #include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
