@@ -120,7 +120,7 @@ def run(ctx, result):
     plan = PLANS[ctx.mode]
     server.need_disk(ctx, 6000)
     chance = random.Random(1)
-    rounds, busy = [], 0
+    rounds, busy = [], 0         # of the latter, measurements of "alone"
     with server.Server(ctx, max_connections=plan['tenants'] + NOISY + 20,
                        max_wal_size='2GB', autovacuum='on',
                        shared_buffers=server.shared_buffers(1024)) as srv:
@@ -133,7 +133,8 @@ def run(ctx, result):
                 started = time.time()
                 with Canary(ctx) as canary:
                     found[case[0]] = figures(run_case(ctx, srv, plan, case))
-                    busy += not canary.was_quiet(started, time.time(), busy=True)
+                    busy += case[0] == 'alone' and not canary.was_quiet(
+                        started, time.time(), busy=True)
             rounds.append(found)
 
     def column(name, i):
@@ -150,7 +151,8 @@ def run(ctx, result):
                        ("the noisy ones' own, p50", 3), ("the noisy ones' own, p99", 4)):
             ratio = compare(name, i)
             result.target('%s, %s: at most %g x alone' % (name, who, TAIL),
-                          ratio[0] <= TAIL, '%.2f (%.2f .. %.2f)' % ratio)
+                          ratio[0] <= TAIL if busy * 2 <= len(rounds) else None,
+                          '%.2f (%.2f .. %.2f)' % ratio)
         wal = measure.median(column(name, 5))
         result.target('%s: at least %.0f %% of it is used' % (name, 100 * SHARE),
                       wal >= SHARE * BUDGET, '%.1f of %d MB/s' % (wal, BUDGET))
@@ -159,8 +161,8 @@ def run(ctx, result):
                   'p99', 'WAL MB/s'],
                  [[name] + [measure.median(column(name, i)) for i in range(6)]
                   for name, _, _ in CASES])
-    result.text('In %d of %d measurements a process that sleeps for 10 ms was late.'
-                % (busy, len(rounds) * len(CASES)))
+    result.text('In %d of %d rounds a process that sleeps for 10 ms was late while nobody'
+                ' was noisy: the machine was busy with something else.' % (busy, len(rounds)))
     result.csv('tenants', ['round', 'case', 'quiet_p50_ms', 'quiet_p99_ms',
                            'quiet_p999_ms', 'noisy_p50_ms', 'noisy_p99_ms', 'wal_mb_s'],
                [[n, name] + found[name] for n, found in enumerate(rounds)

@@ -477,8 +477,10 @@ __wrap_dt_member_put(DtMember *member, DtGroup *g)
 
 	if (proc != MyProc && member->group != NULL && proc->pid != test_clock->stopped)
 	{
+		TimestampTz until = GetCurrentTimestamp() + 10 * USECS_PER_SEC;
+
 		SetLatch(&proc->procLatch);
-		while (strcmp(state_of(number), "runs") == 0 &&
+		while (strcmp(state_of(number), "runs") == 0 && GetCurrentTimestamp() < until &&
 			   (((volatile PGPROC *) proc)->wait_event_info & 0xFF000000) != PG_WAIT_LWLOCK)
 			pg_usleep(100);
 	}
