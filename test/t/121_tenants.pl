@@ -418,6 +418,20 @@ sub written_in
 	return map { paid($_) - $before{$_} } @roles;
 }
 
+subtest 'who owes keeps its slot' => sub {
+	tenants("wal_limit => $kb, scope => 'role'");
+	my $owes = $dt->session(user => 'r14');
+	$owes->send(q{DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'x', repeat('x', 50000000)); END $$});
+	$dt->settle;
+	$dt->terminate_ms($owes);
+	poll_until(sub { $dt->group_row('tenants')->{members} == 0 }, 180);
+	my @s = map { $dt->session(user => "r$_") } 1 .. 12;
+	$_->query('SELECT 1') foreach @s;
+	is($dt->group_row('tenants')->{instances}, 11, 'there is no slot left');
+	cmp_ok((instance('r14') // { wal_debt => 0 })->{wal_debt}, '>', 49_000, 'what a role owes that is gone is still there');
+	forget(@s);
+};
+
 # A session of this role waits for a row that a bulk of role a has locked: for how long?
 sub waits_for_bulk
 {
