@@ -443,7 +443,7 @@ COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirty
 COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
 COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
 COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
