@@ -244,6 +244,7 @@ foreach my $how ('suspended', 'an hour')
 	$dt->sql('CHECKPOINT');
 	$dt->fresh(g => (dirty => $how eq 'suspended' ? $kb : 1));
 	$s->send(call($how, 't'));
+	DirtyThrottle::Batches::worker($dt, $how);
 	$dt->advance(1 * $second);
 	$dt->sql(q{SELECT suspend_group('g')}) if $how eq 'suspended';
 	$dt->advance(1 * $second);
