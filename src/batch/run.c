@@ -491,10 +491,10 @@ fail(Run *run, const ErrorData *error)
 	job->detail = error->detail;
 	job->hint = error->hint;
 	if (run->tries >= MOST_TRIES)
-		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same CALL goes on after the last batch."),
+		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same call goes on after the last batch."),
 							 run->tries);
 	else if (job->hint == NULL && job->batches > 0)
-		job->hint = pstrdup(_("What was committed stays. The same CALL goes on after the last batch."));
+		job->hint = pstrdup(_("What was committed stays. The same call goes on after the last batch."));
 }
 
 /* That is for who looks: no batch depends on it. */

@@ -35,10 +35,11 @@ dt_work_group(char name[NAMEDATALEN])
 	return id;
 }
 
+/* As the reset value, too: the statement's RESET ALL does not lead out of it. */
 static void
 set_group(const char *name)
 {
-	(void) set_config_option("dirty_throttle.group", name, PGC_SUSET, PGC_S_SESSION,
+	(void) set_config_option("dirty_throttle.group", name, PGC_SUSET, PGC_S_OVERRIDE,
 							 GUC_ACTION_SET, true, ERROR, false);
 	(void) dt_session_begin_statement();
 }

@@ -185,6 +185,8 @@ $dt->start($weak, 'moved', 'slow', unthrottled => 'false');
 finished('moved');
 cmp_ok($dt->group_row('h')->{wal_bytes} // 0, '>', 0, 'moved into another one: so is the worker');
 is($dt->group_row('g')->{wal_bytes}, 0, 'and not in the first one');
+like(seen($weak, q{RESET ALL; INSERT INTO seen VALUES (current_setting('dirty_throttle.group'))}, ''),
+	qr/^h, /, 'RESET ALL in the statement does not lead out of it');
 
 # A start that goes on is in that of the first one, for who may set it, and for others in
 # their own.
