@@ -5,6 +5,7 @@
 #
 # takes-about: 60 s
 #
+# expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL (server|backend) process
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
 # expect-in-log: WARNING: .*terminating connection because of crash
 

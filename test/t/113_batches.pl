@@ -244,8 +244,13 @@ foreach my $how ('suspended', 'an hour')
 	$dt->sql('CHECKPOINT');
 	$dt->fresh(g => (dirty => $how eq 'suspended' ? $kb : 1));
 	$s->send(call($how, 't'));
-	DirtyThrottle::Batches::worker($dt, $how);
-	$dt->advance(1 * $second);
+	# the CALL may have to pay first for what it has stored before
+	ok( poll_until(
+			sub {
+				$dt->advance(1 * $second);
+				return (job($how) // {})->{pid};
+			}),
+		"stop_batches(), $how: the job runs");
 	$dt->sql(q{SELECT suspend_group('g')}) if $how eq 'suspended';
 	$dt->advance(1 * $second);
 	$dt->sql("SELECT stop_batches('$how')");
