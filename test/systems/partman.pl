@@ -43,8 +43,9 @@ pg_partman_bgw.role = 'maint'});
 $dt->disconnect;
 $dt->node->restart;
 
-my $bgw = q{FROM dirty_throttle_sessions
-	WHERE application_name LIKE 'pg_partman dynamic%'};
+# It may pause as soon as it has logged in, before it has set its application_name.
+my $bgw = q{FROM dirty_throttle_sessions JOIN pg_stat_activity a USING (pid)
+	WHERE a.backend_type LIKE 'pg_partman dynamic%'};
 
 # The next maintenance has many partitions to make, and is in this situation: both
 # begin with one commit, as it may be over soon.
