@@ -45,7 +45,7 @@ $dt->node->restart;
 
 # It may pause as soon as it has logged in, before it has set its application_name.
 my $bgw = q{FROM dirty_throttle_sessions JOIN pg_stat_activity a USING (pid)
-	WHERE a.backend_type LIKE 'pg_partman dynamic%'};
+	WHERE a.usename = 'maint'};
 
 # The next maintenance has many partitions to make, and is in this situation: both
 # begin with one commit, as it may be over soon.
