@@ -343,7 +343,6 @@ uint64
 dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
-
 	int			result = SPI_execute_plan_extended(plan, &options);
 
 	if (result < 0)

@@ -103,6 +103,15 @@ count_launched(Oid login)
 	return n;
 }
 
+/* May one more of this user be launched?  No user takes the last place of all. */
+static bool
+has_place(Oid login)
+{
+	int			free = dt_queue_most() - count_launched(InvalidOid);
+
+	return free > 1 || (free == 1 && count_launched(login) == 0);
+}
+
 static bool
 waits(const DtQueued *entry)
 {
@@ -118,7 +127,6 @@ waits(const DtQueued *entry)
 static DtQueued *
 find_next(void)
 {
-	int			free = dt_queue_most() - count_launched(InvalidOid);
 	DtQueued   *next = NULL;
 	int			least = 0;
 
@@ -131,9 +139,9 @@ find_next(void)
 			continue;
 		if (entry->launched_us != 0)
 			return entry;
-		n = count_launched(entry->login);
-		if (free < 1 || (free == 1 && n > 0))
+		if (!has_place(entry->login))
 			continue;
+		n = count_launched(entry->login);
 		if (next == NULL || n < least || (n == least && entry->since < next->since))
 		{
 			next = entry;
@@ -192,14 +200,12 @@ dt_queue_launch(void)
 bool
 dt_queue_is_full(Oid login)
 {
-	int			free;
-	int			n;
+	bool		full;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	free = dt_queue_most() - count_launched(InvalidOid);
-	n = count_launched(login);
+	full = !has_place(login);
 	LWLockRelease(dt_shared->registry_lock);
-	return free < 1 || (free == 1 && n > 0);
+	return full;
 }
 
 bool
@@ -250,7 +256,7 @@ dt_queue_stop(Oid job)
 	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	entry = find(job);
 	state = state_of(entry);
-	if (state == DT_QUEUE_RUNS || state == DT_QUEUE_ENDS)
+	if (state >= DT_QUEUE_RUNS)
 	{
 		entry->stops++;
 		/* its handler ends a pause; see worker.c */
