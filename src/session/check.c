@@ -31,10 +31,10 @@
  * function that calls itself a thousand times, the caller can measure, and
  * request less.
  *
- * A genuine request is answered as without this library.  One that arrives while
- * ours waits, or is served, is recognized by the value of the core's flag, noted,
- * and made again.  Only one that comes right before the core clears the flag for
- * ours, when no tick comes in between, is lost.
+ * A genuine request is answered as without this library, before ours.  It arrives
+ * by SIGUSR1, so a handler before the core's notes it; it is made again until it has
+ * been answered, as the core drops one that comes when it has not quite finished
+ * with the one before.
  *
  * When log_min_messages is fatal or panic there is no message.  But the core
  * still asks every memory context for its statistics, and that small context
@@ -49,7 +49,6 @@
 
 #include "miscadmin.h"
 #include "session/check.h"
-#include "storage/procsignal.h"
 #include "utils/elog.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -67,13 +66,14 @@ static struct
 	volatile sig_atomic_t others_wait;	/* for a genuine request */
 	volatile sig_atomic_t unasked;
 	volatile sig_atomic_t *asked_by_other;
+	struct sigaction sigusr1;	/* the core's handler, before which ours
+								 * stands */
 
 	/*
-	 * The core serves a request: ours, or a genuine one.  From the first
-	 * message for ours on, interrupts are held until the end.
+	 * The core serves our request.  From its first message on, interrupts are
+	 * held until the end.
 	 */
 	volatile sig_atomic_t listing;
-	volatile sig_atomic_t others_listing;
 
 	MemoryContext real_top;		/* what it would list and call */
 	ErrorContextCallback *real_callbacks;
@@ -125,36 +125,24 @@ dt_check_take_cost(void)
 	return my.cost_since - before;
 }
 
-/* Ours is taken back or served.  A genuine one beside it is made again later. */
 static void
 clear_request(void)
 {
-	if (__sync_bool_compare_and_swap(&LogMemoryContextPending,
-									 DT_INTERRUPT_OF_OURS, 0))
-		return;
-	if (LogMemoryContextPending && !*my.asked_by_other)
-		my.others_wait = 1;
-	LogMemoryContextPending = false;
+	(void) __sync_bool_compare_and_swap(&LogMemoryContextPending,
+										DT_INTERRUPT_OF_OURS, 0);
 }
 
-/*
- * Is it our request that the core serves?  Not if it has not cleared the flag since
- * then: a tick has made ours while the core began to serve a genuine one.
- */
+/* If a genuine one waits as well, that is served first. */
 static bool
 is_served(void)
 {
-	return *my.asked_by_other ||
-		(my.requested && (LogMemoryContextPending != DT_INTERRUPT_OF_OURS ||
-						  my.repeated));
+	return my.requested && !my.others_wait;
 }
 
 /* The request is being served.  From here on none is made, until the end. */
 static void
 begin_check(void)
 {
-	if (!my.requested)
-		(void) dt_check_take_cost();
 	clear_request();
 	my.requested = 0;
 	*my.asked_by_other = 0;
@@ -179,7 +167,7 @@ dt_check_forget_listing(void)
 {
 	if (my.listing)
 		TopMemoryContext = my.real_top;
-	my.listing = my.others_listing = 0;
+	my.listing = 0;
 	if (!LogMemoryContextPending)
 		my.requested = 0;		/* the error came before the hook */
 }
@@ -223,18 +211,19 @@ dt_check_serve_others(void)
 {
 	if (my.listing && TopMemoryContext == my.nothing && InterruptHoldoffCount == 0)
 		dt_check_forget_listing();
-	if (my.others_wait && !my.requested && !my.listing)
+	if (my.others_wait && !my.listing)
 	{
 		LogMemoryContextPending = true;
 		InterruptPending = true;
 	}
+	else if (*my.asked_by_other)
+		dt_check_request();
 }
 
 bool
 dt_check_takes_message(ErrorData *message)
 {
 	const char *function = message->funcname;
-	bool		is_last;
 
 	if (message->elevel >= ERROR)
 		dt_check_forget_listing();
@@ -249,8 +238,8 @@ dt_check_takes_message(ErrorData *message)
 	{
 		if (!is_served())
 		{
-			my.others_wait = 0;
-			my.others_listing = 1;
+			my.others_wait = 0; /* this answers whoever came until now */
+			(void) __sync_bool_compare_and_swap(&LogMemoryContextPending, 1, 0);
 			return false;
 		}
 		begin_check();
@@ -262,15 +251,10 @@ dt_check_takes_message(ErrorData *message)
 		message->output_to_server = false;
 		return true;
 	}
-	if (strncmp(function, "MemoryContextStats", 18) != 0)
-		return false;
-	is_last = strncmp(message->message, "Grand total", 11) == 0;
-	if (is_last)
-		my.others_listing = 0;
-	if (!my.listing)
+	if (!my.listing || strncmp(function, "MemoryContextStats", 18) != 0)
 		return false;
 	message->output_to_server = false;
-	if (is_last)
+	if (strncmp(message->message, "Grand total", 11) == 0)
 	{
 		end_listing();
 		my.after_check();
@@ -286,12 +270,15 @@ static void
 statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
 		   MemoryContextCounters *totals, bool print_to_stderr)
 {
-	if (is_served() && !print_to_stderr &&
-		!message_level_is_interesting(LOG_SERVER_ONLY))
+	if (!print_to_stderr && !message_level_is_interesting(LOG_SERVER_ONLY))
 	{
-		begin_check();
-		my.after_check();
-		my.listing = 0;
+		my.others_wait = 0;
+		if (my.requested)
+		{
+			begin_check();
+			my.after_check();
+			my.listing = 0;
+		}
 	}
 	my.statistics(context, print, passthru, totals, print_to_stderr);
 }
@@ -341,7 +328,7 @@ dt_check_test_again(void)
 	dt_check_tested_level = DT_LOG_MIN_MESSAGES;
 	possible = my.works || !message_level_is_interesting(LOG_SERVER_ONLY);
 	if (!possible || !*my.told)
-		my.requested = *my.asked_by_other = 0;	/* no message comes for them */
+		my.requested = my.others_wait = *my.asked_by_other = 0; /* no message comes */
 	*my.told = possible;
 }
 
@@ -350,16 +337,12 @@ dt_check_request(void)
 {
 	bool		silent = !message_level_is_interesting(LOG_SERVER_ONLY);
 
-	/* a genuine one comes first */
-	if ((!my.works && !silent) ||
-		my.listing || my.others_listing ||
-		(!my.requested && (my.others_wait || LogMemoryContextPending)))
-		return;
+	if ((!my.works && !silent) || my.listing || my.others_wait ||
+		LogMemoryContextPending == true)
+		return;					/* a genuine one comes first */
 	my.repeated = my.requested && (my.repeated || !LogMemoryContextPending);
 	if (!my.repeated)
 		my.cost_since = cpu_time();
-	if (LogMemoryContextPending == true)
-		clear_request();
 	my.requested = 1;
 	(void) __sync_bool_compare_and_swap(&LogMemoryContextPending, 0,
 										DT_INTERRUPT_OF_OURS);
@@ -376,9 +359,45 @@ dt_check_withdraw(void)
 	dt_check_serve_others();
 }
 
+/*
+ * Before the core's handler, as the kernel would call it.  A genuine request has set
+ * the core's flag; another process that asks for a check sends the signal only.
+ */
+static void
+handle_sigusr1(int signo, siginfo_t *info, void *context)
+{
+	int			save_errno = errno;
+
+	if (my.sigusr1.sa_flags & SA_SIGINFO)
+		my.sigusr1.sa_sigaction(signo, info, context);
+	else
+		my.sigusr1.sa_handler(signo);
+	if (LogMemoryContextPending == true)
+		my.others_wait = *my.told;
+	else if (*my.asked_by_other)
+		dt_check_request();
+	errno = save_errno;
+}
+
+static void
+stand_before_sigusr1(void)
+{
+	struct sigaction action;
+
+	if (sigaction(SIGUSR1, NULL, &my.sigusr1) != 0 ||
+		(!(my.sigusr1.sa_flags & SA_SIGINFO) &&
+		 (my.sigusr1.sa_handler == SIG_DFL || my.sigusr1.sa_handler == SIG_IGN)))
+		return;
+	action = my.sigusr1;
+	action.sa_flags |= SA_SIGINFO;
+	action.sa_sigaction = handle_sigusr1;
+	(void) sigaction(SIGUSR1, &action, NULL);
+}
+
 void
 dt_check_listen(volatile sig_atomic_t *asked, bool *possible)
 {
+	stand_before_sigusr1();
 	*asked = 0;
 	my.asked_by_other = asked;
 	my.told = possible;

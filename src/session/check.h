@@ -124,17 +124,16 @@ dt_check_others_interrupt(void)
 
 /*
  * To be called now and then: a genuine call of
- * pg_log_backend_memory_contexts() that came while a request was served is
- * answered at the next check; and where an error has ended the answer to a request,
- * and was caught without a subtransaction, this is noticed.  May be called in a
- * signal handler.
+ * pg_log_backend_memory_contexts() that has not been answered is made again; and
+ * where an error has ended the answer to a request, and was caught without a
+ * subtransaction, this is noticed.  May be called in a signal handler.
  */
 extern void dt_check_serve_others(void);
 
 /*
  * From now on other processes may request a check in this one, as
- * dt_member_move() does: they set *asked, in shared memory, if *possible tells
- * them that it can be done.
+ * dt_member_move() does: they set *asked, in shared memory, and send SIGUSR1, if
+ * *possible tells them that it can be done.  To be called once.
  */
 extern void dt_check_listen(volatile sig_atomic_t *asked, bool *possible);
 

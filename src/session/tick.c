@@ -41,9 +41,6 @@
 
 #include <signal.h>
 #include <time.h>
-#ifdef __linux__
-#include <ucontext.h>
-#endif
 
 #include "access/parallel.h"
 #include "access/xact.h"
@@ -96,7 +93,6 @@ static struct
 
 static void cpu_tick(void);
 static void wall_tick(void);
-static void set_wall_timer(int64 us);
 
 #ifdef __linux__
 /* not in the headers of older C libraries */
@@ -104,25 +100,15 @@ static void set_wall_timer(int64 us);
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-/*
- * A handler of SIGUSR1 that this one interrupts, or precedes as both came at once, may
- * be about to note a genuine request, which must come before one of ours.
- */
 static void
 handle_signal(int signo, siginfo_t *info, void *context)
 {
 	int			save_errno = errno;
-	bool		is_wall = info->si_value.sival_ptr == &my.wall_timer;
 
-	if (sigismember(&((ucontext_t *) context)->uc_sigmask, SIGUSR1) != 1)
-	{
-		if (is_wall)
-			wall_tick();
-		else
-			cpu_tick();
-	}
-	else if (is_wall)
-		set_wall_timer(SHORTEST_TICK_US);
+	if (info->si_value.sival_ptr == &my.wall_timer)
+		wall_tick();
+	else
+		cpu_tick();
 	errno = save_errno;
 }
 

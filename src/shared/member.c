@@ -16,11 +16,12 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "miscadmin.h"
 #include "shared/member.h"
 #include "shared/role_debt.h"
 #include "storage/procarray.h"
-#include "storage/procsignal.h"
 
 #include "compat.h"
 
@@ -229,8 +230,7 @@ dt_member_ask(PGPROC *proc)
 		return false;
 	member->asked = 1;
 	pg_write_barrier();
-	return SendProcSignal(pid, PROCSIG_LOG_MEMORY_CONTEXT,
-						  INVALID_PROC_NUMBER) == 0;
+	return kill(pid, SIGUSR1) == 0;
 }
 
 /*
