@@ -29,7 +29,8 @@ QUERY = """
 SELECT extract(epoch FROM clock_timestamp())::float8, wal, bytes
 FROM (SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 AS wal,
              array_agg(wal_bytes::float8 ORDER BY group_name COLLATE "C") AS bytes
-      FROM dirty_throttle_groups() OFFSET 0) AS g"""
+      FROM dirty_throttle_groups()
+      WHERE instance IS NULL OFFSET 0) AS g"""
 
 
 def seconds(mode):

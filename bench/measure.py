@@ -53,7 +53,8 @@ class Sampler(threading.Thread):
 GROUPS_QUERY = """
 SELECT extract(epoch FROM clock_timestamp())::float8, blocks
 FROM (SELECT array_agg(blocks_dirtied ORDER BY group_name COLLATE "C") AS blocks
-      FROM dirty_throttle_groups() OFFSET 0) AS g"""
+      FROM dirty_throttle_groups()
+      WHERE instance IS NULL OFFSET 0) AS g"""
 
 # Blocks dirtied by each member of a group.
 SESSIONS_QUERY = """

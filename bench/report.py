@@ -11,7 +11,7 @@ from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
          'headroom_jobs', 'headroom_settings', 'tail', 'protection', 'budget',
-         'host_memory', 'replica', 'pressure', 'batches', 'scale']
+         'host_memory', 'replica', 'pressure', 'batches', 'tenants', 'scale']
 MODES = {
     'full': 'the full set',
     'quick': '--quick: fewer cases and repetitions',

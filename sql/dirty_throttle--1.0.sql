@@ -15,7 +15,7 @@ COMMENT ON FUNCTION create_resource_group(text, float8) IS
 
 CREATE FUNCTION create_resource_group(group_name text, dirty_limit text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'create_resource_group_text'
+AS 'MODULE_PATHNAME', 'create_resource_group'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION create_resource_group(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION create_resource_group(text, text) IS
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_dirty_limit_text'
+AS 'MODULE_PATHNAME', 'set_group_dirty_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_dirty_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
 
 CREATE FUNCTION set_group_wal_limit(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_wal_limit_text'
+AS 'MODULE_PATHNAME', 'set_group_wal_limit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_wal_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
@@ -79,7 +79,7 @@ COMMENT ON FUNCTION set_group_burst(text, float8) IS
 
 CREATE FUNCTION set_group_burst(group_name text, duration text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_burst_text'
+AS 'MODULE_PATHNAME', 'set_group_burst'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_burst(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_burst(text, text) IS
@@ -143,7 +143,7 @@ COMMENT ON FUNCTION set_group_allowance(text, float8) IS
 
 CREATE FUNCTION set_group_allowance(group_name text, amount text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_allowance_text'
+AS 'MODULE_PATHNAME', 'set_group_allowance'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_allowance(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_allowance(text, text) IS
@@ -159,11 +159,19 @@ COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
 
 CREATE FUNCTION set_group_floor(group_name text, amount_per_second text)
 RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_floor_text'
+AS 'MODULE_PATHNAME', 'set_group_floor'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_floor(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_floor(text, text) IS
 'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
+
+CREATE FUNCTION alter_resource_group(group_name text, dirty_limit "any" DEFAULT NULL, wal_limit "any" DEFAULT NULL, burst "any" DEFAULT NULL, allowance "any" DEFAULT NULL, floor "any" DEFAULT NULL, weight "any" DEFAULT NULL, mode text DEFAULT NULL, scope text DEFAULT NULL, instance text DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) FROM PUBLIC;
+COMMENT ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) IS
+'Sets properties of a resource group, and leaves those that are NULL as they are; a limit of 0 is none. Amounts and times are numbers or texts with a unit, as in the functions that set one of them. With scope ''role'' or ''database'' the limits, burst and floor hold for each role or database that is in the group, instead of for all members together (''group'', the default); what is owed then is forgiven. With instance, the name of a role or database, it sets what differs for that one; if all else is NULL, nothing differs any more. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -364,6 +372,9 @@ COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_progress IS 'How far jobs in 
 
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
+    OUT instance oid,
+    OUT scope text,
+    OUT instances int4,
     OUT mode text,
     OUT dirty_limit float8,
     OUT effective_dirty_limit float8,
@@ -401,10 +412,10 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_groups() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_groups() IS
-'Returns what the views dirty_throttle_groups and dirty_throttle_group_stats show, of one moment and not rounded.';
+'Returns what the views dirty_throttle_groups, dirty_throttle_instances and dirty_throttle_group_stats show, of one moment and not rounded; instance is the role or database of an instance, or NULL.';
 
 CREATE VIEW dirty_throttle_groups AS
-SELECT group_name, mode,
+SELECT group_name, scope, instances, mode,
        dirty_limit,
        CASE WHEN effective_dirty_limit OPERATOR(pg_catalog.=) dirty_limit THEN dirty_limit
             ELSE pg_catalog.round(effective_dirty_limit)
@@ -419,17 +430,20 @@ SELECT group_name, mode,
        pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
        burst, floor, weight, allowance, members, paused, pressure, pressure_signal, pressure_reason, out_of_reach,
        suspended_since
-FROM dirty_throttle_groups();
+FROM dirty_throttle_groups()
+WHERE instance IS NULL;
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they are and what they do now, one row per group';
+COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they are and what they do now, one row per group; rates, debts, members and counters are sums over all instances';
 COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_groups.scope IS 'For whom the limits hold, each for itself: group (all members together), role or database';
+COMMENT ON COLUMN dirty_throttle_groups.instances IS 'Number of roles or databases that have limits of their own in the group at present; NULL if scope is group';
 COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe: the limits make no session pause';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_limit IS 'Limit on dirtying shared buffers for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
 COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); 0 means no limit';
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
 COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
@@ -448,7 +462,8 @@ CREATE VIEW dirty_throttle_group_stats AS
 SELECT group_name, blocks_dirtied, wal_bytes, pauses, wal_pauses, paused_time,
        observed_pauses, observed_pause_time, releases, released_time,
        pg_catalog.ceil(debt_forgiven)::int8 AS debt_forgiven, stats_reset
-FROM dirty_throttle_groups();
+FROM dirty_throttle_groups()
+WHERE instance IS NULL;
 GRANT SELECT ON dirty_throttle_group_stats TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_group_stats IS 'Resource groups: their counters since stats_reset, one row per group';
 COMMENT ON COLUMN dirty_throttle_group_stats.group_name IS 'Name of the resource group';
@@ -463,6 +478,47 @@ COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since 
 COMMENT ON COLUMN dirty_throttle_group_stats.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what it would take more than 30 s to pay at a limit that has been lower for 5 s, but for what the fixed limit asks for, and, where there is no fixed limit, what is owed when a limit by pressure ends';
 COMMENT ON COLUMN dirty_throttle_group_stats.stats_reset IS 'Time at which the counters were last reset';
+
+CREATE VIEW dirty_throttle_instances AS
+SELECT g.group_name, coalesce(r.rolname, d.datname) AS instance,
+       g.dirty_limit, pg_catalog.round(g.effective_dirty_limit) AS effective_dirty_limit,
+       pg_catalog.round(g.dirty_rate)::int8 AS dirty_rate,
+       pg_catalog.ceil(g.dirty_debt)::int8 AS dirty_debt,
+       g.wal_limit, pg_catalog.round(g.effective_wal_limit) AS effective_wal_limit,
+       pg_catalog.round(g.wal_rate)::int8 AS wal_rate,
+       pg_catalog.ceil(g.wal_debt)::int8 AS wal_debt,
+       g.burst, g.floor, g.weight, g.allowance, g.members, g.paused,
+       g.blocks_dirtied, g.wal_bytes, g.pauses, g.paused_time
+FROM dirty_throttle_groups() AS g
+     LEFT JOIN pg_catalog.pg_roles AS r
+          ON g.scope OPERATOR(pg_catalog.=) 'role'
+             AND r.oid OPERATOR(pg_catalog.=) g.instance
+     LEFT JOIN pg_catalog.pg_database AS d
+          ON g.scope OPERATOR(pg_catalog.=) 'database'
+             AND d.oid OPERATOR(pg_catalog.=) g.instance
+WHERE g.instance IS NOT NULL;
+GRANT SELECT ON dirty_throttle_instances TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_instances IS 'Roles or databases that have limits of their own in a resource group, by its scope: one row for each that has had a session there lately, owes something, or differs from its group; a role sees those of roles whose privileges it has, and of its own database, and members of pg_read_all_stats see all';
+COMMENT ON COLUMN dirty_throttle_instances.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_instances.instance IS 'Name of the role or database; NULL if it was dropped';
+COMMENT ON COLUMN dirty_throttle_instances.dirty_limit IS 'Its limit on dirtying shared buffers, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_instances.effective_dirty_limit IS 'Its limit on dirtying shared buffers that is in force, in KB/s; 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_instances.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_instances.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
+COMMENT ON COLUMN dirty_throttle_instances.wal_limit IS 'Its limit on writing WAL, in KB/s (1 KB = 1000 bytes); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_instances.effective_wal_limit IS 'Its limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while it spends its burst within a budget (signal wal_rate); 0 means no limit';
+COMMENT ON COLUMN dirty_throttle_instances.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_instances.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
+COMMENT ON COLUMN dirty_throttle_instances.burst IS 'How much unused capacity it can save up: as much as its limits allow in this time, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_instances.floor IS 'Rate below which no signal slows it down, in KB/s';
+COMMENT ON COLUMN dirty_throttle_instances.weight IS 'Weight of its share of what the signals allow';
+COMMENT ON COLUMN dirty_throttle_instances.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
+COMMENT ON COLUMN dirty_throttle_instances.members IS 'Number of its sessions that are members';
+COMMENT ON COLUMN dirty_throttle_instances.paused IS 'Number of these that are pausing';
+COMMENT ON COLUMN dirty_throttle_instances.blocks_dirtied IS 'Number of shared buffers dirtied by its members since the group''s stats_reset, or since it began';
+COMMENT ON COLUMN dirty_throttle_instances.wal_bytes IS 'WAL written by its members since then, in bytes';
+COMMENT ON COLUMN dirty_throttle_instances.pauses IS 'Number of pauses of its members since then';
+COMMENT ON COLUMN dirty_throttle_instances.paused_time IS 'Total time that its members have paused since then, in milliseconds; a pause is added when it ends';
 
 CREATE FUNCTION dirty_throttle_thresholds(
     OUT group_name name,
@@ -598,6 +654,54 @@ COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused sinc
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
+
+CREATE FUNCTION dirty_throttle_writers(
+    OUT pid int4,
+    OUT usesysid oid,
+    OUT datid oid,
+    OUT group_name name,
+    OUT wal_rate float8,
+    OUT dirty_rate float8,
+    OUT wal_bytes int8,
+    OUT blocks_dirtied int8,
+    OUT since timestamptz
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+GRANT EXECUTE ON FUNCTION dirty_throttle_writers() TO PUBLIC;
+COMMENT ON FUNCTION dirty_throttle_writers() IS
+'Returns for each session what the view dirty_throttle_writers sums up.';
+
+CREATE VIEW dirty_throttle_writers AS
+SELECT r.rolname AS usename, d.datname, a.application_name, w.group_name,
+       pg_catalog.count(*) AS sessions,
+       pg_catalog.round(pg_catalog.sum(w.wal_rate))::int8 AS wal_rate,
+       pg_catalog.round(pg_catalog.sum(w.dirty_rate))::int8 AS dirty_rate,
+       pg_catalog.sum(w.wal_bytes)::int8 AS wal_bytes,
+       pg_catalog.sum(w.blocks_dirtied)::int8 AS blocks_dirtied,
+       pg_catalog.min(w.since) AS since
+FROM dirty_throttle_writers() AS w
+     LEFT JOIN pg_catalog.pg_roles AS r
+          ON r.oid OPERATOR(pg_catalog.=) w.usesysid
+     LEFT JOIN pg_catalog.pg_database AS d
+          ON d.oid OPERATOR(pg_catalog.=) w.datid
+     LEFT JOIN pg_catalog.pg_stat_activity AS a
+          ON a.pid OPERATOR(pg_catalog.=) w.pid
+GROUP BY 1, 2, 3, 4
+ORDER BY wal_rate DESC, wal_bytes DESC;
+GRANT SELECT ON dirty_throttle_writers TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_writers IS 'Who writes: one row per role, database, application and group, largest first, of members of groups and, from PostgreSQL 18 on, of all sessions; before that put a database into a group in mode observe to see them. A role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON COLUMN dirty_throttle_writers.usename IS 'Name of the user; NULL for a process of the server';
+COMMENT ON COLUMN dirty_throttle_writers.datname IS 'Name of the database';
+COMMENT ON COLUMN dirty_throttle_writers.application_name IS 'Name of the application';
+COMMENT ON COLUMN dirty_throttle_writers.group_name IS 'Name of the resource group; NULL if they are in none';
+COMMENT ON COLUMN dirty_throttle_writers.sessions IS 'Number of sessions';
+COMMENT ON COLUMN dirty_throttle_writers.wal_rate IS 'WAL that they write, in KB/s: over the last 5 seconds; in no group, since the view was queried last in this session or, the first time, since they began';
+COMMENT ON COLUMN dirty_throttle_writers.dirty_rate IS 'Rate of dirtying shared buffers over the last 5 seconds, in KB/s; NULL in no group, where it is not known';
+COMMENT ON COLUMN dirty_throttle_writers.wal_bytes IS 'WAL that they have written since they joined the group or, in no group, began, in bytes';
+COMMENT ON COLUMN dirty_throttle_writers.blocks_dirtied IS 'Number of shared buffers that they have dirtied since they joined the group; NULL in no group';
+COMMENT ON COLUMN dirty_throttle_writers.since IS 'Time since which the first of them is counted';
 
 CREATE FUNCTION dirty_throttle_grants(
     OUT group_name name,

@@ -13,6 +13,7 @@
 
 #include "access/transam.h"
 #include "executor/executor.h"
+#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "replication/slot.h"
 #include "replication/walsender_private.h"
@@ -20,6 +21,7 @@
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/backend_status.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -441,6 +443,27 @@ dt_recovery_conflict_pending(void)
 	return pg_atomic_read_u32(&MyProc->pendingRecoveryConflicts) != 0;
 #else
 	return MyProc->recoveryConflictPending;
+#endif
+}
+
+/*
+ * 18: how much WAL a process has written since it began, in bytes.  False: that is not
+ * known.
+ */
+static inline bool
+dt_backend_wal(int pid, int number, int64 *bytes, TimestampTz *began)
+{
+#if PG_VERSION_NUM >= 180000
+	PgBackendStatus *status = pgstat_get_beentry_by_proc_number(number);
+	PgStat_Backend *stats = pgstat_fetch_stat_backend_by_pid(pid, NULL);
+
+	if (status == NULL || stats == NULL)
+		return false;
+	*bytes = (int64) stats->wal_counters.wal_bytes;
+	*began = status->st_proc_start_timestamp;
+	return true;
+#else
+	return false;
 #endif
 }
 

@@ -87,9 +87,9 @@ dt_guc_init(void)
 							   dt_check_definitions, NULL, NULL);
 
 	DefineCustomIntVariable("dirty_throttle.max_groups",
-							"Sets the maximum number of resource groups.",
+							"Sets the maximum number of resource groups and of their instances together.",
 							"If more are defined, for example by a restore, some of them are not in force.",
-							&dt_parameters.max_groups, 64, 1, 10000,
+							&dt_parameters.max_groups, 1024, 1, 10000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("dirty_throttle");

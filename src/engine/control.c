@@ -91,8 +91,9 @@ typedef struct Use
 /*
  * Start a group at the rates now in force, which change from there without a
  * jump.  Also when a group takes the place of another one.  "used" are its
- * counters of bytes, and "decides" the signals that the rates are from; -1, or NULL:
- * not known.
+ * counters of bytes; NULL: it has begun since the last step, and all that it has used
+ * it has used since then.  "decides" are the signals that the rates are from; -1, or
+ * NULL: not known.
  */
 void
 dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
@@ -102,12 +103,12 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 	g->floor = DT_PRESSURE_DEFAULT_FLOOR;
 	g->weight = 1;
 	g->signal = -1;
-	g->is_new = true;
+	g->is_new = used != NULL;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		g->rate[r] = rate[r];
 		g->decides[r] = decides != NULL ? decides[r] : -1;
-		g->used[r] = g->last_used[r] = used[r];
+		g->used[r] = g->last_used[r] = used != NULL ? used[r] : 0;
 		g->ease_us[r] = rate[r] > 0 ? EASE_US : 0;
 	}
 }
@@ -619,11 +620,24 @@ ease(DtPressureGroup *g, DtResource r, int64_t dt)
 	return g->ease_us[r] > 0 ? rate : 0;
 }
 
+/*
+ * The highest rate of g: its limit or, while it has a burst to spend within a budget
+ * of each second, its share of that, which other signals may lower.
+ */
+static int64_t
+highest_rate(const DtPressureGroup *g, DtResource r)
+{
+	int64_t		limit = g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX;
+
+	return g->saved[r] && dt_signals[DT_WAL_RATE].resource == r ?
+		max64(limit, g->share[DT_WAL_RATE]) : limit;
+}
+
 /* Set the rate of g to what its signals leave to it. */
 static void
 set_rate(DtPressureGroup *g, DtResource r, int64_t rate)
 {
-	int64_t		limit = g->limit[r] > 0 ? g->limit[r] : DT_RATE_MAX;
+	int64_t		limit = highest_rate(g, r);
 	int64_t		floor = min64(max64(g->floor, 1), limit);
 	int64_t		before = g->rate[r];
 

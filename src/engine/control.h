@@ -109,6 +109,9 @@ typedef struct DtPressureGroup
 	int64_t		weight;			/* of its share beside others */
 	DtController *follows[DT_SIGNALS];	/* NULL: not this signal */
 	int64_t		used[DT_RESOURCES]; /* counter of bytes; may be reset to 0 */
+	bool		saved[DT_RESOURCES];	/* there is a burst to spend: a budget
+										 * that has room counts instead of the
+										 * limit */
 	bool		observe;		/* nobody obeys these rates */
 	bool		redefined;		/* what is defined has changed: what is free
 								 * now is free at once, and not let go slowly */

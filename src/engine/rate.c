@@ -140,9 +140,16 @@ keepable(int64_t rate, int64_t us)
 
 /* As much may be saved up at that rate while the group is in use. */
 static int64_t
-keepable_in_use(const DtRateGroup *g, int64_t rate)
+keepable_in_use(int64_t rate, int64_t burst_us)
 {
-	return keepable(rate, max64(g->burst_us, CREDIT_US));
+	return keepable(rate, max64(burst_us, CREDIT_US));
+}
+
+/* What may be saved up in the pool, and so be spent at once, in time. */
+static int64_t
+pool_us(const DtRateGroup *g)
+{
+	return g->budgeted ? min64(g->burst_us, DT_RATE_DEFAULT_BURST_US) : g->burst_us;
 }
 
 /*
@@ -160,8 +167,8 @@ distribute_pool(DtRateGroup *g)
 	{
 		bool		idle = g->t_last - g->busy_until > IDLE_US;
 
-		g->pool = min64(g->pool, idle ? keepable(g->rate, g->burst_us) :
-						keepable_in_use(g, g->rate));
+		g->pool = min64(g->pool, idle ? keepable(g->rate, pool_us(g)) :
+						keepable_in_use(g->rate, pool_us(g)));
 	}
 	else if (g->pool > 0)
 	{
@@ -302,7 +309,7 @@ sweep_some(DtRateGroup *g, int64_t dt)
 static void
 lower_claim(DtRateGroup *g, int64_t tokens)
 {
-	g->claim = max64(g->claim - tokens, -keepable_in_use(g, g->limit));
+	g->claim = max64(g->claim - tokens, -keepable_in_use(g->limit, g->burst_us));
 }
 
 /*
@@ -478,7 +485,8 @@ forgive_all(DtRateGroup *g)
 static void
 note_lower_rate(DtRateGroup *g, int64_t old_rate)
 {
-	if (old_rate == 0 || g->rate == g->limit || g->rate >= g->lasting)
+	if (old_rate == 0 || (g->limit > 0 && g->rate >= g->limit) ||
+		g->rate >= g->lasting)
 	{
 		g->lasting = g->rate;
 		g->lower = 0;
@@ -500,7 +508,7 @@ dt_rate_set(DtRateGroup *g, int64_t limit, int64_t rate, int64_t now)
 	advance(g, now);
 	g->limit = clamp64(limit, 0, DT_RATE_MAX);
 	g->rate = clamp64(rate, g->limit > 0,
-					  g->limit > 0 ? g->limit : DT_RATE_MAX);
+					  g->limit > 0 && !g->budgeted ? g->limit : DT_RATE_MAX);
 	note_lower_rate(g, old_rate);
 	for_each_member(m, g)
 	{
@@ -527,6 +535,22 @@ dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now)
 	g->burst_us = clamp64(burst_us, 0, DT_RATE_MAX_BURST_US);
 	lower_claim(g, 0);			/* for the cap, as ... */
 	distribute_pool(g);			/* ... here */
+}
+
+void
+dt_rate_set_budgeted(DtRateGroup *g, bool budgeted, int64_t now)
+{
+	advance(g, now);
+	g->budgeted = budgeted;
+	distribute_pool(g);			/* for the cap */
+}
+
+/* What is saved up in any case is not worth a rate of its own. */
+int64_t
+dt_rate_saved(DtRateGroup *g, int64_t now)
+{
+	advance(g, now);
+	return max64(-g->claim - keepable(g->limit, CREDIT_US), 0) / TOKENS_PER_BYTE;
 }
 
 void

@@ -75,6 +75,8 @@ typedef struct DtRateGroup
 								 * 0: it has not */
 	int64_t		lower_since;
 	int64_t		burst_us;		/* in time at the group's rate */
+	bool		budgeted;		/* the burst is not spent at once; see
+								 * dt_rate_set_budgeted() */
 	int64_t		granule;		/* a charge of less is not worthwhile, bytes */
 	int64_t		t_last;			/* income is credited up to this time */
 	int64_t		busy_until;		/* time of the last charge, or end of the
@@ -98,7 +100,8 @@ extern void dt_rate_init(DtRateGroup *g, int64_t limit, int64_t granule,
 
 /*
  * Change the fixed limit (0 = none), and the rate, which pressure may lower
- * below it (0 = no rate, only where there is no limit).  What is owed is in
+ * below it (0 = no rate, only where there is no limit), or raise above it while
+ * there is a burst to spend within a budget.  What is owed is in
  * bytes and stays; with rate 0 it is forgiven.  The caller wakes the sleepers
  * afterwards.
  */
@@ -110,6 +113,14 @@ extern void dt_rate_set(DtRateGroup *g, int64_t limit, int64_t rate,
  * up.  What is saved up beyond the new burst is lost.
  */
 extern void dt_rate_set_burst(DtRateGroup *g, int64_t burst_us, int64_t now);
+
+/*
+ * budgeted: of what is saved up only the default burst is spent at once.  The caller
+ * sets a rate above the limit, as the budget has room for, while
+ * dt_rate_saved() is not 0: how many bytes more than that the limit has saved up.
+ */
+extern void dt_rate_set_budgeted(DtRateGroup *g, bool budgeted, int64_t now);
+extern int64_t dt_rate_saved(DtRateGroup *g, int64_t now);
 
 /* Make m, whose memory the caller owns, a member without debt or credit. */
 extern void dt_rate_join(DtRateGroup *g, DtRateMember *m, int64_t now);

@@ -45,6 +45,8 @@ typedef struct Watch
 
 static DtFollower *places;		/* in the places of the groups */
 static DtFollowers all;
+static uint64 seen_id;			/* the last group that there was at the last
+								 * look */
 static int	max_controllers;
 
 static void
@@ -165,13 +167,16 @@ free_watches(void)
 static void
 put_follower(DtFollower *f, DtGroup *g)
 {
+	bool		saved[DT_RESOURCES];
 	int64		rate[DT_RESOURCES];
 	int64		used[DT_RESOURCES];
 	int			decides[DT_RESOURCES];
+	int64		now = dt_now_us();
 
 	dt_group_lock(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
+		saved[r] = dt_rate_saved(&g->usage[r].engine, now) > 0;
 		rate[r] = dt_rate_lately(&g->usage[r].engine);
 		used[r] = g->usage[r].used;
 		decides[r] = g->pressure.decides[r];
@@ -179,14 +184,17 @@ put_follower(DtFollower *f, DtGroup *g)
 	dt_group_unlock(g);
 	if (f->id != g->id)
 	{
+		bool		is_begun = seen_id > 0 && g->id > seen_id;
+
 		memset(f, 0, sizeof(DtFollower));
 		f->id = g->id;
 		f->group = g;
 		f->definition = g->definition;
 		memcpy(f->woken_rate, rate, sizeof(rate));
-		dt_pressure_group_init(&f->law, rate, used, decides);
+		dt_pressure_group_init(&f->law, rate, is_begun ? NULL : used, decides);
 	}
 	memcpy(f->law.used, used, sizeof(used));
+	memcpy(f->law.saved, saved, sizeof(saved));
 	/* a new name changes nothing */
 	memcpy(f->definition.name, g->definition.name, NAMEDATALEN);
 	if (memcmp(&f->definition, &g->definition, sizeof(DtDefinition)) != 0)
@@ -224,7 +232,7 @@ dt_followers_find(void)
 	all.any_group = false;
 	memset(all.followed, 0, sizeof(all.followed));
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 
@@ -234,6 +242,7 @@ dt_followers_find(void)
 		else
 			put_follower(&places[i], g);
 	}
+	seen_id = dt_shared->last_group_id;
 	LWLockRelease(dt_shared->registry_lock);
 	for (int i = 0; i < all.n_controllers; i++)
 		((Watch *) all.controllers[i])->is_needed = false;

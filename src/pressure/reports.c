@@ -57,7 +57,7 @@ is_followed(const char *name)
 	bool		found = false;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups && !found; i++)
+	for (int i = 0; i < dt_shared->n_groups && !found; i++)
 		found = dt_groups[i].id != 0 &&
 			strcmp(dt_groups[i].definition.reported, name) == 0;
 	LWLockRelease(dt_shared->registry_lock);

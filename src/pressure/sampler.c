@@ -247,7 +247,7 @@ add_highest(DtSignal signal, DtSignalInfo *info)
 	info->read_at = 0;
 	if (info->reason[0] == '\0')
 		strlcpy(info->reason, signal == DT_COMMIT_LATENCY ?
-				_("Hardly anybody commits who is not in a group that follows the signal.") :
+				_("No commits outside of the groups that follow the signal, and none in them of sessions that owe nothing.") :
 				signal < DT_STANDBY_SIGNALS ?
 				_("No standby that counts is streaming.") :
 				_(no_new_value),
@@ -507,6 +507,7 @@ apply(DtFollower *f, int64 now)
 	{
 		if (law->rate[r] != law->limit[r])
 			result.rate[r] = law->rate[r];
+		result.spends[r] = law->saved[r] && law->rate[r] > law->limit[r];
 		wake |= is_worth_waking(f, r, law->rate[r]);
 	}
 	dt_group_set_pressure(g, &result, wake);

@@ -272,6 +272,7 @@ take_uncharged_locked(int resource, int64 now)
 	shared_usage->used += bytes;
 	group_usage->used += bytes;
 	dt_meter_add(&group_usage->meter, bytes, now);
+	dt_meter_add(&shared_usage->meter, bytes, now);
 	return beyond_allowance_locked(shared_usage, bytes);
 }
 

@@ -132,7 +132,7 @@ extern void dt_check_serve_others(void);
 
 /*
  * From now on other processes may request a check in this one, as
- * dt_member_move() does: they set *asked, in shared memory, and send SIGUSR1, if
+ * dt_member_put() does: they set *asked, in shared memory, and send SIGUSR1, if
  * *possible tells them that it can be done.  To be called once.
  */
 extern void dt_check_listen(volatile sig_atomic_t *asked, bool *possible);

@@ -36,6 +36,7 @@
 #include "session/tick.h"
 #include "session/workers.h"
 #include "shared/definitions.h"
+#include "shared/group.h"
 #include "shared/member.h"
 #include "storage/ipc.h"
 #include "tcop/pquery.h"
@@ -141,6 +142,18 @@ warn_unknown_group(const char *name)
 			 errhint("%s", dt_group_advice(name, _("Create the group with set_group_dirty_limit(), or correct the setting of dirty_throttle.\"group\" for the role, database or server.")))));
 }
 
+static void
+warn_without_instance(void)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("this session shares the limits of resource group \"%s\" with others",
+					my.wanted_name),
+			 errdetail("There is no room for one more instance of the group: there are dirty_throttle.max_groups = %d groups and instances.",
+					   dt_shared->max_groups),
+			 errhint("Increase dirty_throttle.max_groups and restart the server.")));
+}
+
 /*
  * This is an on_shmem_exit callback.  A before_shmem_exit one would be called
  * before the last transaction is aborted, but what the abort dirties must be
@@ -237,6 +250,32 @@ dt_session_has_joined(void)
 }
 
 /*
+ * The slot of the group that is wanted: the group's own, or the instance that is
+ * for this session, which may have to begin.  The caller has the registry lock; it
+ * is exclusive afterwards if one has begun.
+ */
+static DtGroup *
+find_wanted_slot(void)
+{
+	DtGroup    *own;
+	DtGroup    *g;
+
+	for (LWLockMode mode = LW_SHARED;; mode = LW_EXCLUSIVE)
+	{
+		own = dt_group_find_id(my.wanted->id);
+		if (own == NULL)
+			own = dt_group_find(my.wanted_name);
+		g = own != NULL ? dt_group_slot(own, dt_account.slot) : NULL;
+		if (own == NULL || g != NULL)
+			return g;
+		if (mode == LW_EXCLUSIVE)
+			return dt_group_slot_for(own, dt_account.slot);
+		LWLockRelease(dt_shared->registry_lock);
+		LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	}
+}
+
+/*
  * Make the membership what dirty_throttle.group says, unless the session was
  * moved.  Returns whether it is a member then.  Does not fail.
  */
@@ -244,14 +283,15 @@ static bool
 apply_wanted_group(void)
 {
 	DtGroup    *g = NULL;
+	bool		shares = false;
 
 	dt_session_attach();
 	my.changes_seen = dt_registry_changes();
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	if (my.wanted_name[0] != '\0' && may_be_in_wanted_group() &&
-		(g = dt_group_find_id(my.wanted->id)) == NULL)
-		g = dt_group_find(my.wanted_name);
+		!dt_account.slot->moved)
+		g = find_wanted_slot();
 	if (!dt_account.slot->moved &&
 		(g == NULL || dt_account.slot->group != g))
 	{
@@ -260,11 +300,15 @@ apply_wanted_group(void)
 		{
 			dt_member_join(dt_account.slot, g);
 			/* from now on the value means this group, even if it is renamed */
-			my.wanted->id = g->id;
+			my.wanted->id = g->of;
 			my.wanted->warned = false;
+			shares = g->of == g->id &&
+				OidIsValid(dt_group_key(g, dt_account.slot));
 		}
 	}
 	LWLockRelease(dt_shared->registry_lock);
+	if (shares && IsTransactionState())
+		warn_without_instance();
 	/* from now on what is used is charged */
 	return dt_session_follow();
 }

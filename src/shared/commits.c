@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * commits.c
- *		How long commits of outsiders take.
+ *		How long commits of others take.
  *
  * What others notice of a job that writes much is that they wait for the WAL to
  * be flushed when they commit, and for synchronous standbys.  So while a group
  * follows the signal commit_latency, client sessions outside of such groups
- * measure that: from the writing of the commit record, when the server takes
+ * measure that, and their members that owe nothing: from the writing of the commit record, when the server takes
  * the time of the commit, until the transaction has ended.  What comes before
  * that is not the job's doing: triggers, the emptying of temporary tables,
  * commits on foreign servers, and the lock of NOTIFY.
@@ -48,14 +48,34 @@ follows(const DtGroup *g)
 		dt_definition_follows(&g->definition, DT_COMMIT_LATENCY);
 }
 
+/* Does this member of g owe nothing? */
+static bool
+owes_nothing(DtMember *m, DtGroup *g)
+{
+	int64		now = dt_now_us();
+	bool		result;
+
+	dt_group_lock(g);
+	result = m->group == g &&
+		dt_rate_debt(&g->usage[DT_DIRTY].engine, &m->account[DT_DIRTY], now) == 0 &&
+		dt_rate_debt(&g->usage[DT_WAL].engine, &m->account[DT_WAL], now) == 0;
+	dt_group_unlock(g);
+	return result;
+}
+
 /*
- * Is this session outside of the groups that follow the signal, and was so all
- * the time?  The threshold is read without a lock, as a moment does not matter.
+ * Is this session one of those that are to be protected: outside of the groups that
+ * follow the signal, and was so all the time, or in one without a debt?  Where all
+ * are in such groups, those that write little are harmed by those that write much.
+ * The threshold is read without a lock, as a moment does not matter.
  */
 static bool
-is_outsider(void)
+counts(void)
 {
-	return !my.was_member && !follows(dt_member_mine()->group);
+	DtMember   *m = dt_member_mine();
+	DtGroup    *g = m->group;
+
+	return !my.was_member && (!follows(g) || owes_nothing(m, g));
 }
 
 /* Does the commit that begins wait for a flush?  See RecordTransactionCommit(). */
@@ -80,7 +100,7 @@ transaction_event(XactEvent event, void *arg)
 
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		m->commits = my.followed && is_flushed() && is_outsider();
+		m->commits = my.followed && is_flushed() && counts();
 		return;
 	}
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&

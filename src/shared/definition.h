@@ -31,6 +31,14 @@ typedef struct DtThreshold
 	int64		ignore;			/* so many of the worst standbys do not count */
 } DtThreshold;
 
+/* For whom the limits of a group hold, each for itself. */
+typedef enum DtScope
+{
+	DT_SCOPE_GROUP,				/* all of its members together */
+	DT_SCOPE_ROLE,				/* those that have logged in as one role */
+	DT_SCOPE_DATABASE			/* those in one database */
+} DtScope;
+
 typedef struct DtDefinition
 {
 	int64		id;				/* by which a renamed group is known; 0: none */
@@ -38,6 +46,7 @@ typedef struct DtDefinition
 	int64		rate[DT_RESOURCES]; /* limits, bytes/s; 0 = no limit */
 	int64		burst_us;
 	int64		observe;		/* 1: mode observe; 0: mode enforce */
+	int64		scope;			/* a DtScope */
 	int64		floor;			/* no rate is less than this by pressure,
 								 * bytes/s */
 	int64		weight;			/* of its share of what signals leave, in

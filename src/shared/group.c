@@ -28,7 +28,8 @@ reset_stats(DtGroup *g, TimestampTz now)
 
 /*
  * The rate in force, bytes/s: what is defined or, when that is less, what
- * pressure allows, which the sampler does not let fall below the floor.
+ * pressure allows, which the sampler does not let fall below the floor.  A burst
+ * is spent at what a budget allows.
  */
 static int64
 effective_rate(const DtGroup *g, DtResource resource)
@@ -38,7 +39,7 @@ effective_rate(const DtGroup *g, DtResource resource)
 
 	if (allowed == 0)
 		return limit;
-	return limit == 0 ? allowed : Min(limit, allowed);
+	return limit == 0 || g->pressure.spends[resource] ? allowed : Min(limit, allowed);
 }
 
 /*
@@ -82,31 +83,35 @@ forget_signals(DtGroup *g)
 			pressure->decides[r] = -1;
 }
 
-/*
- * Give a group the properties of its definition.  The caller holds the group's
- * lock, or nobody else knows of the group yet.
- */
+/* Give a group the properties of its definition, and forgive what is owed to it. */
 static void
-apply_definition(DtGroup *g, const DtDefinition *d, int64 now)
+apply_definition(DtGroup *g, const DtDefinition *d, bool forgives)
 {
-	bool		mode_changes = d->observe != g->definition.observe;
+	int64		now = dt_now_us();
 
+	dt_group_lock(g);
 	g->definition = *d;
 	forget_signals(g);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		DtRateGroup *engine = &g->usage[r].engine;
-		int64		effective = effective_rate(g, r);
+		bool		budgeted = dt_definition_follows(d, DT_WAL_RATE) &&
+			dt_signals[DT_WAL_RATE].resource == r;
+		int64		effective;
 
+		g->pressure.spends[r] &= budgeted && engine->limit == d->rate[r];
 		if (engine->burst_us != d->burst_us)
 			dt_rate_set_burst(engine, d->burst_us, now);
-		/* what is owed in mode observe, or until then, is forgiven */
-		if (mode_changes)
+		if (engine->budgeted != budgeted)
+			dt_rate_set_budgeted(engine, budgeted, now);
+		effective = effective_rate(g, r);
+		if (forgives)
 			dt_rate_set(engine, 0, 0, now);
 		if (engine->limit != d->rate[r] || engine->rate != effective)
 			dt_rate_set(engine, d->rate[r], effective, now);
 	}
 	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
 }
 
 /* Set *pressure to none. */
@@ -150,18 +155,101 @@ dt_group_end_pressure(DtGroup *g, int64 now)
 		follow_pressure(g, r, now);
 }
 
+/* Does the instance have nothing to do and nothing to lose? */
+static bool
+is_idle(DtGroup *g, int64 now)
+{
+	bool		result;
+
+	if (!OidIsValid(g->key) || g->differs || g->members > 0 ||
+		g->suspended_since != 0)
+		return false;
+	dt_group_lock(g);
+	result = dt_rate_group_debt(&g->usage[DT_DIRTY].engine, now) == 0 &&
+		dt_rate_group_debt(&g->usage[DT_WAL].engine, now) == 0;
+	dt_group_unlock(g);
+	return result;
+}
+
+/* When was it last in use? */
+static int64
+used_at(const DtGroup *g)
+{
+	return Max(g->usage[DT_DIRTY].engine.busy_until,
+			   g->usage[DT_WAL].engine.busy_until);
+}
+
 /*
- * These three put definitions in force.  The caller holds the registry lock
- * exclusively.
- *
- * dt_group_begin() makes a free slot a group without members.
+ * The members of a slot go into another one of the same group: that one or, with
+ * NULL, their own.  Those stay that cannot be moved or are about to exit.
  */
-void
-dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
+static void
+put_members(DtGroup *from, DtGroup *to)
+{
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		DtMember   *member = &dt_members[i];
+
+		if (member->group == from && member->pid != 0)
+			dt_member_put(member, to ? to : dt_group_slot_for(from, member));
+	}
+}
+
+/*
+ * A free slot or, if there is none, that of the idle instance that was used
+ * longest ago; for what is defined ("must") that of any.  NULL: there is none.
+ */
+static DtGroup *
+find_slot(bool must)
 {
 	int64		now = dt_now_us();
+	DtGroup    *idle = NULL;
+	DtGroup    *any = NULL;
 
-	g->suspended_since = 0;
+	for (int i = 0; i < dt_shared->max_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+
+		dt_shared->n_groups = Max(dt_shared->n_groups, i + 1);
+		if (g->id == 0)
+			return g;
+		if (is_idle(g, now) && (idle == NULL || used_at(g) < used_at(idle)))
+			idle = g;
+		if (OidIsValid(g->key) && !g->differs)
+			any = g;
+	}
+	if (idle == NULL && must && any != NULL)
+	{
+		idle = any;
+		put_members(any, dt_group_find_id(any->of));
+	}
+	if (idle != NULL)
+		dt_group_end(idle);
+	return idle;
+}
+
+/*
+ * What follows puts definitions in force.  The caller holds the registry lock
+ * exclusively.
+ *
+ * Make a slot a group or, with its own slot, an instance of one, without members;
+ * NULL: there is no slot.  The instance begins as its group is: with the share that a
+ * member more would have of what signals leave, and suspended if that is.
+ */
+DtGroup *
+dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key, bool must)
+{
+	int64		now = dt_now_us();
+	DtGroup    *g = find_slot(must);
+	uint64		id;
+
+	if (g == NULL)
+		return NULL;
+	id = ++dt_shared->last_group_id;
+	g->of = own != NULL ? own->id : id;
+	g->key = key;
+	g->differs = false;
+	g->suspended_since = own != NULL ? own->suspended_since : 0;
 	g->members = 0;
 	dt_pressure_clear(&g->pressure);
 	for (int r = 0; r < DT_RESOURCES; r++)
@@ -171,34 +259,96 @@ dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id)
 		dt_meter_reset(&g->usage[r].meter, now);
 	}
 	reset_stats(g, GetCurrentTimestamp());
-	apply_definition(g, d, now);
+	if (own != NULL)
+	{
+		dt_group_lock(own);
+		g->pressure = own->pressure;
+		dt_group_unlock(own);
+	}
+	apply_definition(g, d, false);
 	g->id = id;
+	if (dt_definition_follows_any(d))
+		dt_sampler_wake();
+	return g;
 }
 
-/* Give a group another definition, and wake its members. */
+/* The slot for a member: an instance, which may begin, or the group's own. */
+DtGroup *
+dt_group_slot_for(DtGroup *own, const DtMember *member)
+{
+	DtGroup    *g = dt_group_slot(own, member);
+
+	if (g == NULL)
+		g = dt_group_begin(&own->definition, own, dt_group_key(own, member), false);
+	return g != NULL ? g : own;
+}
+
+/* The members are to be in instances for others than until now, or in none. */
+static void
+end_instances(DtGroup *own)
+{
+	for (int i = 0; i < dt_shared->n_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+
+		if (g->id == 0 || g == own || g->of != own->id)
+			continue;
+		put_members(g, own);
+		dt_group_end(g);
+	}
+}
+
+/*
+ * Give a group or an instance another definition, and wake its members.  What is owed
+ * in mode observe, or until then, is forgiven.  So is what is owed when the scope
+ * changes, at the end, as members that wake before they are moved may owe more by then.
+ */
 void
 dt_group_alter(DtGroup *g, const DtDefinition *d)
 {
-	int64		now = dt_now_us();
+	bool		scope_changes = d->scope != g->definition.scope;
 
-	dt_group_lock(g);
-	apply_definition(g, d, now);
-	dt_group_unlock(g);
+	if (scope_changes)
+		end_instances(g);
+	apply_definition(g, d, d->observe != g->definition.observe);
+	if (scope_changes)
+	{
+		put_members(g, NULL);
+		apply_definition(g, d, true);
+	}
 	dt_member_wake_all(g);
 }
 
-/* Take the members out of a group, and free its slot. */
+/* What is counted of an instance that ends remains counted of its group. */
+static void
+pass_stats(const DtGroup *g, DtGroup *own)
+{
+	dt_group_lock(own);
+	for (int i = 0; i < DT_COUNTERS; i++)
+		own->stats[i] += g->stats[i];
+	own->forgiven += g->forgiven;
+	for (int r = 0; r < DT_RESOURCES; r++)
+		own->usage[r].used += g->usage[r].used;
+	dt_group_unlock(own);
+}
+
+/* Take the members out of a group or an instance, and free its slots. */
 void
 dt_group_end(DtGroup *g)
 {
+	DtGroup    *own = dt_group_find_id(g->of);
 	int64		now;
 
+	if (own == g)
+		end_instances(g);
 	dt_member_take_out_all(g);
 	now = dt_now_us();
 	dt_group_lock(g);
 	dt_role_debt_forget_all(g, now);
 	g->id = 0;
 	dt_group_unlock(g);
+	if (own != g)
+		pass_stats(g, own);
 }
 
 /* Set the counters of a group, or with NULL of all groups, to 0. */
@@ -208,7 +358,7 @@ dt_group_reset_stats(const char *name)
 	bool		found = false;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		TimestampTz now = GetCurrentTimestamp();
@@ -226,6 +376,19 @@ dt_group_reset_stats(const char *name)
 		dt_group_missing(name);
 }
 
+static void
+set_suspended(DtGroup *g, bool suspended, TimestampTz now)
+{
+	dt_group_lock(g);
+	if (!suspended)
+		g->suspended_since = 0;
+	else if (g->suspended_since == 0)
+		g->suspended_since = now;
+	pg_atomic_fetch_add_u32(&g->generation, 1);
+	dt_group_unlock(g);
+	dt_member_wake_all(g);
+}
+
 /*
  * Suspend a group, or resume it.  The members of a suspended group pause after
  * their next transaction or, if that pause is canceled or not possible, before
@@ -236,20 +399,33 @@ bool
 dt_group_set_suspended(const char *name, bool suspended)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	DtGroup    *g;
+	DtGroup    *own;
 	bool		was_suspended;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find_or_error(name);
-	dt_group_lock(g);
-	was_suspended = (g->suspended_since != 0);
-	if (!suspended)
-		g->suspended_since = 0;
-	else if (!was_suspended)
-		g->suspended_since = now;
-	pg_atomic_fetch_add_u32(&g->generation, 1);
-	dt_group_unlock(g);
-	dt_member_wake_all(g);
+	own = dt_group_find_or_error(name);
+	was_suspended = own->suspended_since != 0;
+	for (int i = 0; i < dt_shared->n_groups; i++)
+		if (dt_groups[i].id != 0 && dt_groups[i].of == own->id)
+			set_suspended(&dt_groups[i], suspended, now);
 	LWLockRelease(dt_shared->registry_lock);
 	return was_suspended;
+}
+
+void
+dt_group_move(int pid, const char *name)
+{
+	DtGroup    *own = NULL;
+	DtMember   *member;
+
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
+	if (name != NULL && name[0] != '\0')
+		own = dt_group_find_or_error(name);
+	member = dt_member_find(pid);
+	if (name != NULL || member->moved)
+	{
+		dt_member_put(member, own ? dt_group_slot_for(own, member) : NULL);
+		member->moved = (name != NULL);
+	}
+	LWLockRelease(dt_shared->registry_lock);
 }

@@ -13,13 +13,23 @@
 #include "shared/member.h"
 
 /* Definitions, with the registry lock held exclusively */
-extern void dt_group_begin(DtGroup *g, const DtDefinition *d, uint64 id);
+extern DtGroup *dt_group_begin(const DtDefinition *d, DtGroup *own, Oid key,
+							   bool must);
 extern void dt_group_alter(DtGroup *g, const DtDefinition *d);
 extern void dt_group_end(DtGroup *g);
+extern DtGroup *dt_group_slot_for(DtGroup *own, const DtMember *member);
 
 /* What concerns shared memory only */
 extern bool dt_group_set_suspended(const char *name, bool suspended);
 extern void dt_group_reset_stats(const char *name);
+
+/*
+ * Move the session with that process ID into a group, or with "" out of its
+ * group.  NULL ends such a move, if there is one: the session leaves the
+ * group, and its next statement joins the one that its parameter names.
+ * ERROR when there is no such session, or no such group.
+ */
+extern void dt_group_move(int pid, const char *name);
 
 /* Pressure */
 extern void dt_pressure_clear(DtGroupPressure *pressure);

@@ -51,8 +51,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "lib/stringinfo.h"
@@ -63,9 +65,11 @@
 #include "shared/group.h"
 #include "shared/load.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
@@ -127,6 +131,18 @@ warn(const Load *load, const char *problem)
 				 errdetail("A later release of dirty_throttle has written it.")));
 }
 
+/* Find the roles or databases whose instances differ; some may not exist. */
+static void
+find_keys(DtEntry *group)
+{
+	foreach_ptr(DtEntry, instance, group->instances)
+	{
+		instance->key = group->definition.scope == DT_SCOPE_ROLE ?
+			get_role_oid(instance->instance, true) :
+			get_database_oid(instance->instance, true);
+	}
+}
+
 /* Read the row, and make all that can fail. */
 static Load *
 prepare(void)
@@ -144,6 +160,10 @@ prepare(void)
 	if (load->is_same)
 		return load;
 	load->entries = dt_text_read(string, &problem);
+	foreach_ptr(DtEntry, entry, load->entries)
+	{
+		find_keys(entry);
+	}
 	load->of_slot = palloc0(dt_shared->max_groups * sizeof(DtEntry *));
 	load->is_bad = problem != NULL;
 	warn(load, problem);
@@ -158,14 +178,14 @@ static void
 find_slots(Load *load, list_sort_comparator compare)
 {
 	list_sort(load->entries, compare);
-	for (int i = 0; i < dt_shared->max_groups && load->entries != NIL; i++)
+	for (int i = 0; i < dt_shared->n_groups && load->entries != NIL; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		ListCell	key = {.ptr_value = &g->definition};
 		ListCell   *found;
 		DtEntry    *entry;
 
-		if (g->id == 0 || load->of_slot[i] != NULL ||
+		if (g->id == 0 || g->of != g->id || load->of_slot[i] != NULL ||
 			(compare == dt_compare_ids && g->definition.id == 0))
 			continue;
 		found = bsearch(&key, load->entries->elements,
@@ -179,6 +199,52 @@ find_slots(Load *load, list_sort_comparator compare)
 	}
 }
 
+static void
+alter(DtGroup *g, const DtDefinition *d)
+{
+	if (memcmp(&g->definition, d, sizeof(DtDefinition)) != 0)
+		dt_group_alter(g, d);
+}
+
+/* An instance is as its group is, but for what differs. */
+static void
+replace_instance(DtGroup *g, const DtEntry *group)
+{
+	DtEntry    *mine = NULL;
+	DtDefinition d = group->definition;
+
+	foreach_ptr(DtEntry, instance, group->instances)
+	{
+		if (instance->key == g->key)
+			mine = instance;
+	}
+	g->differs = mine != NULL;
+	if (mine != NULL)
+	{
+		d = dt_instance_definition(group, mine);
+		mine->has_slot = true;
+	}
+	alter(g, &d);
+}
+
+/* Instances that differ have slots for as long as they do. */
+static void
+begin_instances(DtEntry *group)
+{
+	DtGroup    *own = dt_group_find(group->definition.name);
+
+	foreach_ptr(DtEntry, instance, group->instances)
+	{
+		DtGroup    *g;
+
+		if (instance->has_slot || !OidIsValid(instance->key) || own == NULL)
+			continue;
+		g = dt_group_begin(&own->definition, own, instance->key, true);
+		if (g != NULL)
+			replace_instance(g, group);
+	}
+}
+
 /*
  * A group is known by its ID, so a group that was renamed keeps its members; and
  * by its name, when the row was written by hand or comes from another server.
@@ -186,31 +252,33 @@ find_slots(Load *load, list_sort_comparator compare)
 static void
 replace_definitions(Load *load)
 {
-	int			slot = 0;
-
 	find_slots(load, dt_compare_ids);
 	find_slots(load, dt_compare_names);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
-		DtEntry    *entry = load->of_slot[i];
 
-		if (g->id != 0 && entry == NULL)
+		if (g->id == 0 || g->of != g->id)
+			continue;
+		if (load->of_slot[i] != NULL)
+			alter(g, &load->of_slot[i]->definition);
+		else
 			dt_group_end(g);
-		else if (g->id != 0 && memcmp(&g->definition, &entry->definition,
-									  sizeof(DtDefinition)) != 0)
-			dt_group_alter(g, &entry->definition);
+	}
+	for (int i = 0; i < dt_shared->n_groups; i++)
+	{
+		DtGroup    *g = &dt_groups[i];
+
+		if (g->id != 0 && g->of != g->id)
+			replace_instance(g, load->of_slot[dt_group_find_id(g->of) - dt_groups]);
 	}
 	dt_shared->commits_followed = false;
 	foreach_ptr(DtEntry, entry, load->entries)
 	{
-		while (slot < dt_shared->max_groups && dt_groups[slot].id != 0)
-			slot++;
-		if (!entry->has_slot && slot == dt_shared->max_groups)
+		if (!entry->has_slot &&
+			dt_group_begin(&entry->definition, NULL, InvalidOid, true) == NULL)
 			continue;			/* there is no room for it */
-		if (!entry->has_slot)
-			dt_group_begin(&dt_groups[slot], &entry->definition,
-						   ++dt_shared->last_group_id);
+		begin_instances(entry);
 		dt_shared->commits_followed |=
 			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
 	}
@@ -271,8 +339,8 @@ load_once(void)
 		put_in_force(load);
 	first = done && !dt_shared->start_logged;
 	dt_shared->start_logged |= done;
-	for (int i = 0; i < dt_shared->max_groups && first; i++)
-		groups += dt_groups[i].id != 0;
+	for (int i = 0; i < dt_shared->n_groups && first; i++)
+		groups += dt_groups[i].id != 0 && dt_groups[i].of == dt_groups[i].id;
 	LWLockRelease(dt_shared->registry_lock);
 	if (first)
 		log_start(groups);
@@ -322,16 +390,38 @@ load_at_commit(void)
 	ForceSyncCommit();
 }
 
-/* Rename a role in all grants, or with NULL drop it; false: it has none. */
+/* Does an instance for the role or database of that name differ? */
+static DtEntry *
+find_instance(const DtEntry *group, Oid class, const char *name)
+{
+	bool		is_of_roles = group->definition.scope == DT_SCOPE_ROLE;
+
+	return is_of_roles == (class == AuthIdRelationId) ? dt_instance_find(group, name) : NULL;
+}
+
+/*
+ * Rename a role or database in all grants and instances, or with NULL drop it; with
+ * its own name nothing changes.  False: it is in none.
+ */
 static bool
-replace_role(List *entries, char *name, char *new_name)
+replace_name(List *entries, Oid class, char *name, char *new_name)
 {
 	String	   *old = makeString(name);
 	bool		found = false;
 
 	foreach_ptr(DtEntry, entry, entries)
 	{
-		if (!list_member(entry->grants, old))
+		DtEntry    *instance = find_instance(entry, class, name);
+
+		if (instance != NULL)
+		{
+			found = true;
+			if (new_name != NULL)
+				strlcpy(instance->instance, new_name, NAMEDATALEN);
+			else
+				entry->instances = list_delete_ptr(entry->instances, instance);
+		}
+		if (class != AuthIdRelationId || !list_member(entry->grants, old))
 			continue;
 		found = true;
 		entry->grants = list_delete(entry->grants, old);
@@ -343,18 +433,19 @@ replace_role(List *entries, char *name, char *new_name)
 }
 
 /*
- * A role is renamed, or with NULL dropped.  The row is locked only if that
- * concerns a grant.
+ * A role or database is renamed, or with NULL dropped, or, with its own name, new.
+ * The row is locked, and a new version of it leads to a load, only if that concerns
+ * a grant or an instance.
  */
 static void
-follow_role(char *name, char *new_name)
+follow_name(Oid class, char *name, char *new_name)
 {
 	List	   *entries;
 
-	if (!replace_role(dt_definitions_read(false), name, new_name))
+	if (!replace_name(dt_definitions_read(false), class, name, new_name))
 		return;
 	entries = dt_definitions_begin_change();
-	if (replace_role(entries, name, new_name))
+	if (replace_name(entries, class, name, new_name))
 		dt_definitions_write(entries);
 }
 
@@ -385,7 +476,7 @@ role_is_dropped(Oid role)
 		return;
 	if (strcmp(name, DT_DEFINITIONS_ROLE) != 0)
 	{
-		follow_role(name, NULL);
+		follow_name(AuthIdRelationId, name, NULL);
 		return;
 	}
 	check_superuser();
@@ -398,45 +489,57 @@ role_is_dropped(Oid role)
 						 DT_DEFINITIONS_ROLE, DT_DEFINITIONS_PARAMETER)));
 }
 
-/* The name that the command that runs has given to a role. */
+/* The name that the command that runs has given to a role or database. */
 static char *
-read_new_name(Oid role)
+read_new_name(Oid class, Oid object)
 {
-	Relation	rel = table_open(AuthIdRelationId, AccessShareLock);
+	bool		is_role = class == AuthIdRelationId;
+	Relation	rel = table_open(class, AccessShareLock);
 	char	   *name = NULL;
 	SysScanDesc scan;
 	ScanKeyData key;
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_authid_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(role));
-	scan = systable_beginscan(rel, AuthIdOidIndexId, true, SnapshotSelf, 1, &key);
+	ScanKeyInit(&key, is_role ? Anum_pg_authid_oid : Anum_pg_database_oid,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(object));
+	scan = systable_beginscan(rel, is_role ? AuthIdOidIndexId : DatabaseOidIndexId,
+							  true, SnapshotSelf, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
-		name = pstrdup(NameStr(((Form_pg_authid) GETSTRUCT(tuple))->rolname));
+		name = pstrdup(is_role ?
+					   NameStr(((Form_pg_authid) GETSTRUCT(tuple))->rolname) :
+					   NameStr(((Form_pg_database) GETSTRUCT(tuple))->datname));
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return name;
 }
 
+/*
+ * A role or database may have another name, or is new: instances may be defined for it
+ * already, as after a restore of the definitions.
+ */
 static void
-role_is_altered(Oid role)
+object_is_named(Oid class, Oid object, bool is_new)
 {
-	char	   *name = GetUserNameFromId(role, true);
-	char	   *new_name = read_new_name(role);
+	char	   *new_name = read_new_name(class, object);
+	char	   *name = is_new ? new_name : class == DatabaseRelationId ?
+		get_database_name(object) : GetUserNameFromId(object, true);
 
-	if (name == NULL || new_name == NULL || strcmp(name, new_name) == 0)
+	if (name == NULL || new_name == NULL || (!is_new && strcmp(name, new_name) == 0))
 		return;
-	if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-				 errmsg("role \"%s\" cannot be renamed because resource groups are defined in its settings",
-						DT_DEFINITIONS_ROLE)));
-	if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
-		load_at_commit();
-	/* who grants something to it waits, and not who creates what it owns */
-	LockSharedObject(AuthIdRelationId, role, 0, ShareLock);
-	follow_role(name, new_name);
+	if (class == AuthIdRelationId && !is_new)
+	{
+		if (strcmp(name, DT_DEFINITIONS_ROLE) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("role \"%s\" cannot be renamed because resource groups are defined in its settings",
+							DT_DEFINITIONS_ROLE)));
+		if (strcmp(new_name, DT_DEFINITIONS_ROLE) == 0)
+			load_at_commit();
+		/* who grants something to it waits, and not who creates what it owns */
+		LockSharedObject(AuthIdRelationId, object, 0, ShareLock);
+	}
+	follow_name(class, name, new_name);
 }
 
 /* A setting has changed, of a role or of all roles. */
@@ -482,10 +585,13 @@ dt_load_object_accessed(ObjectAccessType access, Oid classId,
 {
 	if (!dt_shmem_available())
 		return;
-	if (classId == AuthIdRelationId && access == OAT_DROP)
+	if ((classId == AuthIdRelationId || classId == DatabaseRelationId) &&
+		(access == OAT_POST_ALTER || access == OAT_POST_CREATE))
+		object_is_named(classId, objectId, access == OAT_POST_CREATE);
+	else if (classId == AuthIdRelationId && access == OAT_DROP)
 		role_is_dropped(objectId);
-	else if (classId == AuthIdRelationId && access == OAT_POST_ALTER)
-		role_is_altered(objectId);
+	else if (classId == DatabaseRelationId && access == OAT_DROP)
+		follow_name(classId, get_database_name(objectId), NULL);
 	else if (classId == ExtensionRelationId && access == OAT_DROP)
 		extension_is_dropped(objectId);
 	else if (classId == DbRoleSettingRelationId &&

@@ -37,7 +37,7 @@ dt_member_publish(DtMember *member, int pid)
 static void
 end_repaid_debts(int64 now)
 {
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 
@@ -62,6 +62,7 @@ dt_member_join(DtMember *member, DtGroup *g)
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		member->usage[r].used = 0;
+		dt_meter_reset(&member->usage[r].meter, now);
 		dt_rate_join(&g->usage[r].engine, &member->account[r], now);
 	}
 	dt_role_debt_take_over(g, member, now);
@@ -196,8 +197,8 @@ dt_member_leave(DtMember *member, bool to_none, int64 now)
  * The slot of the session with that process ID.  The caller holds the registry
  * lock; it is released before an ERROR, as in dt_group_find_or_error().
  */
-static DtMember *
-find_session(int pid)
+DtMember *
+dt_member_find(int pid)
 {
 	PGPROC	   *proc = BackendPidGetProc(pid);
 	PGPROC	   *leader = proc ? proc->lockGroupLeader : NULL;
@@ -264,23 +265,11 @@ dt_member_wake_all(DtGroup *g)
 }
 
 void
-dt_member_move(int pid, const char *name)
+dt_member_put(DtMember *member, DtGroup *g)
 {
-	DtGroup    *g = NULL;
+	bool		was_in_none = member->group == NULL && g != NULL;
 	DtGroup    *old;
-	DtMember   *member;
-	bool		was_in_none;
 
-	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-	if (name != NULL && name[0] != '\0')
-		g = dt_group_find_or_error(name);
-	member = find_session(pid);
-	if (name == NULL && !member->moved)
-	{
-		LWLockRelease(dt_shared->registry_lock);
-		return;
-	}
-	was_in_none = member->group == NULL && g != NULL;
 	if (member->group != g)
 	{
 		while ((old = member->group) != NULL)
@@ -288,11 +277,8 @@ dt_member_move(int pid, const char *name)
 		if (g != NULL)
 			dt_member_join(member, g);
 	}
-	member->moved = (name != NULL);
-
 	/* one that was in no group does not look at its account while it works */
 	wake(member, NULL, was_in_none);
-	LWLockRelease(dt_shared->registry_lock);
 }
 
 /*

@@ -54,12 +54,17 @@ extern void dt_member_note_release(DtMember *member, DtGroup *g, int pid,
 extern const char *dt_member_cause_name(DtPauseCause cause);
 
 /*
- * Move the session with that process ID into a group, or with "" out of its
- * group.  NULL ends such a move, if there is one: the session leaves the
- * group, and its next statement joins the one that its parameter names.
- * ERROR when there is no such session, or no such group.
+ * The slot of the session with that process ID, of those that can be moved; ERROR
+ * when there is none.  The caller holds the registry lock, which is released before
+ * that.
  */
-extern void dt_member_move(int pid, const char *name);
+extern DtMember *dt_member_find(int pid);
+
+/*
+ * Put a session into a group or, with NULL, take it out of its group, on its behalf,
+ * and wake it.  The caller holds the registry lock exclusively.
+ */
+extern void dt_member_put(DtMember *member, DtGroup *g);
 
 /*
  * Take all members out of a group that is being dropped, and forgive what is

@@ -13,7 +13,9 @@
  * Whoever joins the group takes over what his role has left there, as a debt of
  * his own.  So a client gains nothing by changing its group or connecting anew,
  * no role pays the debts of another one, and who is in no group pays nothing:
- * behind a pooler that is the next client of a connection.
+ * behind a pooler that is the next client of a connection.  An instance of a group by
+ * role has the account of one role at most.  Other groups need them by role: behind a
+ * pool, a role that writes little would wait for all that another one has left.
  *
  * When several sessions of the role have left, each that joins takes over the
  * part of one of them: an equal part, or that of the one who has left most, if that is

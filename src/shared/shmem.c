@@ -191,8 +191,8 @@ dt_assign_enabled(bool newval, void *extra)
 DtGroup *
 dt_group_find(const char *name)
 {
-	for (int i = 0; i < dt_shared->max_groups; i++)
-		if (dt_groups[i].id != 0 &&
+	for (int i = 0; i < dt_shared->n_groups; i++)
+		if (dt_groups[i].id != 0 && dt_groups[i].of == dt_groups[i].id &&
 			strcmp(dt_groups[i].definition.name, name) == 0)
 			return &dt_groups[i];
 	return NULL;
@@ -219,10 +219,37 @@ dt_group_find_or_error(const char *name)
 DtGroup *
 dt_group_find_id(uint64 id)
 {
-	for (int i = 0; i < dt_shared->max_groups && id != 0; i++)
+	for (int i = 0; i < dt_shared->n_groups && id != 0; i++)
 		if (dt_groups[i].id == id)
 			return &dt_groups[i];
 	return NULL;
+}
+
+/* For whom an instance of the group is that this member is to be in. */
+Oid
+dt_group_key(const DtGroup *own, const DtMember *member)
+{
+	switch (own->definition.scope)
+	{
+		case DT_SCOPE_ROLE:
+			return member->role;
+		case DT_SCOPE_DATABASE:
+			return GetPGProcByNumber(member - dt_members)->databaseId;
+		default:
+			return InvalidOid;
+	}
+}
+
+DtGroup *
+dt_group_slot(DtGroup *own, const DtMember *member)
+{
+	Oid			key = dt_group_key(own, member);
+
+	for (int i = 0; i < dt_shared->n_groups && OidIsValid(key); i++)
+		if (dt_groups[i].id != 0 && dt_groups[i].of == own->id &&
+			dt_groups[i].key == key)
+			return &dt_groups[i];
+	return OidIsValid(key) ? NULL : own;
 }
 
 /* The ID of the group of that name, or 0. */
@@ -290,7 +317,7 @@ dt_group_find_similar(const char *name, char *similar)
 
 	if (!has_lock)
 		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups && !found; i++)
+	for (int i = 0; i < dt_shared->n_groups && !found; i++)
 	{
 		const char *other = dt_groups[i].definition.name;
 

@@ -4,8 +4,16 @@
  *		The layout of shared memory, its locks, and looking things up in it.
  *
  * The registry tells which groups exist, their names, and who may join them.
- * A session that is in a group is a member of it.  There are three kinds of
- * locks, taken in this order:
+ * A session that is in a group is a member of it.
+ *
+ * A group whose limits hold for each role or database has instances: more slots
+ * with its name and definition, each with the key of whom it is for.  To its
+ * members an instance is a group like any other.  It begins when the first of them
+ * comes, and gives its slot away when another one needs it and it has no members
+ * and owes nothing; its counters then go to the group's own slot, whose members are
+ * those for whom there was no slot.
+ *
+ * There are three kinds of locks, taken in this order:
  *
  * - the heavyweight lock of definitions.c is held from a change of definitions
  *   to the end of its transaction;
@@ -94,6 +102,8 @@ typedef struct DtGroupPressure
 	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
+	bool		spends[DT_RESOURCES];	/* that is more than the limit, as
+										 * there is a burst to spend */
 	bool		probed;			/* it rests so that commits are measured
 								 * without it */
 	DtSignalFacts facts[DT_SIGNALS];
@@ -142,6 +152,12 @@ typedef struct DtGroup
 	/* guarded by the registry lock */
 	uint64		id;				/* never reused; 0 = this slot is free; it is
 								 * cleared with "lock", too */
+	uint64		of;				/* the ID of the group's own slot; of that its
+								 * own */
+	Oid			key;			/* of an instance: the role or database; of
+								 * the group's own slot invalid */
+	bool		differs;		/* an instance with a definition of its own,
+								 * whose slot stays */
 
 	/*
 	 * What is defined.  Written with the registry lock and "lock", so it can
@@ -221,6 +237,7 @@ typedef struct DtXactPauses
 typedef struct DtMemberUsage
 {
 	int64		used;			/* since it joined, bytes */
+	DtMeter		meter;			/* the rate of the last seconds */
 	int64		allowed;		/* by this transaction, of its allowance;
 								 * reset by the session at the end of it */
 } DtMemberUsage;
@@ -405,7 +422,10 @@ typedef struct DtShared
 									 * value */
 	pg_atomic_uint32 sampler;	/* its proc number + 1; 0: it does not run */
 	DtSampled	sampled;
-	int			max_groups;		/* slots in the array of groups */
+	int			max_groups;		/* slots in the array of groups, ... */
+	int			n_groups;		/* ... of which those from here on have never
+								 * been in use; it grows under the registry
+								 * lock */
 	int			n_members;		/* slots in the array of members */
 
 	/* guarded by the registry lock; see load.c */
@@ -513,10 +533,14 @@ dt_group_is_suspended(const DtGroup *g)
 	return g->suspended_since != 0 && dt_throttling_is_enabled();
 }
 
-/* Groups; with the registry lock held */
+/* Groups' own slots; with the registry lock held */
 extern DtGroup *dt_group_find(const char *name);
 extern DtGroup *dt_group_find_or_error(const char *name);
 extern DtGroup *dt_group_find_id(uint64 id);
+
+/* The slot of a group for a member: an instance, or its own.  NULL: it has none yet. */
+extern Oid	dt_group_key(const DtGroup *own, const DtMember *member);
+extern DtGroup *dt_group_slot(DtGroup *own, const DtMember *member);
 
 /* Taking that lock */
 extern uint64 dt_group_lookup_id(const char *name);

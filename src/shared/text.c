@@ -7,7 +7,10 @@
  *
  *	batch id=814372415120000 dirty=12288 wal=8000 grant=etl
  *	"tenant a" id=814372415120001 burst=60000 mode=observe replica_lag=2s
+ *	tenants id=814372415120002 wal=1000 scope=role
+ *	tenants instance=gold_1 wal=5000 weight=4
  *
+ * The last one says in what an instance of the group before differs from it.
  * Names of groups and roles are quoted as in SQL, at least when they are not
  * made of a-z, 0-9 and _.  Limits and the floor are in KB/s, the allowance in
  * KB (1 KB = 1000 bytes), the burst in milliseconds.  What is not there has
@@ -46,25 +49,30 @@
 #define MEMBER(member)	offsetof(DtDefinition, member)
 
 /* No function sets it alone. */
-#define INTERNAL	DT_UNIT_UNUSED, NULL
+#define INTERNAL	DT_UNIT_UNUSED, NULL, NULL
 
 /* A new property is a new line here. */
+static const char *const modes[] = {"enforce", "observe", NULL};
+static const char *const scopes[] = {"group", "role", "database", NULL};
+
 static const DtProperty properties[] = {
 	/* there is room for the IDs of groups to come */
 	{"id", DT_INTEGER, MEMBER(id), 1, PG_INT64_MAX / 2, 0, INTERNAL},
 	{"dirty", DT_THOUSANDTHS, MEMBER(rate[DT_DIRTY]), 0, DT_RATE_MAX, 0,
-	DT_UNIT_RATE, "dirty rate limit"},
+	DT_UNIT_RATE, "dirty rate limit", NULL},
 	{"wal", DT_THOUSANDTHS, MEMBER(rate[DT_WAL]), 0, DT_RATE_MAX, 0,
-	DT_UNIT_RATE, "WAL rate limit"},
+	DT_UNIT_RATE, "WAL rate limit", NULL},
 	{"burst", DT_THOUSANDTHS, MEMBER(burst_us), 0, DT_RATE_MAX_BURST_US, 20000,
-	DT_UNIT_US, "burst"},
-	{"mode", DT_MODE, MEMBER(observe), 0, 1, 0, DT_UNIT_NONE, "mode"},
+	DT_UNIT_US, "burst", NULL},
+	{"mode", DT_WORD, MEMBER(observe), 0, 1, 0, DT_UNIT_NONE, "mode", modes},
+	{"scope", DT_WORD, MEMBER(scope), 0, DT_SCOPE_DATABASE, 0, DT_UNIT_NONE,
+	"scope", scopes},
 	{"floor", DT_THOUSANDTHS, MEMBER(floor), 1, DT_RATE_MAX, 64000,
-	DT_UNIT_RATE, "floor"},
+	DT_UNIT_RATE, "floor", NULL},
 	{"weight", DT_THOUSANDTHS, MEMBER(weight), 1000, DT_WEIGHT_MAX, 1000,
-	DT_UNIT_NUMBER, "weight"},
+	DT_UNIT_NUMBER, "weight", NULL},
 	{"allowance", DT_THOUSANDTHS, MEMBER(allowance), 0, DT_ALLOWANCE_MAX, 0,
-	DT_UNIT_BYTES, "allowance"},
+	DT_UNIT_BYTES, "allowance", NULL},
 	{"reported", DT_NAME, MEMBER(reported), 1, NAMEDATALEN, 0, INTERNAL},
 	{"replica_lag_ignore", DT_INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
 	0, PG_INT32_MAX, 0, INTERNAL},
@@ -108,6 +116,38 @@ dt_property(const char *key)
 	return &properties[find_key(key)];
 }
 
+/* This is not the value of its group. */
+void
+dt_property_differs(DtEntry *instance, const DtProperty *property)
+{
+	instance->differs |= UINT64CONST(1) << (property - properties);
+}
+
+/* What a group says of that instance, or NULL. */
+DtEntry *
+dt_instance_find(const DtEntry *group, const char *name)
+{
+	foreach_ptr(DtEntry, entry, group->instances)
+	{
+		if (strcmp(entry->instance, name) == 0)
+			return entry;
+	}
+	return NULL;
+}
+
+/* All that holds for an instance: what the group says, but for what differs. */
+DtDefinition
+dt_instance_definition(const DtEntry *group, const DtEntry *instance)
+{
+	DtDefinition d = group->definition;
+
+	for (int i = 0; i < PROPERTIES; i++)
+		if ((instance->differs & (UINT64CONST(1) << i)) != 0)
+			*dt_property_value(&d, &properties[i]) =
+				*dt_property_value(&instance->definition, &properties[i]);
+	return d;
+}
+
 int64 *
 dt_property_value(const DtDefinition *d, const DtProperty *property)
 {
@@ -127,14 +167,23 @@ dt_definition_init(DtDefinition *d, const char *name)
 
 /* ---------------------------------------------------------------- writing */
 
-static void
-append_property(StringInfo to, const DtProperty *property,
-				const DtDefinition *d)
+static bool
+is_absent(const DtEntry *entry, const DtProperty *property)
 {
-	int64	   *p = dt_property_value(d, property);
+	int64	   *p = dt_property_value(&entry->definition, property);
 
-	if (property->kind == DT_NAME ? *(char *) p == '\0' :
-		*p == property->absent)
+	if (entry->instance[0] != '\0')
+		return (entry->differs & (UINT64CONST(1) << (property - properties))) == 0;
+	return property->kind == DT_NAME ? *(char *) p == '\0' :
+		*p == property->absent;
+}
+
+static void
+append_property(StringInfo to, const DtProperty *property, const DtEntry *entry)
+{
+	int64	   *p = dt_property_value(&entry->definition, property);
+
+	if (is_absent(entry, property))
 		return;
 	appendStringInfo(to, " %s=", property->key);
 	if (property->kind == DT_NAME)
@@ -144,18 +193,22 @@ append_property(StringInfo to, const DtProperty *property,
 	else if (property->kind == DT_THOUSANDTHS)
 		appendStringInfo(to, "%.15g", *p / 1000.0);
 	else
-		appendStringInfoString(to, "observe");
+		appendStringInfoString(to, property->words[*p]);
 }
 
-/* Append the line of a group, without a newline. */
+/* Append the line of a group, or of an instance. */
 static void
 append_group(StringInfo to, const DtEntry *entry)
 {
 	const DtDefinition *d = &entry->definition;
 
+	if (to->len > 0)
+		appendStringInfoChar(to, '\n');
 	appendStringInfoString(to, quote_identifier(d->name));
+	if (entry->instance[0] != '\0')
+		appendStringInfo(to, " instance=%s", quote_identifier(entry->instance));
 	for (int i = 0; i < PROPERTIES; i++)
-		append_property(to, &properties[i], d);
+		append_property(to, &properties[i], entry);
 	for (int i = 0; i < DT_REPORTED; i++)
 	{
 		const DtThreshold *t = &d->threshold[i];
@@ -188,9 +241,12 @@ dt_text_write(List *entries)
 	{
 		if (entry->definition.id == 0)
 			entry->definition.id = ++id;
-		if (lines.len > 0)
-			appendStringInfoChar(&lines, '\n');
 		append_group(&lines, entry);
+		foreach_ptr(DtEntry, instance, entry->instances)
+		{
+			memcpy(instance->definition.name, entry->definition.name, NAMEDATALEN);
+			append_group(&lines, instance);
+		}
 	}
 	return lines.data;
 }
@@ -261,6 +317,16 @@ read_name(Reader *reader, const char *word, size_t size)
 	return reader->problem ? NULL : name;
 }
 
+/* The value that a word stands for, or -1. */
+int64
+dt_property_word(const DtProperty *property, const char *word)
+{
+	for (int i = 0; property->words[i] != NULL; i++)
+		if (strcmp(property->words[i], word) == 0)
+			return i;
+	return -1;
+}
+
 static bool
 read_property(Reader *reader, const DtProperty *property, const char *value,
 			  int64 *result)
@@ -281,10 +347,8 @@ read_property(Reader *reader, const DtProperty *property, const char *value,
 				return false;
 			*result = (int64) rint(number * 1000);
 			break;
-		case DT_MODE:
-			*result = strcmp(value, "observe") == 0;
-			if (*result == 0 && strcmp(value, "enforce") != 0)
-				return false;
+		case DT_WORD:
+			*result = dt_property_word(property, value);
 			break;
 		case DT_NAME:
 			end = read_name(reader, value, property->max);
@@ -338,6 +402,13 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 
 	if (size == 0 || word[size] != '=')
 		return refuse(reader, "a word is not key=value");
+	if (strcmp(name, "instance") == 0)
+	{
+		name = read_name(reader, value, NAMEDATALEN);
+		if (name != NULL)
+			strlcpy(entry->instance, name, NAMEDATALEN);
+		return name != NULL;
+	}
 	if (strcmp(name, "grant") == 0)
 	{
 		name = read_name(reader, value, NAMEDATALEN);
@@ -361,6 +432,7 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 		return refuse(reader, psprintf("the value of %s is malformed, out of range or there twice",
 									   name));
 	*seen |= UINT64CONST(1) << key;
+	entry->differs = *seen;
 	return true;
 }
 
@@ -471,6 +543,44 @@ number_groups(List *entries)
 	}
 }
 
+/* Does an instance have only what can differ? */
+static bool
+may_be_instance(const DtEntry *entry)
+{
+	for (int key = 0; key < KEYS; key++)
+		if ((entry->differs & (UINT64CONST(1) << key)) != 0 &&
+			(key >= PROPERTIES || properties[key].label == NULL ||
+			 properties[key].words == scopes))
+			return false;
+	return entry->grants == NIL;
+}
+
+/* An instance belongs to its group, which comes before it. */
+static bool
+add_entry(Reader *reader, List **entries, DtEntry *entry)
+{
+	DtEntry    *group = NULL;
+
+	if (entry->instance[0] == '\0')
+	{
+		*entries = lappend(*entries, entry);
+		return true;
+	}
+	foreach_ptr(DtEntry, other, *entries)
+	{
+		if (strcmp(other->definition.name, entry->definition.name) == 0)
+			group = other;
+	}
+	if (!may_be_instance(entry))
+		return refuse(reader, "an instance has what only its group can have");
+	if (group == NULL || group->definition.scope == DT_SCOPE_GROUP)
+		return refuse(reader, "there is an instance of a group without instances");
+	if (dt_instance_find(group, entry->instance) != NULL)
+		return refuse(reader, "there is an instance twice");
+	group->instances = lappend(group->instances, entry);
+	return true;
+}
+
 /*
  * The entries of a text that may be anything at all, palloc'd, up to the first
  * problem; NULL counts as an empty text.  *problem is a sentence that says what
@@ -483,8 +593,9 @@ dt_text_read(const char *string, const char **problem)
 	List	   *entries = NIL;
 	DtEntry    *entry;
 
-	while ((entry = read_group(&reader)) != NULL)
-		entries = lappend(entries, entry);
+	while ((entry = read_group(&reader)) != NULL &&
+		   add_entry(&reader, &entries, entry))
+		;
 	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
 	number_groups(entries);

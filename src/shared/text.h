@@ -15,7 +15,7 @@ typedef enum DtPropertyKind
 {
 	DT_INTEGER,
 	DT_THOUSANDTHS,				/* written as a decimal fraction */
-	DT_MODE,
+	DT_WORD,					/* one of a list; the value is its index */
 	DT_NAME						/* or a list of names */
 } DtPropertyKind;
 
@@ -30,6 +30,7 @@ typedef struct DtProperty
 	int64		absent;			/* the value when the key is not there */
 	DtUnit		unit;			/* of what a function sets, and ... */
 	const char *label;			/* ... what messages call it */
+	const char *const *words;	/* DT_WORD: the list */
 } DtProperty;
 
 /* All that the text has of a group. */
@@ -38,11 +39,23 @@ typedef struct DtEntry
 	DtDefinition definition;	/* comes first */
 	List	   *grants;			/* names of roles, as String nodes */
 	List	   *unknown;		/* words of a later release */
+	List	   *instances;		/* of DtEntry: those that differ from the
+								 * group */
+	char		instance[NAMEDATALEN];	/* of one of these: the name of its
+										 * role or database, and ... */
+	uint64		differs;		/* ... a bit for each property that does */
 	bool		is_new;			/* created by setting something of it */
-	bool		has_slot;		/* for load.c */
+	bool		has_slot;		/* for load.c, as is the next */
+	Oid			key;			/* of an instance; invalid: there is no such
+								 * role or database */
 } DtEntry;
 
 extern const DtProperty *dt_property(const char *key);
+extern int64 dt_property_word(const DtProperty *property, const char *word);
+extern void dt_property_differs(DtEntry *instance, const DtProperty *property);
+extern DtEntry *dt_instance_find(const DtEntry *group, const char *name);
+extern DtDefinition dt_instance_definition(const DtEntry *group,
+										   const DtEntry *instance);
 extern int64 *dt_property_value(const DtDefinition *d,
 								const DtProperty *property);
 extern void dt_definition_init(DtDefinition *d, const char *name);

@@ -16,7 +16,9 @@
 
 #include "catalog/dependency.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -35,6 +37,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
+#include "utils/lsyscache.h"
 
 /* How numbers in these units are written. */
 static const struct
@@ -43,7 +46,6 @@ static const struct
 	const char *meaning;		/* what an error says after the range */
 	const char *hint;
 }			numbers[] = {
-	[DT_UNIT_NONE] = {"", "", "Valid modes are \"enforce\" and \"observe\"."},
 	[DT_UNIT_RATE] = {" KB/s", " (1 KB = 1000 bytes)", "Write an amount per second with its unit, for example '5 MB', or a number of KB/s."},
 	[DT_UNIT_BYTES] = {" KB", " (1 KB = 1000 bytes)", "Write an amount with its unit, for example '64 MB', or a number of KB."},
 	[DT_UNIT_US] = {" ms", " of the group's limits", "Write a time with its unit, for example '1 min', or a number of milliseconds."},
@@ -51,47 +53,59 @@ static const struct
 };
 
 /*
- * Set a property to the second argument, a number or a text; if there is none,
- * remove a limit.  A tiny rate does not become 0, which means no limit.
+ * An argument of any type as text, palloc'd.  *shown: the same as messages show it, with
+ * quotes unless it is a number.
  */
-static Datum
-set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
-			 bool is_text)
+static char *
+get_any(FunctionCallInfo fcinfo, int arg, const char **shown)
 {
-	char	   *group = dt_sql_get_group(fcinfo);
-	const DtProperty *property = dt_property(key);
-	bool		is_mode = (property->kind == DT_MODE);
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, arg);
+	char		category;
+	bool		preferred;
+	Oid			output;
+	bool		is_varlena;
+	char	   *value;
+
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of argument %d", arg + 1);
+	getTypeOutputInfo(type, &output, &is_varlena);
+	value = OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
+	get_type_category_preferred(type, &category, &preferred);
+	*shown = category == TYPCATEGORY_NUMERIC ? value : psprintf("\"%s\"", value);
+	return value;
+}
+
+/*
+ * The value of a property, a number, an amount with its unit, or a word, from an
+ * argument of any type.  A tiny rate does not become 0, which means no limit.
+ */
+static int64
+get_value(FunctionCallInfo fcinfo, int arg, const DtProperty *property)
+{
+	const char *shown;
+	const char *written = get_any(fcinfo, arg, &shown);
 	int64		lowest = (property->min + 999) / 1000;
-	const char *shown = "";
 	float8		value = 0;		/* in thousandths of the unit, KB/s for one */
-	float8		stored;
-	List	   *entries;
-	DtEntry    *entry;
+	int64		stored;
 
-	if (PG_NARGS() > 1)
-		dt_sql_check_not_null(fcinfo, 1, property->label);
-	else
-		how = DT_ALTER;
-	if (is_text)
+	if (property->kind == DT_WORD)
 	{
-		char	   *written = text_to_cstring(PG_GETARG_TEXT_PP(1));
-
-		value = strcmp(written, "observe") == 0;
-		if (is_mode ? value == 0 && strcmp(written, "enforce") != 0 :
-			!dt_amount_read(property->unit, written, 1000, &value))
+		stored = dt_property_word(property, written);
+		if (stored < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 is_mode ? errmsg("unrecognized mode \"%s\"", written) :
-					 errmsg("invalid %s: \"%s\"", property->label, written),
-					 errhint("%s%s", numbers[property->unit].hint,
-							 dt_amount_hint(property->unit))));
-		shown = psprintf("\"%s\"", written);
+					 errmsg("unrecognized %s %s", property->label, shown),
+					 errhint("%s", property == dt_property("scope") ?
+							 _("Valid scopes are \"group\", \"role\" and \"database\".") :
+							 _("Valid modes are \"enforce\" and \"observe\"."))));
+		return stored;
 	}
-	else if (PG_NARGS() > 1)
-	{
-		value = PG_GETARG_FLOAT8(1) * 1000;
-		shown = float8out_internal(PG_GETARG_FLOAT8(1));
-	}
+	if (!dt_amount_read(property->unit, written, 1000, &value))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid %s: %s", property->label, shown),
+				 errhint("%s%s", _(numbers[property->unit].hint),
+						 dt_amount_hint(property->unit))));
 	if (!(value >= lowest * 1000 && value <= property->max))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -103,40 +117,145 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how,
 						   numbers[property->unit].meaning,
 						   property->unit == DT_UNIT_RATE && lowest == 0 ?
 						   "; 0 means no limit" : "")));
-	stored = value > 0 ? Max(rint(value), 1) : 0;
-	entry = dt_definitions_edit(group, how, &entries);
-	*dt_property_value(&entry->definition, property) = (int64) stored;
-	dt_sql_write(entries, entry);
-	if (stored > 0 && property->unit == DT_UNIT_RATE)
-		dt_notice_floor(&entry->definition);
+	stored = value > 0 ? Max((int64) rint(value), 1) : 0;
 	if (fabs(stored - value) > 0.001)
 		ereport(NOTICE,
 				(errmsg("%s %s is rounded to %s%s", property->label, shown,
-						float8out_internal(stored / 1000),
+						float8out_internal(stored / 1000.0),
 						numbers[property->unit].name)));
+	return stored;
+}
+
+/*
+ * Set a property to the second argument, or, if there is none, remove a limit.
+ */
+static Datum
+set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how)
+{
+	char	   *group = dt_sql_get_group(fcinfo);
+	const DtProperty *property = dt_property(key);
+	bool		removes = PG_NARGS() == 1;
+	int64		value = 0;
+	List	   *entries;
+	DtEntry    *entry;
+
+	if (!removes)
+	{
+		dt_sql_check_not_null(fcinfo, 1, property->label);
+		value = get_value(fcinfo, 1, property);
+	}
+	entry = dt_definitions_edit(group, removes ? DT_ALTER : how, &entries);
+	*dt_property_value(&entry->definition, property) = value;
+	dt_sql_write(entries, entry);
+	if (value > 0 && property->unit == DT_UNIT_RATE)
+		dt_notice_floor(&entry->definition);
 	PG_RETURN_VOID();
 }
 
-#define PROPERTY_FUNCTION(function, key, how, is_text) \
+/*
+ * The entry in which alter_resource_group() sets something: that of the group or, if
+ * an instance is named, what differs of that; it is added if it is not there.
+ */
+static DtEntry *
+edit_instance(FunctionCallInfo fcinfo, int arg, DtEntry *group)
+{
+	char	   *name;
+	DtEntry    *instance;
+
+	if (PG_ARGISNULL(arg))
+		return group;
+	name = dt_sql_get_name(fcinfo, arg, "instance");
+	if (group->definition.scope == DT_SCOPE_GROUP)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("resource group \"%s\" has no instances", group->definition.name),
+				 errhint("Use SELECT alter_resource_group(%s, scope => 'role') to give each role limits of its own.",
+						 quote_literal_cstr(group->definition.name))));
+	if (group->definition.scope == DT_SCOPE_ROLE)
+		(void) get_role_oid(name, false);
+	else
+		(void) get_database_oid(name, false);
+	instance = dt_instance_find(group, name);
+	if (instance == NULL)
+	{
+		instance = palloc0(sizeof(DtEntry));
+		strlcpy(instance->instance, name, NAMEDATALEN);
+		group->instances = lappend(group->instances, instance);
+	}
+	return instance;
+}
+
+/* In the order of the arguments of alter_resource_group(), after the name. */
+static const char *const altered[] = {
+	"dirty", "wal", "burst", "allowance", "floor", "weight", "mode", "scope"
+};
+
+#define ARG_SCOPE		8
+#define ARG_INSTANCE	9
+
+/*
+ * Set what is not NULL of a group, which is created if it does not exist, or of an
+ * instance of one.  An instance for which nothing is set is as its group again.
+ */
+PG_FUNCTION_INFO_V1(alter_resource_group);
+Datum
+alter_resource_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = dt_sql_get_group(fcinfo);
+	bool		is_instance = !PG_ARGISNULL(ARG_INSTANCE);
+	List	   *entries;
+	DtEntry    *group = dt_definitions_edit(name, is_instance ? DT_ALTER :
+											DT_CREATE_OR_ALTER, &entries);
+	int64		scope = group->definition.scope;
+	DtEntry    *entry = edit_instance(fcinfo, ARG_INSTANCE, group);
+	bool		any = false;
+
+	if (is_instance && !PG_ARGISNULL(ARG_SCOPE))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("scope cannot be set of an instance"),
+				 errhint("Set it of the group, without an instance.")));
+	for (int i = 0; i < (int) lengthof(altered); i++)
+	{
+		const DtProperty *property = dt_property(altered[i]);
+
+		if (PG_ARGISNULL(i + 1))
+			continue;
+		any = true;
+		*dt_property_value(&entry->definition, property) =
+			get_value(fcinfo, i + 1, property);
+		dt_property_differs(entry, property);
+	}
+	if (is_instance && !any)
+		group->instances = list_delete_ptr(group->instances, entry);
+	if (group->definition.scope != scope && group->instances != NIL)
+	{
+		ereport(NOTICE,
+				(errmsg("the instances of resource group \"%s\" do not differ any more",
+						name),
+				 errdetail("They were for others than those of the new scope.")));
+		group->instances = NIL;
+	}
+	dt_sql_write(entries, group);
+	dt_notice_floor(&group->definition);
+	PG_RETURN_VOID();
+}
+
+#define PROPERTY_FUNCTION(function, key, how) \
 	PG_FUNCTION_INFO_V1(function); \
 	Datum function(PG_FUNCTION_ARGS) \
 	{ \
-		return set_property(fcinfo, key, how, is_text); \
+		return set_property(fcinfo, key, how); \
 	}
 
-/* The same with a number, and with a text. */
-#define PROPERTY_FUNCTIONS(function, key, how) \
-	PROPERTY_FUNCTION(function, key, how, false) \
-	PROPERTY_FUNCTION(function##_text, key, how, true)
-
-PROPERTY_FUNCTIONS(create_resource_group, "dirty", DT_CREATE)
-PROPERTY_FUNCTIONS(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_burst, "burst", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_floor, "floor", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTIONS(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER, false)
-PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER, true)
+PROPERTY_FUNCTION(create_resource_group, "dirty", DT_CREATE)
+PROPERTY_FUNCTION(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_burst, "burst", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_floor, "floor", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER)
+PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER)
 
 PG_FUNCTION_INFO_V1(suspend_group);
 Datum
@@ -172,7 +291,7 @@ set_session_group(PG_FUNCTION_ARGS)
 		name = "";
 	else
 		name = dt_sql_get_name(fcinfo, 1, "group name");
-	dt_member_move(PG_GETARG_INT32(0), name);
+	dt_group_move(PG_GETARG_INT32(0), name);
 	PG_RETURN_VOID();
 }
 
@@ -413,10 +532,10 @@ check_not_in_use(const DtDefinition *d)
 	int			members = 0;
 
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < dt_shared->n_groups; i++)
 		if (dt_groups[i].id != 0 &&
 			dt_definition_is_of(d, &dt_groups[i].definition))
-			members = dt_groups[i].members;
+			members += dt_groups[i].members;
 	LWLockRelease(dt_shared->registry_lock);
 	if (members > 0)
 		ereport(ERROR,

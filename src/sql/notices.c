@@ -20,6 +20,7 @@
 #include "sql/notices.h"
 #include "storage/procarray.h"
 #include "utils/backend_status.h"
+#include "utils/builtins.h"
 
 #include "compat.h"
 
@@ -158,8 +159,8 @@ is_in_follower(int pid, const DtDefinition *d)
 }
 
 /*
- * Commits count of those who are in no group that follows the signal.  When all are,
- * there is nobody to protect.
+ * Commits count of those who are in no group that follows the signal, and of members
+ * that owe nothing, as those that write little do if there is an allowance.
  */
 static void
 notice_nobody_outside(const DtDefinition *d)
@@ -179,12 +180,13 @@ notice_nobody_outside(const DtDefinition *d)
 	}
 	if (inside > 0)
 		ereport(NOTICE,
-				(errmsg("signal \"%s\" protects nobody at present",
+				(errmsg("signal \"%s\" protects only members that owe nothing at present",
 						dt_signals[DT_COMMIT_LATENCY].name),
-				 errdetail_plural("The %d other session is in a group that follows it, and only commits of sessions outside of such groups count.",
-								  "All %d other sessions are in groups that follow it, and only commits of sessions outside of such groups count.",
+				 errdetail_plural("The %d other session is in a group that follows it, where only commits of sessions that owe nothing count.",
+								  "All %d other sessions are in groups that follow it, where only commits of sessions that owe nothing count.",
 								  inside, inside),
-				 errhint("Have only those sessions in the group that are to be slowed down.")));
+				 errhint("Have only those sessions in the group that are to be slowed down, or use alter_resource_group(%s, allowance => '1 MB'), so that small transactions neither owe nor pause.",
+						 quote_literal_cstr(d->name))));
 }
 
 /* A limit or a budget that a floor reaches leaves nothing to a signal. */

@@ -93,19 +93,20 @@ dt_sql_write(List *entries, const DtEntry *entry)
 }
 
 /*
- * Copies of all groups, palloc'd.  What a group owes is summed up around the
+ * Copies of all groups and instances, palloc'd.  What a group owes is summed up around the
  * ring of its members, under its lock; all else is worked out from the copy.
  */
 DtGroupCopy *
 dt_group_copies(int *n)
 {
+	int			n_slots = dt_shared->n_groups;
 	DtGroupCopy *copies = (DtGroupCopy *)
-		CACHELINEALIGN(palloc0((dt_shared->max_groups + 1) *
+		CACHELINEALIGN(palloc0((n_slots + 1) *
 							   sizeof(DtGroupCopy)));
 
 	*n = 0;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	for (int i = 0; i < dt_shared->max_groups; i++)
+	for (int i = 0; i < n_slots; i++)
 	{
 		DtGroup    *g = &dt_groups[i];
 		DtGroupCopy *copy = &copies[*n];
@@ -116,7 +117,10 @@ dt_group_copies(int *n)
 		dt_group_lock(g);
 		dt_group_check_pressure(g, copy->now);
 		for (int r = 0; r < DT_RESOURCES; r++)
+		{
 			copy->debt[r] = dt_rate_group_debt(&g->usage[r].engine, copy->now);
+			copy->rate[r] = dt_meter_rate(&g->usage[r].meter, copy->now);
+		}
 		copy->group = *g;
 		dt_group_unlock(g);
 		(*n)++;

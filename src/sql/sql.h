@@ -17,8 +17,16 @@ typedef struct DtGroupCopy
 {
 	DtGroup		group;
 	int64		debt[DT_RESOURCES]; /* bytes */
+	int64		rate[DT_RESOURCES]; /* measured, bytes/s */
+	int			instances;		/* of a group, with the sums over these in it */
 	int64		now;			/* time of the copy, us */
 } DtGroupCopy;
+
+static inline bool
+dt_is_instance(const DtGroupCopy *copy)
+{
+	return copy->group.of != copy->group.id;
+}
 
 extern DtGroupCopy *dt_group_copies(int *n);
 

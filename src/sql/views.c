@@ -33,6 +33,7 @@
 
 PG_FUNCTION_INFO_V1(dirty_throttle_groups);
 PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
+PG_FUNCTION_INFO_V1(dirty_throttle_writers);
 PG_FUNCTION_INFO_V1(dirty_throttle_batches);
 PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
 PG_FUNCTION_INFO_V1(dirty_throttle_grants);
@@ -158,6 +159,49 @@ count_pauses(DtPause **pauses, DtGroup *copy)
 	return n;
 }
 
+/* Add what an instance does and has done to what is shown of its group. */
+static void
+add_instance(DtGroupCopy *to, const DtGroupCopy *from)
+{
+	to->instances++;
+	to->group.members += from->group.members;
+	to->group.forgiven += from->group.forgiven;
+	for (int i = 0; i < DT_COUNTERS; i++)
+		to->group.stats[i] += from->group.stats[i];
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		to->group.usage[r].used += from->group.usage[r].used;
+		to->rate[r] += from->rate[r];
+		to->debt[r] += from->debt[r];
+	}
+}
+
+/*
+ * Count in copies of groups and instances which sessions pause, and sum up the
+ * instances of each group.  paused[] is palloc'd.
+ */
+static int *
+sum_up(DtGroupCopy *copies, int n)
+{
+	DtPause   **pauses = find_pauses();
+	int		   *paused = palloc0((n + 1) * sizeof(int));
+
+	for (int i = 0; i < n; i++)
+		paused[i] = count_pauses(pauses, &copies[i].group);
+	for (int i = 0; i < n; i++)
+	{
+		int			k = 0;
+
+		while (k < n && copies[k].group.id != copies[i].group.of)
+			k++;
+		if (k == i || k == n)
+			continue;
+		add_instance(&copies[k], &copies[i]);
+		paused[k] += paused[i];
+	}
+	return paused;
+}
+
 /*
  * May the user see values of this signal?  They follow from what the core shows
  * to members of pg_read_all_stats only, or of the machine to nobody.
@@ -190,16 +234,35 @@ state_name(DtSignalState state)
 	return names[state];
 }
 
+/*
+ * May the user see the sessions of this role?
+ */
+static bool
+may_see(Oid role)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+		has_privs_of_role(GetUserId(), role);
+}
+
+/* And what is done in an instance?  The groups themselves are for everybody. */
+static bool
+may_see_instance(const DtGroup *g)
+{
+	return g->of == g->id ||
+		(g->definition.scope == DT_SCOPE_DATABASE && g->key == MyDatabaseId) ||
+		may_see(g->definition.scope == DT_SCOPE_ROLE ? g->key : InvalidOid);
+}
+
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {
 	DtGroupCopy *copies;
-	DtPause   **pauses;
+	int		   *paused;
 	int			n;
 
 	begin(fcinfo);
-	pauses = find_pauses();
 	copies = dt_group_copies(&n);
+	paused = sum_up(copies, n);
 	for (int i = 0; i < n; i++)
 	{
 		DtGroup    *g = &copies[i].group;
@@ -209,15 +272,19 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		int			reason = dt_reason_signal(g, &at_floor);
 		Row			row = {0};
 
+		if (!may_see_instance(g))
+			continue;
 		add_name(&row, g->definition.name);
-		add_text(&row, g->definition.observe ? "observe" : "enforce");
+		add(&row, ObjectIdGetDatum(g->key), !dt_is_instance(&copies[i]));
+		add_text(&row, dt_property("scope")->words[g->definition.scope]);
+		add(&row, Int32GetDatum(copies[i].instances),
+			g->definition.scope == DT_SCOPE_GROUP || dt_is_instance(&copies[i]));
+		add_text(&row, dt_property("mode")->words[g->definition.observe]);
 		for (int r = 0; r < DT_RESOURCES; r++)
 		{
-			DtGroupUsage *use = &g->usage[r];
-
 			add_thousandths(&row, g->definition.rate[r]);
-			add_thousandths(&row, use->engine.rate);
-			add_thousandths(&row, dt_meter_rate(&use->meter, copies[i].now));
+			add_thousandths(&row, g->usage[r].engine.rate);
+			add_thousandths(&row, copies[i].rate[r]);
 			add_thousandths(&row, copies[i].debt[r]);
 		}
 		add_thousandths(&row, g->definition.burst_us);
@@ -225,7 +292,7 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		add_thousandths(&row, g->definition.weight);
 		add_thousandths(&row, g->definition.allowance);
 		add(&row, Int32GetDatum(g->members), false);
-		add(&row, Int32GetDatum(count_pauses(pauses, g)), false);
+		add(&row, Int32GetDatum(paused[i]), false);
 		add(&row, Float8GetDatum(g->pressure.level / 1000.0), !visible);
 		add_text(&row, no_signal ? NULL :
 				 dt_definition_signal_name(&g->definition, g->pressure.signal));
@@ -249,16 +316,6 @@ dirty_throttle_groups(PG_FUNCTION_ARGS)
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
-}
-
-/*
- * May the user see the sessions of this role?
- */
-static bool
-may_see(Oid role)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
-		has_privs_of_role(GetUserId(), role);
 }
 
 /* A copy of a session as a member of its group. */
@@ -365,6 +422,87 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_int(&row, m->stats[DT_OBSERVED_PAUSES]);
 		add_thousandths(&row, m->stats[DT_OBSERVED_US]);
 		add_int(&row, m->stats[DT_RELEASES]);
+		put(fcinfo, &row);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * How fast a process that is in no group writes WAL, bytes/s: since this session has
+ * looked last or, at first, since that one has begun.
+ */
+static double
+outsiders_rate(int number, int64 bytes, TimestampTz began)
+{
+	static struct
+	{
+		TimestampTz began;		/* of which process this is */
+		TimestampTz at;
+		int64		bytes;
+	}		   *seen;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		is_known;
+	double		rate;
+
+	if (seen == NULL)
+		seen = MemoryContextAllocZero(TopMemoryContext,
+									  dt_shared->n_members * sizeof(*seen));
+	is_known = seen[number].began == began && seen[number].bytes <= bytes;
+	rate = (bytes - (is_known ? seen[number].bytes : 0)) * 1e6 /
+		Max(now - (is_known ? seen[number].at : began), 1);
+	seen[number].began = began;
+	seen[number].at = now;
+	seen[number].bytes = bytes;
+	return rate;
+}
+
+/*
+ * Who writes, of those of whom that is known: members, and from 18 on all.  The core
+ * does not count for each process what that has dirtied.
+ */
+Datum
+dirty_throttle_writers(PG_FUNCTION_ARGS)
+{
+	begin(fcinfo);
+	for (int i = 0; i < dt_shared->n_members; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+		SessionCopy copy;
+		int			pid = proc->pid;
+		int64		wal;
+		TimestampTz began;
+		Row			row = {0};
+
+		/* what parallel workers write is counted of their leader, too */
+		if (pid == 0 || !may_see(proc->roleId) ||
+			(proc->lockGroupLeader != NULL && proc->lockGroupLeader != proc))
+			continue;
+		add(&row, Int32GetDatum(pid), false);
+		add(&row, ObjectIdGetDatum(proc->roleId), false);
+		add(&row, ObjectIdGetDatum(proc->databaseId), false);
+		if (copy_session(&copy, i, NULL))
+		{
+			DtMemberUsage *usage = copy.member.usage;
+
+			add_name(&row, copy.group_name);
+			add_thousandths(&row, dt_meter_rate(&usage[DT_WAL].meter, copy.now));
+			add_thousandths(&row, dt_meter_rate(&usage[DT_DIRTY].meter, copy.now));
+			add_int(&row, usage[DT_WAL].used);
+			add_int(&row, usage[DT_DIRTY].used / BLCKSZ);
+			add_time(&row, GetCurrentTimestamp() -
+					 (copy.now - usage[DT_WAL].meter.started));
+		}
+		else if (dt_backend_wal(pid, i, &wal, &began))
+		{
+			add(&row, (Datum) 0, true);
+			add_thousandths(&row, outsiders_rate(i, wal, began));
+			add(&row, (Datum) 0, true);
+			add_int(&row, wal);
+			add(&row, (Datum) 0, true);
+			add_time(&row, began);
+		}
+		else
+			continue;
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -489,7 +627,7 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 				dt_signals[s].unit;
 			Row			row = {0};
 
-			if (t->unit == DT_UNIT_UNUSED)
+			if (t->unit == DT_UNIT_UNUSED || dt_is_instance(&copies[i]))
 				continue;
 			add_name(&row, d->name);
 			add_text(&row, dt_definition_signal_name(d, s));
@@ -564,7 +702,8 @@ count_followers(const DtGroupCopy *copies, int n, const char *name)
 	int			groups = 0;
 
 	for (int i = 0; i < n; i++)
-		groups += strcmp(copies[i].group.definition.reported, name) == 0;
+		groups += !dt_is_instance(&copies[i]) &&
+			strcmp(copies[i].group.definition.reported, name) == 0;
 	return groups;
 }
 
@@ -616,7 +755,8 @@ dirty_throttle_pressure(PG_FUNCTION_ARGS)
 		DtSignalInfo info = read_signal(s);
 
 		for (int i = 0; i < n; i++)
-			groups += dt_definition_follows(&copies[i].group.definition, s);
+			groups += !dt_is_instance(&copies[i]) &&
+				dt_definition_follows(&copies[i].group.definition, s);
 		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, DT_STALE_US);
 	}
 	n_reports = dt_reports(reports);

@@ -31,6 +31,7 @@
 
 #include "clock.h"
 #include "fmgr.h"
+#include "shared/member.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/procarray.h"
@@ -79,6 +80,10 @@ typedef struct Clock
 	Move		moves[MOVES];
 	Sleeper		sleepers[FLEXIBLE_ARRAY_MEMBER];
 } Clock;
+
+/* The linker has those who call this function call the one here; see Makefile. */
+extern void __real_dt_member_put(DtMember *member, DtGroup *g);
+extern void __wrap_dt_member_put(DtMember *member, DtGroup *g);
 
 static bool allowed = false;	/* parameter */
 static Clock *test_clock = NULL;
@@ -458,6 +463,28 @@ move(int64 end, bool pauses)
 		settle();
 	} while (wake_next(end, pauses));
 	pg_atomic_write_u32(&test_clock->mover, (uint32) INVALID_PROC_NUMBER);
+}
+
+/*
+ * A member that another process moves may be woken just before that, and go on.  Here
+ * each is, and goes on as far as it can without the lock of who moves it.
+ */
+void
+__wrap_dt_member_put(DtMember *member, DtGroup *g)
+{
+	int			number = member - dt_members;
+	PGPROC	   *proc = GetPGProcByNumber(number);
+
+	if (proc != MyProc && member->group != NULL && proc->pid != test_clock->stopped)
+	{
+		TimestampTz until = GetCurrentTimestamp() + 10 * USECS_PER_SEC;
+
+		SetLatch(&proc->procLatch);
+		while (strcmp(state_of(number), "runs") == 0 && GetCurrentTimestamp() < until &&
+			   (((volatile PGPROC *) proc)->wait_event_info & 0xFF000000) != PG_WAIT_LWLOCK)
+			pg_usleep(100);
+	}
+	__real_dt_member_put(member, g);
 }
 
 /* ------------------------------------------------------------------- SQL */

@@ -67,7 +67,7 @@ position_locked(DtTestReadings *all, DtResource resource)
 	int64		sum = 0;
 	int			i;
 
-	for (i = 0; i < dt_shared->max_groups; i++)
+	for (i = 0; i < dt_shared->n_groups; i++)
 		if (dt_groups[i].id != 0)
 			sum += dt_groups[i].usage[resource].used;
 	p->bytes += sum < p->in_groups ? sum : sum - p->in_groups;

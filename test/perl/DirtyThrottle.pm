@@ -229,7 +229,7 @@ sub group_row
 {
 	my ($self, $group) = @_;
 	return $self->_row(
-		"SELECT * FROM dirty_throttle_groups() WHERE group_name = '$group'");
+		"SELECT * FROM dirty_throttle_groups() WHERE group_name = '$group' AND instance IS NULL");
 }
 
 sub session_row

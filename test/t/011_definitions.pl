@@ -195,7 +195,13 @@ subtest 'by hand' => sub {
 		[ "x id=5\ny id=5", qr/Groups "[xy]" and "[xy]" have the same id/ ],
 		[ 'x wal', qr/In line 1, a word is not key=value/ ],
 		[ 'x replica_lag=1ms', qr/In line 1, the value of replica_lag is malformed/ ],
-		[ 'x grant="', qr/In line 1, a quoted name does not end/ ])
+		[ 'x grant="', qr/In line 1, a quoted name does not end/ ],
+		[ 'x scope=everybody', qr/In line 1, the value of scope is malformed/ ],
+		[ 'x instance=a', qr/In line 1, there is an instance of a group without instances/ ],
+		[ "x\nx instance=a", qr/In line 2, there is an instance of a group without instances/ ],
+		[ "x scope=role\nx instance=a\nx instance=a", qr/In line 3, there is an instance twice/ ],
+		(map { [ "x scope=role\nx instance=a $_", qr/In line 2, an instance has what only its group can have/ ] }
+			  'scope=database', 'id=5', 'replica_lag=2s', 'grant=b'))
 	{
 		my ($value, $message) = @$_;
 		fails($s, "$set '$value'", '22023', $message, $value =~ s/\n/ \/ /r);

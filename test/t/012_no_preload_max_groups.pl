@@ -58,7 +58,7 @@ my @views = split /\n/, $s->query(
 	  ORDER BY 1});
 
 cmp_ok(scalar @calls, '>=', 20, 'all functions are looked at');
-is(scalar @views, 8, 'and all views');
+is(scalar @views, 10, 'and all views');
 foreach my $call (@calls, @views)
 {
 	my $result = $s->run($call);

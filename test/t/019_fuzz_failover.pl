@@ -5,6 +5,7 @@
 # DT_SEED repeats a sequence of statements (not their timing), DT_SECONDS makes it
 # longer: a few seconds between two of these events.
 #
+# expect-in-log: WARNING:  this session shares the limits of resource group
 # expect-in-log: WARNING:  resource group "(g[1-6]|h)" does not exist
 # expect-in-log: WARNING:  batches "b[1-8]" are not throttled, as this session is in no resource group
 # expect-in-log: WARNING:  statement_timeout ends the CALL after [0-9]+ ms, however many batches

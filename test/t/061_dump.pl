@@ -17,11 +17,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $NAME = q{it's "quoted" \ and};
-my $ALL = q{SELECT group_name, dirty_limit, wal_limit, burst, mode, floor, weight, allowance,
+my $ALL = q{SELECT group_name, scope, dirty_limit, wal_limit, burst, mode, floor, weight, allowance,
 		(SELECT string_agg(concat_ws(' ', signal, threshold, ignored_standbys, standbys), ', ' ORDER BY signal)
 		 FROM dirty_throttle_thresholds t WHERE t.group_name = g.group_name),
 		(SELECT string_agg(role_name, ', ' ORDER BY role_name)
-		 FROM dirty_throttle_grants r WHERE r.group_name = g.group_name)
+		 FROM dirty_throttle_grants r WHERE r.group_name = g.group_name),
+		(SELECT string_agg(concat_ws(' ', instance, wal_limit, weight), ', ' ORDER BY instance)
+		 FROM dirty_throttle_instances i WHERE i.group_name = g.group_name)
 	FROM dirty_throttle_groups g ORDER BY group_name COLLATE "C"};
 
 my $old = DirtyThrottle::Life->new('old', init => [ allows_streaming => 1 ]);
@@ -37,9 +39,13 @@ $old->sql(qq{SELECT set_group_dirty_limit('batch', 12288.5), set_group_wal_limit
 		set_group_pressure(n, 'disk_free', '5%'), set_group_pressure(n, 'commit_latency', '20%'),
 		report_pressure('queue "length"', 0.5), set_group_pressure(n, 'queue "length"')
 	FROM (SELECT \$\$$NAME\$\$ AS n) x;
-	SELECT create_resource_group('Größe 🐘')});
+	SELECT create_resource_group('Größe 🐘');
+	SELECT alter_resource_group('tenants', wal_limit => '1 MB', scope => 'role'),
+		alter_resource_group('tenants', wal_limit => 5000, weight => 2, instance => 'etl'),
+		alter_resource_group('tenants', weight => 3, instance => 'Größe "1"')});
 my $expected = $old->sql($ALL);
-is(() = $expected =~ /^/gm, 3, 'what there is');
+is(() = $expected =~ /^/gm, 4, 'what there is');
+like($expected, qr/^tenants\|role\|.*\|Größe "1" 1000 3, etl 5000 2$/m, 'with instances that differ');
 like($expected, qr/\|512\|2\.5\|5000\|checkpoint, commit_latency 20%, dirty_buffers 12\.5%, disk_free 5%, flush_lag 1500ms 0 a, "b's" \\, queue "length", replica_lag 2s 1, slot_lag 10GB, wal_rate 50MB\|/m,
 	'of the quoted one');
 

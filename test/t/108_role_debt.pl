@@ -184,5 +184,35 @@ foreach my $case (
 	is($dt->group_row('h')->{paused}, 0, "$name: nobody pauses any more");
 }
 
+# ------------------------------------------------------------- two roles, one pool
+
+# The connections of a pool come and go, and each leaves what it owes.  Those of a role
+# that writes little do not wait for what one that writes much has left: at half of the
+# limit theirs takes 40 ms.  That is why debts are kept by role.
+$dt->sql('CREATE ROLE little LOGIN; CREATE ROLE much LOGIN');
+sub pooled
+{
+	my ($role, $bytes) = @_;
+	my $s = $dt->session(user => $role);
+
+	$s->send(qq{DO \$\$ BEGIN PERFORM in_h($bytes); END \$\$});
+	$dt->settle;
+	return $s;
+}
+$dt->limit(h => 0);
+$dt->fresh(h => wal => 100);
+my ($longest, $n) = (0, 0);
+foreach my $round (1 .. 5)
+{
+	$dt->terminate_ms(pooled('much', 500_000));
+	my $s = pooled('little', 2000);
+	my $begin = $dt->now;
+	$dt->advance(10_000) while !$s->finished && $dt->now < $begin + 10_000_000;
+	$longest = $dt->now - $begin if $dt->now - $begin > $longest;
+	$s->wait if $s->finished;
+	$s->finished ? $s->quit : $dt->terminate_ms($s);
+}
+cmp_ok($longest, '<=', 60_000, 'the role that writes little waits for itself');
+
 is($dt->crashes, '', 'no crash');
 $dt->finish;

@@ -330,6 +330,48 @@ test_burst(void)
 }
 
 /* Debts that are forgiven: how long would the pauses have been? */
+/*
+ * Within a budget a burst is spent at a rate that others set, as long as something is
+ * saved; over time the group uses no more than the limit and the burst.
+ */
+static void
+test_budgeted(void)
+{
+	DtRateGroup g;
+	DtRateMember a;
+	int64_t		now = HOUR;
+	int64_t		used = 0;
+	int64_t		least = INT64_MAX;
+
+	dt_rate_init(&g, MB, BLOCK, now);
+	dt_rate_join(&g, &a, now);
+	dt_rate_set(&g, MB, 10 * MB, now);
+	ok(g.rate == MB, "without a budget the limit is the highest rate");
+	dt_rate_set_burst(&g, 10 * SEC, now);
+	dt_rate_set_budgeted(&g, true, now);
+	ok(dt_rate_saved(&g, now) == 0, "at first nothing is saved");
+	now += 60 * SEC;
+	ok(dt_rate_saved(&g, now) == 10 * MB - 100 * KB, "what is saved");
+	ok(dt_rate_charge(&g, &a, 320 * KB, now, 0) == 300 * MS,
+	   "of which only the default burst is spent at once");
+	ok(dt_rate_saved(&g, now) == 10 * MB - 420 * KB, "what is left then");
+	for (int i = 0; i < 300; i++)
+	{
+		dt_rate_set(&g, MB, dt_rate_saved(&g, now) > 0 ? 10 * MB : MB, now);
+		now += 200 * MS;
+		if (dt_rate_debt(&g, &a, now) > 0)
+			continue;
+		dt_rate_charge(&g, &a, 500 * KB, now, 0);
+		used += 500 * KB;
+		if (i == 15)
+			least = used;
+	}
+	ok(least >= 7 * MB, "it is spent fast");
+	ok(used <= 60 * MB + 10 * MB + 2 * MB, "and no more than it: %lld KB",
+	   (long long) (used / KB));
+	ok_intact(&g, "within a budget");
+}
+
 static void
 test_forgive(void)
 {
@@ -2302,6 +2344,7 @@ main(void)
 	test_unlimited();
 	test_basics();
 	test_burst();
+	test_budgeted();
 	test_forgive();
 	test_batch();
 	test_huge();

@@ -23,10 +23,12 @@ our @EXPORT = qw(pick);
 
 my @names = map { "g$_" } 1 .. 6;
 my $SESSIONS = 8;
+my $ROLES = 4;              # as which they log in
 
 # What may happen: an error that somebody has asked for.
 my %EXPECTED = map { $_ => 1 } (
-	'42704',    # no such group, session or prepared transaction
+	'42704',    # no such group, session, role or prepared transaction
+	'3D000',    # no such database
 	'42710',    # there is one already
 	'55006',    # it is in use
 	'53400',    # no room
@@ -65,6 +67,7 @@ sub create
 	  $dt->sql(q{SELECT name FROM pg_available_extensions WHERE name IN ('plperl', 'plpython3u')});
 
 	$dt->sql("SELECT set_group_dirty_limit('$_', 5000)") foreach @names;
+	$dt->sql("CREATE ROLE u$_ SUPERUSER LOGIN") foreach 1 .. $ROLES;
 	$dt->table('shared');
 	$dt->table("t$_") foreach 1 .. $SESSIONS;
 	$self->{functions} = ['sql_writes'];
@@ -108,6 +111,12 @@ sub create
 	note "functions: @{ $self->{functions} }";
 }
 
+sub _login
+{
+	my ($dt, $id) = @_;
+	return $dt->session(user => 'u' . (1 + $id % $ROLES));
+}
+
 sub connect
 {
 	my ($self, $dt) = @_;
@@ -115,7 +124,7 @@ sub connect
 	$self->{dt} = $dt;
 	$self->{admin} = { session => $dt->session, busy => 0 };
 	$self->{sessions} = [
-		map { { session => $dt->session, id => $_, table => "t$_", busy => 0 } }
+		map { { session => _login($dt, $_), id => $_, table => "t$_", busy => 0 } }
 		  1 .. $SESSIONS
 	];
 }
@@ -182,6 +191,8 @@ sub _statement
 		'SELECT count(*) FROM dirty_throttle_sessions',
 		'SELECT count(*) FROM dirty_throttle_groups',
 		'SELECT count(*) FROM dirty_throttle_blocking',
+		'SELECT count(*) FROM dirty_throttle_instances',
+		'SELECT count(*) FROM dirty_throttle_writers',
 		"DELETE FROM $table WHERE random() < 0.3",
 		'DISCARD ALL');
 }
@@ -206,6 +217,12 @@ sub _administrate
 		"SELECT drop_resource_group('$group', true, force => true), set_group_dirty_limit('$group', $limit)",
 		"SELECT set_group_mode('$group', '" . pick('observe', 'enforce') . "')",
 		"SELECT suspend_group('$group'); SELECT resume_group('$group')",
+		(map { "SELECT alter_resource_group('$group', scope => '$_', wal_limit => $limit)" }
+			  qw(role role database group)),
+		"SELECT alter_resource_group('$group', dirty_limit => $limit, instance => 'u"
+		  . pick(1 .. $ROLES + 1) . "')",
+		"CREATE ROLE u" . ($ROLES + 1),
+		"DROP ROLE u" . ($ROLES + 1),
 		'SELECT dirty_throttle_reset()',
 		# so that the longest statement stays short, whatever DT_SECONDS is
 		"SET lock_timeout = '100ms'; TRUNCATE shared; RESET lock_timeout",
@@ -233,7 +250,7 @@ sub _judge
 		diag "lost: $s->{sql}: $r->{err}";
 		$self->{unexpected}++;
 	}
-	$s->{session} = $self->{dt}->session;
+	$s->{session} = $s->{id} ? _login($self->{dt}, $s->{id}) : $self->{dt}->session;
 }
 
 # Everybody works for so many seconds.
