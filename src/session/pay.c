@@ -80,12 +80,6 @@
 #define CHARGES_APART_US			INT64CONST(100000)
 
 /*
- * For so long a message of a parallel worker may wait at a check.  If it could
- * end the pause, a worker could end each pause of its leader.
- */
-#define LONGEST_PUT_OFF_US			INT64CONST(1000000)
-
-/*
  * No record that reading writes, to prune a page for instance, has more bytes than
  * this besides the images of pages.
  */
@@ -228,14 +222,14 @@ dt_pay_watch_command(void)
  *
  * A pause at a check goes on at the next one, if more is owed: wherever that
  * is, nobody waits for long.  But as the command works in between, a pause pays at
- * least for what it has used since the one before.
+ * least for what it has used since the one before.  Messages of parallel workers
+ * wait for that, or a worker could end each pause of its leader.
  */
 static bool
 pause_at(DtPlace place, DtDue due)
 {
-	int64		start = dt_now_us();
 	int64		until = place != DT_AT_CHECK ? PG_INT64_MAX :
-		start + Max(Max(due.used_us, checks.unpaused_us), LONGEST_AT_CHECK_US);
+		dt_now_us() + Max(Max(due.used_us, checks.unpaused_us), LONGEST_AT_CHECK_US);
 	bool		is_new = place != DT_AT_CHECK || !dt_tick_pause_goes_on();
 	bool		messages = false;
 	bool		slept = false;
@@ -245,17 +239,15 @@ pause_at(DtPlace place, DtDue due)
 		dt_account_forgive();
 		return false;
 	}
-	while (dt_sleep(place, due, is_new, until, &slept))
+	while (dt_sleep(place, due, is_new && !slept, until, &slept))
 	{
 		/* if the error is caught, the pause goes on at the next safe point */
 		dt_account_charge_at_next_safe_point();
-		is_new = false;
 		if (place == DT_AT_CHECK)
 		{
 			if (!dt_sleep_put_off_messages())
 				break;
 			messages = true;
-			until = Min(until, start + LONGEST_PUT_OFF_US);
 		}
 		else
 		{

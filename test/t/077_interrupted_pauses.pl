@@ -1,7 +1,8 @@
 # What ends a pause, what does not, and who comes to one at all:
 #
 #	- an interrupt of an unknown kind ends a pause in flight;
-#	- messages of a parallel worker do not;
+#	- messages of a parallel worker do not, and one that is there when a pause
+#	  begins does not hide it;
 #	- a client that has gone is noticed in each kind of pause, without
 #	  client_connection_check_interval;
 #	- who catches his own cancels, timeouts and errors pays in between;
@@ -58,6 +59,27 @@ SKIP:
 }
 
 # ------------------------------------------------- messages of parallel workers
+
+SKIP:
+{
+	skip 'no library can be compiled here', 2 unless $library;
+	$dt->sql("CREATE FUNCTION messages_at_checks() RETURNS void
+		LANGUAGE c AS '$library'");
+	$dt->table('spoken');
+	$dt->limit(spoken => 100);
+	my $s = $dt->session(group => 'spoken');
+
+	$s->query('SELECT messages_at_checks()');
+	# it hands over no rows
+	$s->send(q{COPY spoken (pad) FROM PROGRAM 'seq 1 1000000'});
+	ok($dt->wait_paused($s, 'in flight', $patience),
+		'a message is there when a pause begins: the pause is seen');
+	is($dt->sql('SELECT paused_since > xact_start
+		FROM dirty_throttle_sessions() JOIN pg_stat_activity USING (pid)
+		WHERE pid = ' . $s->pid), 't', 'and since when');
+	$dt->cancel_ms($s);
+	$s->quit;
+}
 
 # A worker sends messages and does nothing else, while the leader reads rows that
 # nobody has looked at: 98 MB.
