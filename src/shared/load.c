@@ -104,7 +104,7 @@ static struct
 static void
 warn(const Load *load, const char *problem)
 {
-	int			left_out = list_length(load->entries) - dt_shared->max_groups;
+	int			left_out = dt_entries_slots(load->entries) - dt_shared->max_groups;
 	int			ignored = 0;
 
 	foreach_ptr(DtEntry, entry, load->entries)
@@ -117,8 +117,8 @@ warn(const Load *load, const char *problem)
 	else if (left_out > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg_plural("%d resource group is not in force",
-							   "%d resource groups are not in force",
+				 errmsg_plural("%d resource group or instance is not in force",
+							   "%d resource groups or instances are not in force",
 							   left_out, left_out),
 				 errdetail("There are more than dirty_throttle.max_groups = %d.",
 						   dt_shared->max_groups),
@@ -278,9 +278,12 @@ replace_definitions(Load *load)
 		if (!entry->has_slot &&
 			dt_group_begin(&entry->definition, NULL, InvalidOid, true) == NULL)
 			continue;			/* there is no room for it */
-		begin_instances(entry);
 		dt_shared->commits_followed |=
 			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
+	}
+	foreach_ptr(DtEntry, entry, load->entries)
+	{
+		begin_instances(entry);
 	}
 	dt_sampler_wake();
 }
