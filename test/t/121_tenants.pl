@@ -487,6 +487,20 @@ subtest 'a budget over all is shared by weight' => sub {
 	forget(@jobs);
 };
 
+subtest 'all at their floors' => sub {
+	my @roles = map { "r$_" } 1 .. 8;
+	tenants("scope => 'role', floor => '500 kB'");
+	budget(2);
+	my $mark = $dt->log_mark;
+	my @jobs = map { job($_) } @roles;
+	$dt->advance(20 * $second);
+	my @used = written_in(10, @roles);
+	cmp_ok(abs(sum(@used) - 8 * 5_000_000), '<', 8 * 5_000_000 / 64, 'each has its floor, whatever the budget is');
+	my @told = $dt->log_since($mark) =~ /resource group "tenants" is slowed down to its floor/g;
+	is(scalar @told, 1, 'one message says that of all');
+	forget(@jobs);
+};
+
 subtest 'who begins does so at the share that is free' => sub {
 	my @roles = map { "r$_" } 1 .. 8;
 	tenants("scope => 'role'");
