@@ -404,7 +404,9 @@ find_instance(const DtEntry *group, Oid class, const char *name)
 
 /*
  * Rename a role or database in all grants and instances, or with NULL drop it; with
- * its own name nothing changes.  False: it is in none.
+ * its own name nothing changes.  What a restore has defined for one of the new name,
+ * which there was not, holds for it now, unless it has something of its own.  False: it
+ * is in none.
  */
 static bool
 replace_name(List *entries, Oid class, char *name, char *new_name)
@@ -415,14 +417,15 @@ replace_name(List *entries, Oid class, char *name, char *new_name)
 	foreach_ptr(DtEntry, entry, entries)
 	{
 		DtEntry    *instance = find_instance(entry, class, name);
+		DtEntry    *waiting = new_name != NULL ? find_instance(entry, class, new_name) : NULL;
 
-		if (instance != NULL)
+		found |= instance != NULL || waiting != NULL;
+		if (instance != NULL && instance != waiting)
 		{
-			found = true;
+			entry->instances = list_delete_ptr(entry->instances,
+											   new_name != NULL ? waiting : instance);
 			if (new_name != NULL)
 				strlcpy(instance->instance, new_name, NAMEDATALEN);
-			else
-				entry->instances = list_delete_ptr(entry->instances, instance);
 		}
 		if (class != AuthIdRelationId || !list_member(entry->grants, old))
 			continue;
