@@ -188,6 +188,7 @@ put_follower(DtFollower *f, DtGroup *g)
 
 		memset(f, 0, sizeof(DtFollower));
 		f->id = g->id;
+		f->of = g->of;
 		f->group = g;
 		f->definition = g->definition;
 		memcpy(f->woken_rate, rate, sizeof(rate));

@@ -15,6 +15,7 @@ typedef struct DtFollower
 {
 	DtPressureGroup law;		/* comes first */
 	uint64		id;				/* 0: none */
+	uint64		of;				/* of an instance the ID of its group */
 	DtGroup    *group;
 	DtDefinition definition;	/* as of the last cycle */
 	int64		woken_rate[DT_RESOURCES];	/* sleepers know of this one, or

@@ -441,13 +441,28 @@ signal_at_floor(const DtPressureGroup *law)
 		others_exceed(law->follows[DT_CHECKPOINT]) ? -1 : signal;
 }
 
+/* Does the log say of a group, or of an instance of it, that it is at its floor? */
+static bool
+floor_is_logged(uint64 group_id)
+{
+	for (int i = 0; i < my.followers->n; i++)
+	{
+		const DtFollower *f = (const DtFollower *) my.followers->laws[i];
+
+		if (f->of == group_id && f->floor_logged)
+			return true;
+	}
+	return false;
+}
+
 /*
- * A message when a group has been at its floor for a while.
+ * A message when a group has been at its floor for a while; one for all its instances.
  */
 static void
 log_floor(DtFollower *f, int64 now)
 {
 	int			signal = signal_at_floor(&f->law);
+	bool		is_logged;
 
 	if (signal < 0)
 	{
@@ -459,7 +474,10 @@ log_floor(DtFollower *f, int64 now)
 		f->floor_since = now;
 	if (f->floor_logged || now - f->floor_since < FLOOR_US)
 		return;
+	is_logged = floor_is_logged(f->of);
 	f->floor_logged = true;
+	if (is_logged)
+		return;
 	ereport(LOG,
 			(errmsg("resource group \"%s\" is slowed down to its floor by signal \"%s\"",
 					f->definition.name,

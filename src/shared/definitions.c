@@ -265,6 +265,18 @@ dt_definitions_begin_change(void)
 	return dt_definitions_read(true);
 }
 
+/* Is there room for one more group, or instance that differs? */
+void
+dt_definitions_check_room(List *entries)
+{
+	if (dt_entries_slots(entries) >= dt_shared->max_groups)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("cannot define more than %d resource groups and instances",
+						dt_shared->max_groups),
+				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+}
+
 /*
  * Begin to change a group, whose name the caller has checked.  Returns its entry
  * in *entries, which dt_definitions_write() then writes; NULL if there is none,
@@ -287,12 +299,7 @@ dt_definitions_edit(const char *group, DtDefine how, List **entries)
 				 errhint("Use set_group_dirty_limit() to change its limit.")));
 	if (entry != NULL || how == DT_ALTER_IF_EXISTS)
 		return entry;
-	if (list_length(*entries) >= dt_shared->max_groups)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("cannot define more than %d resource groups",
-						dt_shared->max_groups),
-				 errhint("Drop a resource group with drop_resource_group(), or increase dirty_throttle.max_groups and restart the server.")));
+	dt_definitions_check_room(*entries);
 	entry = palloc0(sizeof(DtEntry));
 	dt_definition_init(&entry->definition, group);
 	entry->is_new = (how == DT_CREATE_OR_ALTER);

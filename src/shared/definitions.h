@@ -40,6 +40,7 @@ extern bool dt_definitions_locked;
 extern bool dt_definitions_still_locked(void);
 extern void dt_definitions_lock(void);
 extern List *dt_definitions_begin_change(void);
+extern void dt_definitions_check_room(List *entries);
 extern DtEntry *dt_definitions_edit(const char *group, DtDefine how,
 									List **entries);
 extern void dt_definitions_write(List *entries);

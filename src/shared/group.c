@@ -195,9 +195,38 @@ put_members(DtGroup *from, DtGroup *to)
 	}
 }
 
+/* What is counted of an instance that ends remains counted of its group. */
+static void
+pass_stats(const DtGroup *g, DtGroup *own)
+{
+	dt_group_lock(own);
+	for (int i = 0; i < DT_COUNTERS; i++)
+		own->stats[i] += g->stats[i];
+	own->forgiven += g->forgiven;
+	for (int r = 0; r < DT_RESOURCES; r++)
+		own->usage[r].used += g->usage[r].used;
+	dt_group_unlock(own);
+}
+
+/* End a group or an instance that has no members. */
+static void
+free_slot(DtGroup *g)
+{
+	DtGroup    *own = dt_group_find_id(g->of);
+	int64		now = dt_now_us();
+
+	dt_group_lock(g);
+	dt_role_debt_forget_all(g, now);
+	g->id = 0;
+	dt_group_unlock(g);
+	if (own != g)
+		pass_stats(g, own);
+}
+
 /*
  * A free slot or, if there is none, that of the idle instance that was used
- * longest ago; for what is defined ("must") that of any.  NULL: there is none.
+ * longest ago; for what is defined ("must") that of any.  NULL: there is none.  A
+ * background worker that SIGTERM ends here leaves an idle instance as it is, or none.
  */
 static DtGroup *
 find_slot(bool must)
@@ -218,13 +247,14 @@ find_slot(bool must)
 		if (OidIsValid(g->key) && !g->differs)
 			any = g;
 	}
-	if (idle == NULL && must && any != NULL)
+	if (idle != NULL)
+		free_slot(idle);
+	else if (must && any != NULL)
 	{
 		idle = any;
 		put_members(any, dt_group_find_id(any->of));
+		dt_group_end(any);
 	}
-	if (idle != NULL)
-		dt_group_end(idle);
 	return idle;
 }
 
@@ -319,36 +349,14 @@ dt_group_alter(DtGroup *g, const DtDefinition *d)
 	dt_member_wake_all(g);
 }
 
-/* What is counted of an instance that ends remains counted of its group. */
-static void
-pass_stats(const DtGroup *g, DtGroup *own)
-{
-	dt_group_lock(own);
-	for (int i = 0; i < DT_COUNTERS; i++)
-		own->stats[i] += g->stats[i];
-	own->forgiven += g->forgiven;
-	for (int r = 0; r < DT_RESOURCES; r++)
-		own->usage[r].used += g->usage[r].used;
-	dt_group_unlock(own);
-}
-
 /* Take the members out of a group or an instance, and free its slots. */
 void
 dt_group_end(DtGroup *g)
 {
-	DtGroup    *own = dt_group_find_id(g->of);
-	int64		now;
-
-	if (own == g)
+	if (g->of == g->id)
 		end_instances(g);
 	dt_member_take_out_all(g);
-	now = dt_now_us();
-	dt_group_lock(g);
-	dt_role_debt_forget_all(g, now);
-	g->id = 0;
-	dt_group_unlock(g);
-	if (own != g)
-		pass_stats(g, own);
+	free_slot(g);
 }
 
 /* Set the counters of a group, or with NULL of all groups, to 0. */

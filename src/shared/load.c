@@ -104,7 +104,7 @@ static struct
 static void
 warn(const Load *load, const char *problem)
 {
-	int			left_out = list_length(load->entries) - dt_shared->max_groups;
+	int			left_out = dt_entries_slots(load->entries) - dt_shared->max_groups;
 	int			ignored = 0;
 
 	foreach_ptr(DtEntry, entry, load->entries)
@@ -117,8 +117,8 @@ warn(const Load *load, const char *problem)
 	else if (left_out > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg_plural("%d resource group is not in force",
-							   "%d resource groups are not in force",
+				 errmsg_plural("%d resource group or instance is not in force",
+							   "%d resource groups or instances are not in force",
 							   left_out, left_out),
 				 errdetail("There are more than dirty_throttle.max_groups = %d.",
 						   dt_shared->max_groups),
@@ -278,9 +278,12 @@ replace_definitions(Load *load)
 		if (!entry->has_slot &&
 			dt_group_begin(&entry->definition, NULL, InvalidOid, true) == NULL)
 			continue;			/* there is no room for it */
-		begin_instances(entry);
 		dt_shared->commits_followed |=
 			dt_definition_follows(&entry->definition, DT_COMMIT_LATENCY);
+	}
+	foreach_ptr(DtEntry, entry, load->entries)
+	{
+		begin_instances(entry);
 	}
 	dt_sampler_wake();
 }
@@ -401,7 +404,9 @@ find_instance(const DtEntry *group, Oid class, const char *name)
 
 /*
  * Rename a role or database in all grants and instances, or with NULL drop it; with
- * its own name nothing changes.  False: it is in none.
+ * its own name nothing changes.  What a restore has defined for one of the new name,
+ * which there was not, holds for it now, unless it has something of its own.  False: it
+ * is in none.
  */
 static bool
 replace_name(List *entries, Oid class, char *name, char *new_name)
@@ -412,14 +417,15 @@ replace_name(List *entries, Oid class, char *name, char *new_name)
 	foreach_ptr(DtEntry, entry, entries)
 	{
 		DtEntry    *instance = find_instance(entry, class, name);
+		DtEntry    *waiting = new_name != NULL ? find_instance(entry, class, new_name) : NULL;
 
-		if (instance != NULL)
+		found |= instance != NULL || waiting != NULL;
+		if (instance != NULL && instance != waiting)
 		{
-			found = true;
+			entry->instances = list_delete_ptr(entry->instances,
+											   new_name != NULL ? waiting : instance);
 			if (new_name != NULL)
 				strlcpy(instance->instance, new_name, NAMEDATALEN);
-			else
-				entry->instances = list_delete_ptr(entry->instances, instance);
 		}
 		if (class != AuthIdRelationId || !list_member(entry->grants, old))
 			continue;

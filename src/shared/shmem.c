@@ -319,9 +319,10 @@ dt_group_find_similar(const char *name, char *similar)
 		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
 	for (int i = 0; i < dt_shared->n_groups && !found; i++)
 	{
-		const char *other = dt_groups[i].definition.name;
+		const DtGroup *g = &dt_groups[i];
+		const char *other = g->definition.name;
 
-		found = dt_groups[i].id != 0 && strcmp(name, other) != 0 &&
+		found = g->id != 0 && g->of == g->id && strcmp(name, other) != 0 &&
 			dt_name_is_similar(name, other);
 		if (found)
 			strlcpy(similar, other, NAMEDATALEN);

@@ -123,6 +123,19 @@ dt_property_differs(DtEntry *instance, const DtProperty *property)
 	instance->differs |= UINT64CONST(1) << (property - properties);
 }
 
+/* How many slots do groups and the instances that differ take? */
+int
+dt_entries_slots(List *entries)
+{
+	int			n = list_length(entries);
+
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		n += list_length(entry->instances);
+	}
+	return n;
+}
+
 /* What a group says of that instance, or NULL. */
 DtEntry *
 dt_instance_find(const DtEntry *group, const char *name)

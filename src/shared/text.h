@@ -53,6 +53,7 @@ typedef struct DtEntry
 extern const DtProperty *dt_property(const char *key);
 extern int64 dt_property_word(const DtProperty *property, const char *word);
 extern void dt_property_differs(DtEntry *instance, const DtProperty *property);
+extern int	dt_entries_slots(List *entries);
 extern DtEntry *dt_instance_find(const DtEntry *group, const char *name);
 extern DtDefinition dt_instance_definition(const DtEntry *group,
 										   const DtEntry *instance);

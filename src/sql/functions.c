@@ -157,7 +157,7 @@ set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how)
  * an instance is named, what differs of that; it is added if it is not there.
  */
 static DtEntry *
-edit_instance(FunctionCallInfo fcinfo, int arg, DtEntry *group)
+edit_instance(FunctionCallInfo fcinfo, int arg, List *entries, DtEntry *group)
 {
 	char	   *name;
 	DtEntry    *instance;
@@ -178,6 +178,7 @@ edit_instance(FunctionCallInfo fcinfo, int arg, DtEntry *group)
 	instance = dt_instance_find(group, name);
 	if (instance == NULL)
 	{
+		dt_definitions_check_room(entries);
 		instance = palloc0(sizeof(DtEntry));
 		strlcpy(instance->instance, name, NAMEDATALEN);
 		group->instances = lappend(group->instances, instance);
@@ -207,7 +208,7 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	DtEntry    *group = dt_definitions_edit(name, is_instance ? DT_ALTER :
 											DT_CREATE_OR_ALTER, &entries);
 	int64		scope = group->definition.scope;
-	DtEntry    *entry = edit_instance(fcinfo, ARG_INSTANCE, group);
+	DtEntry    *entry = edit_instance(fcinfo, ARG_INSTANCE, entries, group);
 	bool		any = false;
 
 	if (is_instance && !PG_ARGISNULL(ARG_SCOPE))

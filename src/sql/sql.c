@@ -94,7 +94,9 @@ dt_sql_write(List *entries, const DtEntry *entry)
 
 /*
  * Copies of all groups and instances, palloc'd.  What a group owes is summed up around the
- * ring of its members, under its lock; all else is worked out from the copy.
+ * ring of its members, under its lock; all else is worked out from the copy.  The lock is
+ * exclusive: whoever reads views again and again, as every role may, would in shared mode
+ * keep it from those that have to change something, which an LWLock lets others overtake.
  */
 DtGroupCopy *
 dt_group_copies(int *n)
@@ -105,7 +107,7 @@ dt_group_copies(int *n)
 							   sizeof(DtGroupCopy)));
 
 	*n = 0;
-	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < n_slots; i++)
 	{
 		DtGroup    *g = &dt_groups[i];

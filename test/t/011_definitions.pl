@@ -5,7 +5,7 @@
 #
 # expect-in-log: WARNING:  the definitions of resource groups cannot be read
 # expect-in-log: WARNING:  1 word in the definitions of resource groups is ignored
-# expect-in-log: WARNING:  1 resource group is not in force
+# expect-in-log: WARNING:  1 resource group or instance is not in force
 # expect-in-log: WARNING:  resource group "old" does not exist
 
 use strict;

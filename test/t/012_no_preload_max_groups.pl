@@ -3,7 +3,7 @@
 #
 # expect-in-log: WARNING:  dirty_throttle must be loaded via "shared_preload_libraries"
 # expect-in-log: WARNING:  [0-9]+ is outside the valid range for parameter "dirty_throttle.max_groups"
-# expect-in-log: WARNING:  1 resource group is not in force
+# expect-in-log: WARNING:  1 resource group or instance is not in force
 
 use strict;
 use warnings FATAL => 'all';
@@ -126,7 +126,7 @@ $dt->stop;
 $node->append_conf('postgresql.conf', 'dirty_throttle.max_groups = 2');
 $node->start;
 like($dt->session->run('SELECT count(*) FROM dirty_throttle_groups')->{err},
-	qr/WARNING:  53400: 1 resource group is not in force\n.*HINT:  Increase dirty_throttle.max_groups and restart the server\./s,
+	qr/WARNING:  53400: 1 resource group or instance is not in force\n.*HINT:  Increase dirty_throttle.max_groups and restart the server\./s,
 	'max_groups = 2: a warning');
 is($dt->definitions, 'a=101 c=300', 'max_groups = 2: two are in force');
 $dt->stop;
@@ -162,6 +162,22 @@ is( $dt->sql(
 		q{SELECT count(*), sum(dirty_limit) FROM dirty_throttle_groups}),
 	'500|' . (801 + 497 * 498 / 2),
 	'500 groups last');
+
+# Instances that differ need room, too, and give way to groups.
+$dt->sql(q{SELECT alter_resource_group('g1', scope => 'role'); CREATE ROLE gold});
+my $gold = q{SELECT alter_resource_group('g1', wal_limit => 5, instance => 'gold')};
+is($dt->session->run($gold)->{sqlstate}, '53400', 'no room for an instance');
+$dt->sql(q{SELECT drop_resource_group('g2')});
+$dt->sql($gold);
+is($dt->sql('SELECT wal_limit FROM dirty_throttle_instances'), 5, 'a dropped group makes room');
+is($dt->session->run(q{SELECT create_resource_group('g2')})->{sqlstate}, '53400', 'and then there is none for a group');
+$dt->stop;
+$node->append_conf('postgresql.conf', 'dirty_throttle.max_groups = 499');
+$node->start;
+like($dt->session->run('SELECT count(*) FROM dirty_throttle_groups')->{err},
+	qr/WARNING:  53400: 1 resource group or instance is not in force\n/, 'one less: a warning');
+is($dt->sql('SELECT (SELECT count(*) FROM dirty_throttle_groups), (SELECT count(*) FROM dirty_throttle_instances)'),
+	'499|0', 'all groups are in force');
 $dt->stop;
 
 #

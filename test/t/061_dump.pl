@@ -43,8 +43,12 @@ $old->sql(qq{SELECT set_group_dirty_limit('batch', 12288.5), set_group_wal_limit
 	SELECT alter_resource_group('tenants', wal_limit => '1 MB', scope => 'role'),
 		alter_resource_group('tenants', wal_limit => 5000, weight => 2, instance => 'etl'),
 		alter_resource_group('tenants', weight => 3, instance => 'Größe "1"')});
+$old->sql('CREATE DATABASE shop');
+$old->sql(q{SELECT alter_resource_group('databases', wal_limit => '1 MB', scope => 'database'),
+		alter_resource_group('databases', wal_limit => '7 MB', instance => 'shop')});
 my $expected = $old->sql($ALL);
-is(() = $expected =~ /^/gm, 4, 'what there is');
+is(() = $expected =~ /^/gm, 5, 'what there is');
+like($expected, qr/^databases\|database\|.*\|shop 7000 1$/m, 'with a database that differs');
 like($expected, qr/^tenants\|role\|.*\|Größe "1" 1000 3, etl 5000 2$/m, 'with instances that differ');
 like($expected, qr/\|512\|2\.5\|5000\|checkpoint, commit_latency 20%, dirty_buffers 12\.5%, disk_free 5%, flush_lag 1500ms 0 a, "b's" \\, queue "length", replica_lag 2s 1, slot_lag 10GB, wal_rate 50MB\|/m,
 	'of the quoted one');
@@ -77,6 +81,8 @@ $new->limit(own => 2);
 my $member = $new->session(group => 'batch');
 # the superuser is there already
 command_ok([ 'psql', '-X', '-q', '-f', $dump, '-d', $new->node->connstr('postgres') ], 'psql');
+# databases come after the globals
+$new->sql('CREATE DATABASE shop');
 is($new->sql($ALL), $expected, 'restored over other groups: those of the dump');
 is($member->query('SHOW dirty_throttle."group"'), 'batch', 'a member of a group of the same name');
 my $etl = $new->session(user => 'etl');
@@ -95,6 +101,7 @@ $etl = $bare->session(user => 'etl');
 is($etl->query('SHOW dirty_throttle."group"'), 'batch', 'the first login after it is preloaded');
 $etl->quit;
 $bare->sql('CREATE EXTENSION dirty_throttle');
+$bare->sql('CREATE DATABASE shop');
 is($bare->sql($ALL), $expected, 'all are there');
 $_->disconnect, $_->node->stop('fast') foreach $new, $bare;
 

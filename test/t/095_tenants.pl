@@ -71,6 +71,19 @@ sub check_limited
 	is($one->sql(q{SELECT count(*) > 0 FROM dirty_throttle_writers WHERE usename = 'postgres' AND group_name IS NULL}),
 		$one->sql(q{SELECT current_setting('server_version_num')::int >= 180000}), 'also in no group, where the core counts that');
 	$one->cancel_ms($_), $_->quit foreach @busy;
+
+	# Whoever reads the views all the time keeps nobody from beginning or changing one.
+	my @readers = map { $one->session(user => "r$_") } 1 .. 20;
+	$_->send(q{DO $$ BEGIN LOOP PERFORM count(*) FROM dirty_throttle_groups(); END LOOP; END $$}) foreach @readers;
+	$one->sql('CREATE ROLE newcomer LOGIN');
+	my $new = $one->session(user => 'newcomer');
+	is($new->query('SHOW dirty_throttle."group"'), 'tenants', 'a new role logs in while others read the views all the time');
+	$one->sql(q{SELECT alter_resource_group('tenants', wal_limit => 11)});
+	$one->sql(q{SELECT alter_resource_group('tenants', wal_limit => 10)});
+	is($one->sql(q{SELECT count(*) FROM dirty_throttle_instances WHERE instance = 'newcomer' AND wal_limit = 10 AND members = 1}),
+		1, 'and limits change');
+	$one->cancel_ms($_), $_->quit foreach @readers;
+	$new->quit;
 }
 
 # kill -9 of a member

@@ -282,6 +282,20 @@ subtest 'instances that differ' => sub {
 	is(instance('late'), undef, 'a restore before the role');
 	$dt->sql('CREATE ROLE late LOGIN');
 	is(instance('late')->{wal_limit}, 77, 'and when that comes, its limit is there');
+	# a role that gets the name which a restored one waits for
+	$dt->sql('DROP ROLE late');
+	$dt->sql(qq{ALTER ROLE dirty_throttle SET "dirty_throttle.groups" = \$\$$setting\$\$});
+	$dt->sql('ALTER ROLE c RENAME TO late');
+	is(instance('late')->{wal_limit}, 77, 'a renamed role has what was restored for it');
+	$dt->sql('ALTER ROLE late RENAME TO c');
+	is(instance('c')->{wal_limit}, 77, 'and keeps it');
+	$dt->sql(q{SELECT alter_resource_group('tenants', instance => 'c')});
+	$dt->sql(qq{ALTER ROLE dirty_throttle SET "dirty_throttle.groups" = \$\$$setting\$\$});
+	$dt->sql(q{SELECT alter_resource_group('tenants', wal_limit => 66, instance => 'gold')});
+	$dt->sql('ALTER ROLE gold RENAME TO late');
+	is(instance('late')->{wal_limit}, 66, 'unless it has something of its own');
+	$dt->sql('ALTER ROLE late RENAME TO gold');
+	$dt->sql('CREATE ROLE late LOGIN');
 	alter('tenants', q{scope => 'database'});
 	$dt->sql(q{SELECT alter_resource_group('tenants', wal_limit => 88, instance => 'other')});
 	$dt->sql('ALTER DATABASE other RENAME TO elsewhere');
@@ -484,6 +498,20 @@ subtest 'a budget over all is shared by weight' => sub {
 	$dt->advance(10 * $second);
 	@used = written_in(20, qw(a b gold));
 	cmp_ok(abs($used[$_] - $all / 4), '<', $all / 4 / 64, (qw(a b))[$_] . ', whoever has more sessions') foreach 0, 1;
+	forget(@jobs);
+};
+
+subtest 'all at their floors' => sub {
+	my @roles = map { "r$_" } 1 .. 8;
+	tenants("scope => 'role', floor => '500 kB'");
+	budget(2);
+	my $mark = $dt->log_mark;
+	my @jobs = map { job($_) } @roles;
+	$dt->advance(20 * $second);
+	my @used = written_in(10, @roles);
+	cmp_ok(abs(sum(@used) - 8 * 5_000_000), '<', 8 * 5_000_000 / 64, 'each has its floor, whatever the budget is');
+	my @told = $dt->log_since($mark) =~ /resource group "tenants" is slowed down to its floor/g;
+	is(scalar @told, 1, 'one message says that of all');
 	forget(@jobs);
 };
 
