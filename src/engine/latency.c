@@ -9,8 +9,8 @@
  * A window has WINDOW_ENOUGH commits, or as many as there are in WINDOW_US; when these
  * are fewer than DT_LATENCY_ENOUGH, there is nobody to protect.
  *
- * The base is p90 without those who are limited: the median of the last samples, as
- * single ones are weather.  They come from windows in which those who are limited use
+ * The base is p90 without those who are limited: the mean of the middle half of the last
+ * samples, as single ones are weather.  They come from windows in which those who are limited use
  * next to nothing, and from probes: all rest for a moment.  If a session does not rest,
  * as a transaction for which others wait must not, nothing is learned.  Probes cost
  * PROBE_PERCENT of what those who are limited achieve at best.  Two samples in a row
@@ -56,10 +56,10 @@
 #define SETTLE_US		(600 * MS_US)	/* until all rest, or work again */
 #define PROBE_US		(400 * MS_US)	/* it measures for so long, or, with
 										 * few commits, ... */
-#define PROBE_MOST_US	(1800 * MS_US)	/* ... for up to so long, until ... */
-#define PROBE_ENOUGH	100		/* ... there are so many */
+#define PROBE_MOST_US	(1800 * MS_US)	/* ... for up to so long, until there
+										 * are enough for a window */
 #define PROBE_EVERY_US	(15 * SECOND_US)	/* at full use */
-#define PROBE_LEAST_US	(4 * SECOND_US) /* when little is used, after one that
+#define PROBE_LEAST_US	(3 * SECOND_US) /* when little is used, after one that
 										 * is off, or there are fewer samples
 										 * than */
 #define PROBE_FEW		3
@@ -185,7 +185,9 @@ add_commits(DtCommits *sum, const DtCommits *c)
 int64_t
 dt_latency_base(const DtLatency *l)
 {
-	int64_t		sorted[DT_LATENCY_SAMPLES] = {0};
+	int64_t		sorted[DT_LATENCY_SAMPLES];
+	int			left_out = (l->n_samples + 1) / 4;
+	int64_t		sum = 0;
 
 	for (int i = 0; i < l->n_samples; i++)
 	{
@@ -197,8 +199,9 @@ dt_latency_base(const DtLatency *l)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = sample;
 	}
-	return (sorted[l->n_samples / 2] +
-			sorted[max64(l->n_samples - 1, 0) / 2]) / 2;
+	for (int i = left_out; i < l->n_samples - left_out; i++)
+		sum += sorted[i];
+	return sum / max64(l->n_samples - 2 * left_out, 1);
 }
 
 /* A sample that was taken at rest. */
@@ -249,17 +252,19 @@ close_window(DtLatency *l, const DtCommits *commits)
 
 /*
  * Begin a probe if it is time for one.  While little is used it costs little.  When
- * the last one was off, the next one comes soon, and may cost more.
+ * the last one was off, or there are few samples, the next one comes soon, and may cost
+ * more.
  */
 static void
 begin_probe(DtLatency *l)
 {
-	bool		is_off = l->n_off == 1 || l->n_off == -1;
-	int64_t		every = is_off || l->n_samples < PROBE_FEW ? 0 :
+	bool		is_urgent = l->n_off == 1 || l->n_off == -1 ||
+		l->n_samples < PROBE_FEW;
+	int64_t		every = is_urgent ? 0 :
 		muldiv64(PROBE_EVERY_US, l->used, l->peak);
 
 	if (!l->is_new || l->p90 == 0 || l->rests || !l->wants_sample ||
-		l->budget <= (is_off ? -BUDGET_US : 0) ||
+		l->budget <= (is_urgent ? -BUDGET_US : 0) ||
 		(l->n_samples > 0 &&
 		 l->read_at - l->sampled_at < max64(every, PROBE_LEAST_US)))
 		return;
@@ -279,7 +284,7 @@ go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
 
 	if (!failed &&
 		(age < PROBE_US || (age < PROBE_MOST_US &&
-							l->rested.n + r->commits.n < PROBE_ENOUGH)))
+							l->rested.n + r->commits.n < WINDOW_ENOUGH)))
 		return false;
 	if (!failed)
 		add_commits(&l->rested, &r->commits);

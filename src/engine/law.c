@@ -128,8 +128,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * The knee is found once, and then followed.  From START_RATE on it rises by half in a
  * second, until the value has been above the threshold for FOUND_US, longer as far as the
  * rate is not used; then it is what the rate is.  Afterwards it goes up or down in
- * proportion to how far the value is below or above, and up the faster the longer it has
- * not been above.  It rises only while the rate is used, and falls only while it is
+ * proportion to how far the value is below or above.  It rises only while the rate is used, and falls only while it is
  * obeyed, and as far as it is used: or nothing would follow from more of the same.
  * When the threshold has risen, as it follows from what is measured, the knee is to be
  * found again.  It is not less than what they may write in any case, as that of a brake.
@@ -145,11 +144,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 #define START_PART		2		/* up by this part in a second at first, ... */
 #define FOUND_US		SECOND_US	/* ... until it was above for so long */
 #define FOUND_PART		4		/* a threshold higher by this part is another */
-#define KNEE_PART		20		/* by this part in a second when the value is
-								 * off by a fifth, ... */
-#define FIFTH			200		/* ... which is all that counts on the way up; */
-#define FALL_MOST		400		/* and down, thousandths */
-#define QUIET_MOST		3		/* up by so many times that, after some s */
+#define KNEE_PART		3		/* in a second, of how far the value is off */
 #define DROOP_LEAST		500		/* of the knee, thousandths */
 #define DROOP_MOST		1250
 #define VALUE_MAX		(INT64_C(1) << 50)	/* more than can be */
@@ -165,11 +160,8 @@ knee_speed(const DtDroop *d, int64_t over, int64_t used)
 		return 0;
 	if (d->found == 0)
 		return over > 0 ? 1000 / START_PART : 0;
-	if (over > 0)
-		return min64(over, FIFTH) * 1000 / FIFTH / KNEE_PART *
-			min64(1 + d->quiet_us / SECOND_US, QUIET_MOST);
-	return muldiv64(max64(over, -FALL_MOST) * 1000 / FIFTH / KNEE_PART,
-					min64(used, d->rate), max64(d->rate, 1));
+	return over > 0 ? over / KNEE_PART :
+		muldiv64(over / KNEE_PART, min64(used, d->rate), max64(d->rate, 1));
 }
 
 /* A value that was measured for dt; a threshold of 0 is not known yet. */
@@ -192,7 +184,6 @@ dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
 	d->found = min64(d->found, 2 * threshold);
 	if (threshold > d->found + d->found / FOUND_PART)
 		d->found = 0;
-	d->quiet_us = over < 0 ? 0 : d->quiet_us + dt;
 	d->above_us = over >= 0 ? 0 :
 		d->above_us + muldiv64(dt, min64(2 * used, d->rate), d->rate);
 	if (d->found == 0 && d->above_us >= FOUND_US)

@@ -44,8 +44,7 @@ typedef struct DtDroop
 	int64_t		least;			/* it is no lower; set by the caller */
 	int64_t		found;			/* it was found at this threshold; 0: it was
 								 * not */
-	int64_t		above_us;		/* for how long the value has been above, ... */
-	int64_t		quiet_us;		/* ... or not */
+	int64_t		above_us;		/* for how long the value has been above */
 } DtDroop;
 
 /* How long somebody waits; all zeros is one of which nothing is known. */

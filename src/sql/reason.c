@@ -51,6 +51,11 @@ commits_text(const DtSignalFacts *facts, const DtThreshold *t)
 						value, allowed,
 						dt_amount_about(DT_UNIT_US, facts->base),
 						dt_amount_text(t->unit, t->value));
+	if (facts->allowed > t->value)
+		return psprintf(_("Nine of ten commits of others take %s or less, and %s are allowed: %s without the group, and a fifth, which is more than %s."),
+						value, allowed,
+						dt_amount_about(DT_UNIT_US, facts->base),
+						dt_amount_text(t->unit, t->value));
 	return psprintf(_("Nine of ten commits of others take %s or less, and %s are allowed."),
 					value, allowed);
 }

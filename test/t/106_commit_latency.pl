@@ -147,6 +147,27 @@ sub value
 		"SELECT * FROM dirty_throttle_pressure WHERE signal = 'commit_latency'");
 }
 
+# As soon as a group follows the signal the base is learned, also while nobody is in it.
+sub learns_base
+{
+	my ($name) = @_;
+	my $row;
+
+	$dt->reading(commit_latency => 'measured', 1000);
+	$dt->advance(8 * $second);
+	$row = value();
+	cmp_ok(abs($row->{base} - 1), '<', 0.05, "$name: how long commits take is known before a job begins");
+	cmp_ok(abs($row->{threshold} - 1.5 * $row->{base}), '<', 0.002, 'and what they may take');
+}
+
+follow('batch', '50%');
+learns_base('nobody is in the group');
+$dt->disconnect;
+$dt->node->restart;
+learns_base('after a start');
+$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->advance($second);
+
 my $s = $dt->session(group => 'batch');
 my $before;
 
@@ -172,9 +193,12 @@ my @seen = map {
 my $floor = 64_000;
 ok((grep { /^Nine of ten commits of others take [\d.]+ ms or less, and [\d.]+ ms are allowed\./ } @reasons),
 	'20 ms: the reason');
+ok((grep { /^Nine of ten commits of others take (\S+ ms) or less, and \S+ ms are allowed: \1 without the group, and a fifth, which is more than 5ms\./ } @reasons),
+	'and when it is known that they take as long without the group, why more are allowed');
 ok((grep { $_ > $floor && $_ < 4_000_000 } @seen), '20 ms: slower');
 ok((grep { $_ == $floor } @seen), 'and, to see how long they take without it, at the floor for a moment');
-ok($seen[-1] == 0 || $seen[-1] > 3_000_000, 'as long: as before');
+my ($last) = grep { $_ != $floor } reverse @seen;
+ok($last == 0 || $last > 3_000_000, 'as long: as before');
 $dt->advance(30 * $second);
 ok(in_force() == 0 || in_force() > 3_000_000, 'and so it stays');
 
@@ -208,6 +232,8 @@ my ($reason) = grep { /^Nine/ && !/floor/ } @reasons;
 like($reason // 'none',
 	qr/^Nine of ten commits of others take [\d.]+ ms or less, and [\d.]+ ms are allowed: [\d.]+ ms without the group, and 20%\.$/,
 	'3 ms: the reason');
+my ($allowed, $without) = ($reason // '') =~ /and ([\d.]+) ms are allowed: ([\d.]+) ms without/;
+cmp_ok(abs($allowed - 1.2 * $without), '<', 0.02, 'whose times are of the same unit, and statistic');
 
 # another threshold is no reason to begin without a limit
 $dt->reading(commit_latency => 'measured', 1000);

@@ -442,7 +442,7 @@ test_knee(void)
 {
 	Result		r = simulate_all(new_setup());
 
-	ok(r.kept >= 0.9 && r.low <= 0.09 && r.relief <= 15,
+	ok(r.kept >= 0.9 && r.low <= 0.08 && r.relief <= 15,
 	   "others keep %.2f of their throughput, the job is at a tenth of the knee "
 	   "or below %.2f of the time, relief after %.1f s", r.kept, r.low,
 	   r.relief);
@@ -451,7 +451,7 @@ test_knee(void)
 	CHECK("without noise", 0.85, 1.2, 1.35,
 		  s.noise = s.single = s.stalls = 0);
 	CHECK("much noise", 0.4, 1.2, 1.35, s.noise = 0.5);
-	CHECK("much noise, also of single commits", 0.4, 1.2, 1.5,
+	CHECK("much noise, also of single commits", 0.4, 1.2, 1.35,
 		  s.noise = 0.5, s.single = 1.2);
 	CHECK("a machine that is busy with other things", 0.35, 1.4, 1.6,
 		  s.noise = 0.75, s.base = 2.5, s.think = 6, s.idle = 10, s.from = 15);
@@ -514,7 +514,10 @@ spread(Setup s, Result *sum)
  * On a machine where nothing changes equal jobs take about the same time, also where
  * commits take longer without a knee, as was measured beside pgbench.  What is left
  * comes from the base, which some probes only tell roughly, and the more so at '20%',
- * where an error of a tenth is half of what is allowed.
+ * where an error of a tenth is half of what is allowed.  These commits have no
+ * tail that stands out, so here p90 is known less well than the mean, which decided
+ * before: at '20%' of that it was 1.41 times, and 2.39 with much noise.  With commits as
+ * they were recorded it is the other way round: test_traces().
  */
 static void
 test_spread(void)
@@ -536,10 +539,10 @@ test_spread(void)
 	   EQUAL, found);
 	s.noise = 0.3;
 	found = spread(s, NULL);
-	ok(found <= 3.5, "with much noise %.2f times", found);
+	ok(found <= 3, "with much noise %.2f times", found);
 	s.share = 500000;
 	found = spread(s, NULL);
-	ok(found <= 2.5, "'50%%', with much noise: %.2f times", found);
+	ok(found <= 2.3, "'50%%', with much noise: %.2f times", found);
 	s.idle = 20;
 	s.from = 24;
 	s.end = 84;
@@ -626,7 +629,12 @@ test_weather(void)
 	CHECK("a job that nothing limited while they were slow", 0.9, 1.4, 1.45,
 		  s.weather = 10, s.step = 10, s.step_at = 0, s.step_end = 120,
 		  s.noise = 0.1, s.single = 0.3, s.from = 180, s.end = 300);
-	CHECK("the same, 5 ms allowed", 2.4, 2.9, 5.7, s.threshold = 5000000,
+
+	/*
+	 * more than 5: a rate that follows each window is a little above the knee
+	 * at times
+	 */
+	CHECK("the same, 5 ms allowed", 2.4, 2.9, 5.6, s.threshold = 5000000,
 		  s.share = 0, s.base = 1, s.knee = 20 * MB, s.most = 12,
 		  s.weather = 30, s.step = 10, s.step_at = 0, s.step_end = 60,
 		  s.idle = 20, s.from = 90, s.end = 200);
@@ -800,7 +808,7 @@ main(int argc, char **argv)
 	}
 	test_knee();
 	test_spread();
-	test_traces("test/unit/latency.traces", 2);
+	test_traces("test/unit/latency.traces", 1.5);
 	test_weather();
 	test_few_commits();
 	test_unknown();

@@ -1564,18 +1564,16 @@ test_droop(void)
 	ok(d.found == 1000 && d.knee <= before.rate, "for a second: the knee is found");
 	before = d;
 	droop(&d, 5, 2000, -1);
-	ok_range(d.knee, before.knee * 89 / 100, before.knee * 91 / 100, "it falls by a tenth in a second");
+	ok_range(d.knee, before.knee * 84 / 100, before.knee * 85 / 100,
+			 "it falls by a third, in a second, of how far it is off: a half");
 	before = d;
 	droop(&d, 5, 2000, 2 * before.rate);
 	ok(d.knee == before.knee, "not while nobody obeys");
 	droop(&d, 5, 2000, d.rate / 10);
-	ok_range(d.knee, before.knee * 985 / 1000, before.knee * 995 / 1000, "and less, while little is used");
+	ok_range(d.knee, before.knee * 983 / 1000, before.knee * 986 / 1000, "and less, while little is used");
 	before = d;
 	droop(&d, 5, 500, -1);
-	ok_range(d.knee, before.knee * 104 / 100, before.knee * 107 / 100, "below, it rises by a twentieth");
-	before = d;
-	droop(&d, 25, 500, -1);
-	ok_range(d.knee, before.knee * 19 / 10, before.knee * 25 / 10, "and faster, the longer that lasts");
+	ok_range(d.knee, before.knee * 117 / 100, before.knee * 118 / 100, "below, it rises in the same way");
 	ok(d.rate == d.knee / 4 * 5 || d.rate - d.knee / 4 * 5 < 4, "the rate is above it by a quarter at most");
 	droop(&d, 5, 500, 0);
 	before = d;
