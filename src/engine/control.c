@@ -676,13 +676,9 @@ decide(DtPressureGroup *g, DtResource r, int64_t dt, int64_t now)
 			g->decides[r] = s;
 		}
 
-		/*
-		 * A probe is over at once, and when a stale value ceases to count, so
-		 * is this.
-		 */
-		if (dt_signals[s].law != DT_LAW_DROOP)
-			easing = max64(easing, c->read_at + c->fresh_us +
-						   DT_STALE_COUNTS_US - now);
+		/* when a stale value ceases to count, so does this */
+		easing = max64(easing, c->read_at + c->fresh_us +
+					   DT_STALE_COUNTS_US - now);
 	}
 	if (lowest > 0)
 		g->ease_us[r] = min64(easing, EASE_US);

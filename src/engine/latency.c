@@ -79,15 +79,15 @@ count_of(const DtSessionCommits *s)
 	return n;
 }
 
-/* How slow a session's commits are, on a scale of logarithms. */
+/* How slow a session's n commits are, on a scale of logarithms. */
 static double
-slowness(const DtSessionCommits *s)
+slowness(const DtSessionCommits *s, int64_t n)
 {
-	double		sum = 0;
+	int64_t		sum = 0;
 
 	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
-		sum += (double) s->n[b] * b;
-	return sum / (double) count_of(s);
+		sum += s->n[b] * b;
+	return (double) sum / (double) n;
 }
 
 /*
@@ -102,21 +102,31 @@ dt_latency_commits(const DtSessionCommits *sessions, int n)
 	DtCommits	all = {0};
 	int			slowest = -1;
 	int			fastest = -1;
+	double		highest = 0;
+	double		lowest = 0;
 	int			count = 0;
 	int64_t		left_out;
 
 	for (int i = 0; i < n; i++)
 	{
 		int64_t		commits = count_of(&sessions[i]);
+		double		how_slow;
 
 		if (commits == 0)
 			continue;
+		how_slow = slowness(&sessions[i], commits);
 		count++;
 		all.n += commits;
-		if (slowest < 0 || slowness(&sessions[i]) > slowness(&sessions[slowest]))
+		if (slowest < 0 || how_slow > highest)
+		{
 			slowest = i;
-		if (fastest < 0 || slowness(&sessions[i]) <= slowness(&sessions[fastest]))
+			highest = how_slow;
+		}
+		if (fastest < 0 || how_slow <= lowest)
+		{
 			fastest = i;
+			lowest = how_slow;
+		}
 	}
 	if (count < FEW_SESSIONS)
 		slowest = fastest = -1;
@@ -133,8 +143,9 @@ dt_latency_commits(const DtSessionCommits *sessions, int n)
 
 		if (commits == 0 || i == slowest || i == fastest)
 			continue;
+		weight = 1000000 * weight / commits;
 		for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
-			all.weight[b] += sessions[i].n[b] * 1000 * weight / commits;
+			all.weight[b] += sessions[i].n[b] * weight / 1000;
 	}
 	return all;
 }
