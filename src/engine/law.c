@@ -128,8 +128,9 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * The knee is found once, and then followed.  From START_RATE on it rises by half in a
  * second, until the value has been above the threshold for FOUND_US, longer as far as the
  * rate is not used; then it is what the rate is.  Afterwards it goes up or down in
- * proportion to how far the value is below or above.  It rises only while the rate is used, and falls only while it is
- * obeyed, and as far as it is used: or nothing would follow from more of the same.
+ * proportion to how far the value is below or above.  It rises only while the rate is
+ * used, and falls only while it is obeyed, and as far as it is used: or nothing would
+ * follow from more of the same.
  * When the threshold has risen, as it follows from what is measured, the knee is to be
  * found again.  It is not less than what they may write in any case, as that of a brake.
  *
