@@ -10,9 +10,9 @@
  * are fewer than DT_LATENCY_ENOUGH, there is nobody to protect.
  *
  * The base is p90 without those who are limited: the mean of the middle half of the last
- * samples, as single ones are weather.  They come from windows in which those who are limited use
- * next to nothing, and from probes: all rest for a moment.  If a session does not rest,
- * as a transaction for which others wait must not, nothing is learned.  Probes cost
+ * samples, as single ones are weather.  They come from windows in which those who are
+ * limited use next to nothing, and from probes: all rest for a moment.  If a session does
+ * not rest, as a transaction for which others wait must not, nothing is learned.  Probes cost
  * PROBE_PERCENT of what those who are limited achieve at best.  Two samples in a row
  * that are off by a third to the same side replace the others.  A job makes no commit
  * faster, so several windows in a row that are far below the base are samples, too.

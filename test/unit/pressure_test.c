@@ -1615,7 +1615,7 @@ test_names(void)
 			 "whose followers are not counted");
 }
 
-/* Commits by others, 1000 a second, each of so many us. */
+/* Commits by others, 1000 a second, each of so many us; 0: nobody commits. */
 static void
 run_commits(World *w, double seconds, int64_t us)
 {
@@ -1628,8 +1628,8 @@ run_commits(World *w, double seconds, int64_t us)
 		{
 			if (w->p.new_window)
 				memset(&w->c[k].commits, 0, sizeof(DtCommits));
-			w->c[k].commits.n += 200;
-			w->c[k].commits.weight[dt_latency_bucket(us)] += 200000;
+			w->c[k].commits.n += us > 0 ? 200 : 0;
+			w->c[k].commits.weight[dt_latency_bucket(us)] += us > 0 ? 200000 : 0;
 			w->c[k].read_at = w->now + CYCLE;
 		}
 		run_world(w, 0.2);
@@ -1660,6 +1660,17 @@ test_commits(void)
 	   "above: half of that at once, whatever others write");
 	run_commits(&w, 30, 20000);
 	ok(w.g[0].rate[DT_WAL] < 9 * MB, "and slower");
+
+	/* others leave, and may be back at once */
+	before = 0;
+	for (cycles = 0; cycles < 100 && w.g[0].rate[DT_WAL] > 0; cycles++)
+	{
+		before = w.g[0].share[DT_COMMIT_LATENCY] > 0 ? 0 : before + 1;
+		w.use[0][DT_WAL] = w.g[0].rate[DT_WAL];
+		run_commits(&w, 0.2, 0);
+	}
+	ok(before >= 40 && before <= 50,
+	   "nobody commits any more: it is let go, not at once, but within 10 s: %d looks", (int) before);
 
 	/* two groups rest at the same time */
 	new_world(&w);
