@@ -138,8 +138,9 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
  * most, and more when it is below, by a quarter at most.  So those who are limited are
  * half as fast a moment after others begin to suffer, while noise moves the knee hardly.
  *
- * In latency_sim half or twice of each makes a few cases differ by a few hundredths more
- * than is asserted, and none fail by much.
+ * In latency_sim half and twice of FOUND_PART and STEP_MAX_US hold.  With those of the
+ * others one to six of its cases fail, most by some hundredths: a disk or commits that
+ * have changed, and much noise.
  */
 #define START_RATE		INT64_C(16000000)	/* bytes/s: one segment a second */
 #define START_PART		2		/* up by this part in a second at first, ... */
