@@ -10,7 +10,7 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
-         'headroom_jobs', 'headroom_settings', 'tail', 'protection', 'budget',
+         'headroom_jobs', 'headroom_settings', 'trace', 'long_statement', 'tail', 'protection', 'budget',
          'host_memory', 'replica', 'pressure', 'batches', 'tenants', 'scale']
 MODES = {
     'full': 'the full set',

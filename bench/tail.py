@@ -9,7 +9,7 @@ and an index build at that limit, by three processes and by one. Rounds, figures
 brackets are as in `headroom`.
 
 Then the load and the jobs of that scenario, alone and beside a group that follows
-`commit_latency` at 20 %, while what the sessions of the load wait for is read from
+`commit_latency` at 50 %, while what the sessions of the load wait for is read from
 pg_stat_activity, some 200 times a second. What is found in 100 ms is put together:
 how many sessions of the load wait for what, on average; what the checkpointer does;
 and how much WAL the job writes. Then these tenths of a second are compared: those in

@@ -40,9 +40,9 @@ CASES = [
      ALTER % "wal_limit => '10 MB', allowance => '64 MB'", False),
     ('all in one group, 10 MB/s, allowance 1 MB',
      ALTER % "wal_limit => '10 MB', allowance => '1 MB'", False),
-    ("commit_latency '20%', allowance 1 MB",
+    ("commit_latency '50%', allowance 1 MB",
      ALTER % "scope => 'role', allowance => '1 MB'"
-     + ", set_group_pressure('tenants', 'commit_latency', '20%')", False)]
+     + ", set_group_pressure('tenants', 'commit_latency', '50%')", False)]
 
 
 def seconds(mode):

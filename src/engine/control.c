@@ -123,7 +123,7 @@ dt_controller_take_over(DtController *c, const DtController *before)
 {
 	DtLawKind	law = dt_signals[c->signal].law;
 
-	if (law != DT_LAW_BRAKE && law != DT_LAW_EVIDENCE)
+	if (law != DT_LAW_BRAKE && law != DT_LAW_DROOP)
 		return;
 	c->state = before->state;
 	c->value = before->value;
@@ -133,11 +133,7 @@ dt_controller_take_over(DtController *c, const DtController *before)
 	c->brake = before->brake;
 	c->obeyed = before->obeyed;
 	c->worked_us = before->worked_us;
-	c->evidence.rate = before->evidence.rate;
-	c->evidence.hold_us = before->evidence.hold_us;
-	c->evidence.unused_us = before->evidence.unused_us;
-	c->evidence.quiet_us = before->evidence.quiet_us;
-	c->evidence.probes = before->evidence.probes;
+	c->droop = before->droop;
 }
 
 /* -------------------------------------------------------------------- use */
@@ -363,17 +359,6 @@ room_of(DtController *c)
 	return room;
 }
 
-static DtAllowed
-allowed_latency(const DtController *c)
-{
-	DtAllowed	allowed = {
-		.ns = c->by_share ? 0 : muldiv64(c->threshold, 1000, 1),
-		.share = c->by_share ? c->threshold : 0
-	};
-
-	return allowed;
-}
-
 /*
  * What is used by those who do not follow the signal, of what the law has
  * counted.  From a budget of each second a burst of theirs is taken away at
@@ -388,7 +373,7 @@ use_of_others(const DtPressure *p, const DtController *c, const Use *u)
 	switch (dt_signals[c->signal].law)
 	{
 		case DT_LAW_BRAKE:
-		case DT_LAW_EVIDENCE:
+		case DT_LAW_DROOP:
 			return 0;			/* these are about what followers use */
 		case DT_LAW_RATE:
 			return now > mean + c->threshold / RATE_BURST ? now : mean;
@@ -409,9 +394,9 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 	DtRoom		room;
 
 	c->others = use_of_others(p, c, u);
-	if (law == DT_LAW_EVIDENCE)
-		c->rate = dt_law_evidence(&c->evidence, &p->latency,
-								  allowed_latency(c), u->obeyed);
+	if (law == DT_LAW_DROOP)
+		c->rate = dt_latency_law(&c->droop, &p->latency, c->by_share ? 0 : c->threshold,
+								 c->by_share ? c->threshold : 0, u->obeyed);
 	else if (law == DT_LAW_BRAKE)
 	{
 		/*
@@ -455,11 +440,11 @@ show(const DtPressure *p, DtController *c)
 		case DT_LAW_RESERVE:
 			c->pressure = pressure_of(c->threshold, c->value);
 			return;
-		case DT_LAW_EVIDENCE:
-			c->base = dt_latency_base(&p->latency) / 1000;
-			c->shown = p->latency.recent / 1000;
-			c->allowed = dt_evidence_threshold(&p->latency,
-											   allowed_latency(c)) / 1000;
+		case DT_LAW_DROOP:
+			c->base = dt_latency_base(&p->latency);
+			c->shown = p->latency.p90;
+			c->allowed = dt_latency_allowed(&p->latency, c->by_share ? 0 : c->threshold,
+											c->by_share ? c->threshold : 0);
 			if (c->shown == 0)
 				return;			/* nobody commits */
 			break;
@@ -531,7 +516,7 @@ note_use(const DtPressure *p, DtController *c, const Use *u, int64_t dt)
 	}
 	c->worked_us = u->used > u->floors ?
 		min64(c->worked_us + dt, USE_WINDOW_US) : 0;
-	c->brake.least = min64(u->floors, DT_LAW_MAX);
+	c->brake.least = c->droop.least = min64(u->floors, DT_LAW_MAX);
 }
 
 /* The next readings of others' commits, which all controllers share. */
@@ -550,7 +535,7 @@ read_commits(DtPressure *p, const DtController *c, const Use *u)
 
 /*
  * In the first second of a sampler a controller goes on from what is in force
- * because of it, which the brake and evidence would have to learn again, as if that
+ * because of it, which the brake and the droop would have to learn again, as if that
  * had been used; not where it limits nobody, or somebody has no limit at all.
  */
 static void
@@ -558,7 +543,8 @@ start(DtController *c, const Use *u)
 {
 	if (!u->decided || u->rates >= DT_LAW_MAX)
 		return;
-	c->brake.rate = c->evidence.rate = c->rate = u->rates;
+	c->brake.rate = c->droop.knee = c->droop.rate = c->rate = u->rates;
+	c->droop.found = DT_LAW_MAX;	/* at whatever threshold */
 	c->brake.used = min64(u->rates, BYTES_MAX);
 	c->worked_us = USE_WINDOW_US;
 }
@@ -569,7 +555,7 @@ forget(DtController *c)
 {
 	memset(&c->level, 0, sizeof(c->level));
 	memset(&c->brake, 0, sizeof(c->brake));
-	memset(&c->evidence, 0, sizeof(c->evidence));
+	memset(&c->droop, 0, sizeof(c->droop));
 	c->rate = 0;
 }
 
@@ -593,7 +579,7 @@ step_controller(DtPressure *p, DtController *c, DtPressureGroup *const *groups,
 	{
 		if (is_new)
 			start(c, &u);
-		if (dt_signals[c->signal].law == DT_LAW_EVIDENCE)
+		if (dt_signals[c->signal].law == DT_LAW_DROOP)
 			read_commits(p, c, &u);
 		ask_law(p, c, &u);
 		show(p, c);
@@ -690,13 +676,9 @@ decide(DtPressureGroup *g, DtResource r, int64_t dt, int64_t now)
 			g->decides[r] = s;
 		}
 
-		/*
-		 * A probe is over at once, and when a stale value ceases to count, so
-		 * is this.
-		 */
-		if (dt_signals[s].law != DT_LAW_EVIDENCE)
-			easing = max64(easing, c->read_at + c->fresh_us +
-						   DT_STALE_COUNTS_US - now);
+		/* when a stale value ceases to count, so does this */
+		easing = max64(easing, c->read_at + c->fresh_us +
+					   DT_STALE_COUNTS_US - now);
 	}
 	if (lowest > 0)
 		g->ease_us[r] = min64(easing, EASE_US);

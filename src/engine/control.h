@@ -28,7 +28,6 @@
 #define DT_CONTROL_H
 
 #include "engine/drain.h"
-#include "engine/evidence.h"
 #include "engine/latency.h"
 #include "engine/law.h"
 #include "engine/resource.h"
@@ -65,14 +64,14 @@ typedef struct DtController
 	/* set by the caller; another threshold is another controller */
 	DtSignal	signal;
 	int64_t		threshold;		/* 0 where the signal has none */
-	bool		by_share;		/* law evidence: the threshold is a share,
-								 * 1e-6, that is added */
+	bool		by_share;		/* law droop: the threshold is a share, 1e-6,
+								 * that is added */
 
 	/* set by the caller before each step */
-	int64_t		value;			/* of laws evidence, queue and rate not used */
+	int64_t		value;			/* of laws droop, queue and rate not used */
 	int64_t		other;			/* law budget: us that are left;
 								 * dirty_buffers: bytes that are the whole */
-	DtCommits	commits;		/* law evidence: in the window that is open */
+	DtCommits	commits;		/* law droop: in the window that is open */
 	const DtDrain *queue;		/* law queue: the one that counts */
 	int64_t		read_at;		/* time of the value; 0: there is nothing to
 								 * measure */
@@ -94,7 +93,7 @@ typedef struct DtController
 	DtDrain		level;			/* law level: the queue that is made of it, */
 	int64_t		written;		/* and what the groups have written into it */
 	DtBrake		brake;
-	DtEvidence	evidence;
+	DtDroop		droop;
 	bool		obeyed;			/* by somebody, in the last step */
 	int64_t		worked_us;		/* for how long its groups have used more than
 								 * their floors, up to a second */

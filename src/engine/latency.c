@@ -3,27 +3,23 @@
  * latency.c
  *		What is known of how long commits of others take.
  *
- * What one reads is mostly weather: the mean of a fifth of a second varies by
- * a third while nothing changes, and by more in a gust.  So commits are looked
- * at in windows of at least DT_LATENCY_ENOUGH; when there are fewer within
- * WINDOW_US, there is nobody to protect.
+ * What is looked at is p90, the time that nine of ten commits take at most.  The
+ * tail is what users feel, and it says more about a job in the same time than the
+ * mean, which a single stall moves for seconds, or the median, which hardly changes.
+ * A window has WINDOW_ENOUGH commits, or as many as there are in WINDOW_US; when these
+ * are fewer than DT_LATENCY_ENOUGH, there is nobody to protect.
  *
- * The base is how long a commit takes without those who are limited.  A third
- * of the last samples are less: a single one is noisy, and some are too high, as
- * the disk has not worked off yet what was written before.  What the samples
- * differ by is added, in proportion to how little so many can be relied on: only
- * what exceeds that is noticed.
+ * The base is p90 without those who are limited: the mean of the middle half of the last
+ * samples, as single ones are weather.  They come from windows in which those who are
+ * limited use next to nothing, and from probes: all rest for a moment.  If a session does
+ * not rest, as a transaction for which others wait must not, nothing is learned.  Probes cost
+ * PROBE_PERCENT of what those who are limited achieve at best.  Two samples in a row
+ * that are off by a third to the same side replace the others.  A job makes no commit
+ * faster, so several windows in a row that are far below the base are samples, too.
  *
- * Samples come from windows in which those who are limited use next to nothing,
- * and from probes: they rest, until commits no longer take less and less time.
- * If somebody does not rest, as a transaction for which others wait must not,
- * nothing is learned.  Probes cost PROBE_PERCENT of what those who are limited
- * achieve at best.  Two samples in a row far above the others replace these.  A
- * job makes no commit faster, so when commits take far less time than the base
- * beside it, the base is less.
- *
- * Commits that do not end, as when a synchronous standby is gone, tell nothing:
- * the window stays open, and hung_us tells the law.
+ * What a change of the rates does is seen after a while, so around a probe commits do
+ * not count for SETTLE_US.  Commits that do not end, as when a synchronous standby is
+ * gone, tell nothing: the window stays open.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,49 +32,63 @@
 
 /* More than can be, so that nothing overflows. */
 #define COUNT_MAX		(INT64_C(1) << 40)
-#define MEAN_MAX_NS		(1000000 * SECOND_US)
 
-/*
- * In latency_sim half or twice of each of these fails, or both, but of SESSION_PART
- * and FEW_SESSIONS, which are about sessions that it has not, REST_MOST, REST_PART,
- * CARRY_US and GAP_US.
- */
+/* Sessions. */
+#define SESSION_PART	8		/* one counts for this part at most */
+#define FEW_SESSIONS	3		/* so many, and the slowest can be left out */
 
 /* Windows. */
-#define SESSION_PART	8		/* one session counts for this part at most */
-#define FEW_SESSIONS	3		/* so many, and the slowest can be left out */
+#define WINDOW_ENOUGH	200		/* commits, twenty of which are the tail */
 #define WINDOW_US		(5 * SECOND_US) /* the longest one */
-#define RECENT			5		/* what is shown is a mean of about so many */
-#define BATCH			5		/* so many windows resemble each other */
-#define NOISE_PART		16		/* noise is a mean of about so many batches */
+#define IDLE_US			(2 * SECOND_US) /* one at rest lasts so long, as the
+										 * disk still works off */
 #define GAP_US			(3 * SECOND_US) /* between two readings: nobody looked */
 
-/* Samples. */
-#define IDLE_US			(2 * SECOND_US) /* a window at rest lasts so long, as
-										 * the disk still works off */
+/* Rest. */
 #define REST_MOST		INT64_C(128000) /* bytes/s: two default floors, ... */
 #define REST_PART		64		/* ... or this part of what it was, is rest */
-#define LOW_WINDOWS		5		/* that many are no accident */
+
+/* Samples. */
+#define OFF_ENOUGH		2		/* that many that are off are no accident, ... */
+#define LOW_ENOUGH		5		/* ... nor so many windows that are low: 2 and
+								 * 10 fail in latency_sim */
 
 /* Probes. */
-#define SETTLE_US		(400 * MS_US)	/* until all rest */
-#define PROBE_ENOUGH	100		/* commits, for a mean within a tenth; ... */
-#define PROBE_US		(1200 * MS_US)	/* ... after that fewer have to do */
-#define CARRY_US		(60 * SECOND_US)	/* they count in the next one */
+#define SETTLE_US		(600 * MS_US)	/* until all rest, or work again */
+#define PROBE_US		(400 * MS_US)	/* it measures for so long, or, with
+										 * few commits, ... */
+#define PROBE_MOST_US	(1800 * MS_US)	/* ... for up to so long, until there
+										 * are enough for a window */
 #define PROBE_EVERY_US	(15 * SECOND_US)	/* at full use */
-#define PROBE_OFTEN_US	(5 * SECOND_US) /* until half of the samples are there */
-#define PROBE_LEAST_US	(4 * SECOND_US) /* at least, when little is used */
+#define PROBE_LEAST_US	(3 * SECOND_US) /* when little is used, after one that
+										 * is off, or there are fewer samples
+										 * than */
+#define PROBE_FEW		3
 #define PROBE_PERCENT	3		/* of what is achieved is what they may cost */
-#define BUDGET_US		(4 * SECOND_US) /* saved up for two or three, ... */
-#define RESERVE_US		(2 * SECOND_US) /* ... one of which is for answers */
+#define BUDGET_US		(4 * SECOND_US) /* saved up for a few */
 #define PEAK_US			(30 * SECOND_US)	/* in which the best is forgotten */
 
-static const DtCommits none = {0, 0};
+/* --------------------------------------------------------------- sessions */
 
 static int64_t
-mean_ns(DtCommits c)
+count_of(const DtSessionCommits *s)
 {
-	return clamp64(muldiv64(c.us, 1000, max64(c.n, 1)), 1, MEAN_MAX_NS);
+	int64_t		n = 0;
+
+	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+		n += s->n[b];
+	return n;
+}
+
+/* How slow a session's n commits are, on a scale of logarithms. */
+static double
+slowness(const DtSessionCommits *s, int64_t n)
+{
+	int64_t		sum = 0;
+
+	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+		sum += s->n[b] * b;
+	return (double) sum / (double) n;
 }
 
 /*
@@ -88,297 +98,219 @@ mean_ns(DtCommits c)
  * eighth with those of the rest; where they are fewer, an eighth of all.
  */
 DtCommits
-dt_latency_commits(const DtCommits *sessions, int n)
+dt_latency_commits(const DtSessionCommits *sessions, int n)
 {
-	DtCommits	all = {0, 0};
+	DtCommits	all = {0};
 	int			slowest = -1;
 	int			fastest = -1;
+	double		highest = 0;
+	double		lowest = 0;
 	int			count = 0;
-	double		counted = 0;
-	double		weights = 0;
-	double		sum = 0;
+	int64_t		left_out;
 
 	for (int i = 0; i < n; i++)
 	{
-		if (sessions[i].n <= 0)
+		int64_t		commits = count_of(&sessions[i]);
+		double		how_slow;
+
+		if (commits == 0)
 			continue;
+		how_slow = slowness(&sessions[i], commits);
 		count++;
-		all.n += min64(sessions[i].n, COUNT_MAX);
-		if (slowest < 0 || mean_ns(sessions[i]) > mean_ns(sessions[slowest]))
+		all.n += commits;
+		if (slowest < 0 || how_slow > highest)
+		{
 			slowest = i;
-		if (fastest < 0 || mean_ns(sessions[i]) <= mean_ns(sessions[fastest]))
+			highest = how_slow;
+		}
+		if (fastest < 0 || how_slow <= lowest)
+		{
 			fastest = i;
+			lowest = how_slow;
+		}
 	}
 	if (count < FEW_SESSIONS)
 		slowest = fastest = -1;
 	else
 		count -= 2;
-	for (int i = 0; i < n; i++)
-		if (sessions[i].n > 0 && i != slowest && i != fastest)
-			counted += (double) min64(sessions[i].n, COUNT_MAX);
+	left_out = slowest < 0 ? 0 :
+		count_of(&sessions[slowest]) + count_of(&sessions[fastest]);
 	for (int i = 0; i < n; i++)
 	{
-		double		weight = (double) min64(sessions[i].n, COUNT_MAX);
-		double		most = count < SESSION_PART ? (double) all.n / SESSION_PART :
-			(counted - weight) / (SESSION_PART - 1);
+		int64_t		commits = count_of(&sessions[i]);
+		int64_t		most = count < SESSION_PART ? all.n / SESSION_PART :
+			(all.n - left_out - commits) / (SESSION_PART - 1);
+		int64_t		weight = commits > most && most >= 1 ? most : commits;
 
-		if (sessions[i].n <= 0 || i == slowest || i == fastest)
+		if (commits == 0 || i == slowest || i == fastest)
 			continue;
-		if (weight > most && most >= 1)
-			weight = most;
-		weights += weight;
-		sum += weight * (double) mean_ns(sessions[i]);
+		weight = 1000000 * weight / commits;
+		for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+			all.weight[b] += sessions[i].n[b] * weight / 1000;
 	}
-	if (weights > 0)
-		all.us = (int64_t) (sum / weights * (double) all.n / 1000);
 	return all;
+}
+
+/* The time at which a bucket begins, us. */
+static int64_t
+begin_of(int bucket)
+{
+	int64_t		octave = INT64_C(1) << DT_LATENCY_BITS;
+
+	return (octave + bucket % octave) <<
+		((bucket >> DT_LATENCY_BITS) + DT_LATENCY_FIRST - DT_LATENCY_BITS);
+}
+
+/* How long nine of ten commits take at most, us: as if a bucket were even. */
+int64_t
+dt_latency_p90(const DtCommits *commits)
+{
+	int64_t		all = 0;
+	int64_t		above = 0;
+
+	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+		all += commits->weight[b];
+	for (int b = DT_LATENCY_BUCKETS - 1; b >= 0; b--)
+	{
+		int64_t		begin = b == 0 ? 0 : begin_of(b);
+
+		above += commits->weight[b];
+		if (above > all / 10)
+			return max64(begin + muldiv64(begin_of(b + 1) - begin,
+										  above - all / 10, commits->weight[b]),
+						 1);
+	}
+	return 1;
+}
+
+static void
+add_commits(DtCommits *sum, const DtCommits *c)
+{
+	sum->n = min64(sum->n + c->n, COUNT_MAX);
+	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+		sum->weight[b] = min64(sum->weight[b] + c->weight[b], COUNT_MAX);
 }
 
 /* ------------------------------------------------------------------- base */
 
-/* The root of 100 times a small number. */
-static int64_t
-root_of_100(int n)
-{
-	int64_t		root = 10;
-
-	while ((root + 1) * (root + 1) <= 100 * n)
-		root++;
-	return root;
-}
-
-/* How long a commit takes without those who are limited, ns; 0: not known. */
+/* How long nine of ten commits take without those who are limited, us; 0: not known. */
 int64_t
 dt_latency_base(const DtLatency *l)
 {
-	int64_t		sorted[DT_LATENCY_SAMPLES] = {0};
-	int64_t		low;
-	int64_t		off;
+	int64_t		sorted[DT_LATENCY_SAMPLES];
+	int			left_out = (l->n_samples + 1) / 4;
+	int64_t		sum = 0;
 
-	if (l->n_samples == 0)
-		return 0;
 	for (int i = 0; i < l->n_samples; i++)
 	{
+		int64_t		sample = l->sample[(l->next_sample + DT_LATENCY_SAMPLES - 1 - i) %
+									   DT_LATENCY_SAMPLES];
 		int			j;
 
-		for (j = i; j > 0 && sorted[j - 1] > l->sample[i]; j--)
+		for (j = i; j > 0 && sorted[j - 1] > sample; j--)
 			sorted[j] = sorted[j - 1];
-		sorted[j] = l->sample[i];
+		sorted[j] = sample;
 	}
-	low = sorted[(l->n_samples - 1) / 3];
-
-	/* as if there had been two more that are off by a quarter */
-	off = low / 2;
-	for (int i = 0; i < l->n_samples; i++)
-		off += min64(max64(low - sorted[i], sorted[i] - low), 2 * low);
-	off /= l->n_samples + 2;
-	return low + 12 * off / root_of_100(l->n_samples);
-}
-
-static void
-add_sample(DtLatency *l, int64_t mean)
-{
-	l->sample[l->next_sample] = mean;
-	l->next_sample = (l->next_sample + 1) % DT_LATENCY_SAMPLES;
-	if (l->n_samples < DT_LATENCY_SAMPLES)
-		l->n_samples++;
-	l->sampled_at = l->read_at;
-	l->high = 0;
-	l->carried = none;
-}
-
-/* The base is this, ns: forget the samples. */
-void
-dt_latency_believe(DtLatency *l, int64_t mean)
-{
-	l->n_samples = l->next_sample = 0;
-	add_sample(l, mean);
+	for (int i = left_out; i < l->n_samples - left_out; i++)
+		sum += sorted[i];
+	return sum / max64(l->n_samples - 2 * left_out, 1);
 }
 
 /* A sample that was taken at rest. */
 static void
-take_sample(DtLatency *l, int64_t mean)
-{
-	int64_t		base = dt_latency_base(l);
-	int64_t		high = l->high;
-	bool		is_high = base > 0 && mean > base + base / 3;
-
-	if (is_high && high > 0)
-		dt_latency_believe(l, high);
-	add_sample(l, mean);
-	if (is_high && high == 0)
-		l->high = mean;
-}
-
-/* Beside those who are limited a window took so long: that may tell, too. */
-static void
-learn_from_window(DtLatency *l)
+take_sample(DtLatency *l, int64_t p90)
 {
 	int64_t		base = dt_latency_base(l);
 
-	if (l->all_rest)
-		take_sample(l, l->mean);
-	l->low_n = l->mean < base / 5 * 3 ? l->low_n + 1 : 0;
-	l->low_sum = l->low_n > 0 ? l->low_sum + l->mean : 0;
-	if (l->low_n >= LOW_WINDOWS)
-	{
-		dt_latency_believe(l, l->low_sum / l->low_n);
-		l->sampled_at -= PROBE_EVERY_US;	/* it is less than that */
-	}
+	if (base > 0 && p90 > base + base / 3)
+		l->n_off = l->n_off > 0 ? l->n_off + 1 : 1;
+	else if (p90 < base - base / 4)
+		l->n_off = l->n_off < 0 ? l->n_off - 1 : -1;
+	else
+		l->n_off = 0;
+	l->sampled_at = l->read_at;
+	l->sample[l->next_sample] = p90;
+	l->next_sample = (l->next_sample + 1) % DT_LATENCY_SAMPLES;
+	l->n_samples = l->n_off >= OFF_ENOUGH || l->n_off <= -OFF_ENOUGH ? OFF_ENOUGH :
+		min64(l->n_samples + 1, DT_LATENCY_SAMPLES);
 }
 
 /* ---------------------------------------------------------------- windows */
 
+/* Open a window, so much later. */
 static void
-note_noise(DtLatency *l)
-{
-	int64_t		mean;
-
-	l->batch_sum += l->mean;
-	if (++l->batch_n < BATCH)
-		return;
-	mean = l->batch_sum / l->batch_n;
-	if (l->batch_mean > 0)
-	{
-		int64_t		difference = muldiv64(max64(mean, l->batch_mean) -
-										  min64(mean, l->batch_mean), 1000,
-										  max64(mean, l->batch_mean));
-
-		l->noise += (difference - l->noise) / NOISE_PART;
-	}
-	l->batch_mean = mean;
-	l->batch_n = l->batch_sum = 0;
-}
-
-/* Open a window. */
-static void
-open_window(DtLatency *l)
+open_window(DtLatency *l, int64_t later)
 {
 	l->opened_at = l->read_at;
+	l->settle_us = later;
 	l->counted = 0;
 	l->all_rest = true;
 }
 
 static void
-close_window(DtLatency *l, DtCommits commits)
+close_window(DtLatency *l, const DtCommits *commits)
 {
-	l->n = commits.n;
+	l->n = commits->n;
+	l->window_us = l->read_at - l->opened_at;
 	l->is_new = true;
-	if (l->n < DT_LATENCY_ENOUGH)
-		l->recent = 0;
-	else
-	{
-		l->mean = mean_ns(commits);
-		l->recent = l->recent == 0 ? l->mean :
-			l->recent + (min64(l->mean, 4 * l->recent) - l->recent) / RECENT;
-		note_noise(l);
-		learn_from_window(l);
-	}
-	open_window(l);
+	l->p90 = l->n < DT_LATENCY_ENOUGH ? 0 : dt_latency_p90(commits);
+	l->n_low = l->p90 > 0 && l->p90 < dt_latency_base(l) / 3 * 2 ? l->n_low + 1 : 0;
+	if (l->p90 > 0 && (l->all_rest || l->n_low >= LOW_ENOUGH))
+		take_sample(l, l->p90);
+	open_window(l, 0);
 }
 
 /* ----------------------------------------------------------------- probes */
 
 /*
- * Is it time for a probe because samples are wanted?  While little is used, a
- * probe costs little.
+ * Begin a probe if it is time for one.  While little is used it costs little.  When
+ * the last one was off, or there are few samples, the next one comes soon, and may cost
+ * more.
  */
-static bool
-sample_is_due(const DtLatency *l)
-{
-	int64_t		every = l->n_samples < DT_LATENCY_SAMPLES / 2 ?
-		PROBE_OFTEN_US : PROBE_EVERY_US;
-
-	return l->n_samples == 0 ||
-		(l->budget > RESERVE_US && l->read_at - l->sampled_at >=
-		 max64(muldiv64(every, l->used, l->peak), PROBE_LEAST_US));
-}
-
 static void
 begin_probe(DtLatency *l)
 {
-	if (l->read_at - l->sampled_at > CARRY_US)
-		l->carried = none;
+	bool		is_urgent = l->n_off == 1 || l->n_off == -1 ||
+		l->n_samples < PROBE_FEW;
+	int64_t		every = is_urgent ? 0 :
+		muldiv64(PROBE_EVERY_US, l->used, l->peak);
+
+	if (!l->is_new || l->p90 == 0 || l->rests || !l->wants_sample ||
+		l->budget <= (is_urgent ? -BUDGET_US : 0) ||
+		(l->n_samples > 0 &&
+		 l->read_at - l->sampled_at < max64(every, PROBE_LEAST_US)))
+		return;
 	l->probe_us = 1;
-	l->probe_failed = false;
 	l->probe_cost = l->used;
 	l->sampled_at = l->read_at; /* when it will have failed, too */
-}
-
-/* It is over, and has found that mean, ns, or nothing. */
-static void
-end_probe(DtLatency *l, int64_t found, DtCommits carried)
-{
-	l->probe_us = l->probe_mean = 0;
-	l->carried = carried;
-	l->probes++;
-	l->found = found;
-	if (found > 0)
-		take_sample(l, found);
-	open_window(l);
-}
-
-static DtCommits
-add_commits(DtCommits a, DtCommits b)
-{
-	DtCommits	sum = {
-		.n = min64(a.n, COUNT_MAX) + clamp64(b.n, 0, COUNT_MAX),
-		.us = min64(a.us, COUNT_MAX) + clamp64(b.us, 0, COUNT_MAX)
-	};
-
-	return sum;
+	open_window(l, SETTLE_US);
 }
 
 /* Returns whether a new window begins. */
 static bool
 go_on_with_probe(DtLatency *l, const DtLatencyReading *r)
 {
-	DtCommits	commits = add_commits(l->carried, r->commits);
-	bool		is_long;
-	int64_t		mean;
+	bool		failed = r->used_now > max64(2 * r->rest, REST_MOST) &&
+		r->used_now > l->probe_cost / 8;
+	int64_t		age = r->now - l->opened_at;
 
-	l->probe_us += l->elapsed;
-	l->budget -= max64(muldiv64(l->elapsed, l->probe_cost, l->peak),
-					   l->elapsed / 4);
-	if (l->probe_us <= SETTLE_US)
+	if (!failed &&
+		(age < PROBE_US || (age < PROBE_MOST_US &&
+							l->rested.n + r->commits.n < WINDOW_ENOUGH)))
+		return false;
+	if (!failed)
+		add_commits(&l->rested, &r->commits);
+	if (l->rested.n >= DT_LATENCY_ENOUGH)
 	{
-		open_window(l);
-		return true;
+		take_sample(l, dt_latency_p90(&l->rested));
+		l->rested = (DtCommits)
+		{
+			0
+		};
 	}
-	if (r->used_now > max64(2 * r->rest, REST_MOST) &&
-		r->used_now > l->probe_cost / 8)
-		l->probe_failed = true;
-	is_long = l->probe_us >= PROBE_US;
-	if (l->probe_failed ||
-		commits.n < (is_long ? DT_LATENCY_ENOUGH : PROBE_ENOUGH))
-	{
-		if (l->probe_us < (l->probe_failed ? 1 : 2) * PROBE_US)
-			return false;
-		end_probe(l, 0, l->probe_failed ? none : commits);
-		return true;
-	}
-	mean = mean_ns(commits);
-	if (l->probe_mean > 0 && mean > l->probe_mean - l->probe_mean / 6)
-		end_probe(l, (mean + l->probe_mean) / 2, none);
-	else if (is_long)
-		end_probe(l, mean, none);
-	else
-	{
-		l->probe_mean = mean;
-		l->carried = none;
-		open_window(l);
-	}
+	l->probe_us = 0;
+	open_window(l, SETTLE_US);
 	return true;
-}
-
-/* Begin a probe if the laws have asked for one, and it may cost something. */
-static void
-ask(DtLatency *l)
-{
-	if (!l->is_new || l->n < DT_LATENCY_ENOUGH || l->rests || l->budget <= 0)
-		return;
-	if (l->wants_answer || (l->wants_sample && sample_is_due(l)))
-		begin_probe(l);
 }
 
 /* --------------------------------------------------------------- readings */
@@ -395,29 +327,17 @@ note_use(DtLatency *l, const DtLatencyReading *r)
 	l->peak = max64(max64(l->peak, r->used), 1);
 	l->rests = r->used <= max64(l->peak / REST_PART, REST_MOST);
 	l->all_rest &= l->rests;
-	if (l->rests)
-		l->rested_at = r->now;
 	l->hung_n += min64(n, COUNT_MAX);
-	if (l->hung_n >= r->waiting)
-		l->hung_n = l->hung_us = 0;
-	else
-		l->hung_us += l->elapsed;
-}
-
-/*
- * Nobody has followed, or looked, for a while: what was under way then, a window or
- * a probe, was not watched, and what a probe has cost is not known.  Only the samples
- * stay, which others correct.
- */
-static void
-begin_anew(DtLatency *l)
-{
-	l->probe_us = l->probe_mean = 0;
-	l->carried = none;
-	l->n = l->mean = l->recent = 0;
-	l->batch_n = l->batch_sum = l->batch_mean = 0;
-	l->low_n = l->low_sum = 0;
-	open_window(l);
+	l->hangs = l->hung_n < r->waiting;
+	if (!l->hangs)
+		l->hung_n = 0;
+	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
+	if (l->probe_us > 0 && l->elapsed <= GAP_US)
+	{
+		l->probe_us += l->elapsed;
+		l->budget -= max64(muldiv64(l->elapsed, l->probe_cost, l->peak),
+						   l->elapsed / 4);
+	}
 }
 
 /*
@@ -434,15 +354,25 @@ dt_latency_read(DtLatency *l, const DtLatencyReading *r)
 	l->read_at = r->now;
 	l->is_new = false;
 	note_use(l, r);
-	l->budget = min64(l->budget + l->elapsed * PROBE_PERCENT / 100, BUDGET_US);
 	if (is_first)
-	{
-		l->sampled_at = r->now;
 		l->budget = BUDGET_US;
-	}
 	if (is_first || l->elapsed > GAP_US)
 	{
-		begin_anew(l);
+		/*
+		 * Nobody has followed, or looked, for a while: what was under way
+		 * then was not watched.  Only the samples stay, which others correct.
+		 */
+		l->probe_us = l->n = l->p90 = 0;
+		l->rested = (DtCommits)
+		{
+			0
+		};
+		open_window(l, 0);
+		begins = true;
+	}
+	else if (l->settle_us > 0)
+	{
+		open_window(l, l->settle_us - l->elapsed);
 		begins = true;
 	}
 	else if (l->probe_us > 0)
@@ -451,13 +381,47 @@ dt_latency_read(DtLatency *l, const DtLatencyReading *r)
 	{
 		int64_t		age = r->now - l->opened_at;
 
-		begins = r->commits.n >= DT_LATENCY_ENOUGH ?
-			!l->all_rest || age >= IDLE_US :
-			l->hung_us == 0 && age >= WINDOW_US;
+		begins = r->commits.n >= WINDOW_ENOUGH ?
+			!l->all_rest || age >= IDLE_US : !l->hangs && age >= WINDOW_US;
 		if (begins)
-			close_window(l, r->commits);
-		ask(l);
+			close_window(l, &r->commits);
+		begin_probe(l);
 	}
-	l->wants_sample = l->wants_answer = false;
-	return begins;
+	l->wants_sample = false;
+	return begins || (l->probe_us > 0 && l->is_new);
+}
+
+/* -------------------------------------------------------------------- law */
+
+/*
+ * How long nine of ten commits may take, us: so long, or, unless that is 0, so many
+ * millionths longer than without those who are limited; 0: not known yet.  A time that
+ * they take anyway counts as a fifth above the base.
+ */
+int64_t
+dt_latency_allowed(const DtLatency *l, int64_t us, int64_t share)
+{
+	int64_t		base = dt_latency_base(l);
+
+	return share > 0 ? base + min64(muldiv64(base, share, 1000000), INT64_MAX / 2) :
+		max64(us, base + base / 5);
+}
+
+/*
+ * After a reading: how fast may all those go together whom it limits?  0: nobody else
+ * commits.  In a probe next to nothing, if what it says is done ("obeyed").  The base is
+ * worth a probe where the threshold follows from it, or somebody has been slowed down.
+ */
+int64_t
+dt_latency_law(DtDroop *d, DtLatency *l, int64_t us, int64_t share, bool obeyed)
+{
+	int64_t		allowed = dt_latency_allowed(l, us, share);
+
+	if (l->p90 == 0)
+		d->rate = 0;
+	else
+		dt_law_droop(d, l->p90, l->is_new ? allowed : 0, l->used, l->window_us);
+	if (obeyed && (share > 0 || allowed > us || d->found > 0))
+		l->wants_sample = true;
+	return l->probe_us > 0 && obeyed ? 1 : d->rate;
 }

@@ -3,13 +3,13 @@
  * latency.h
  *		What is known of how long commits of others take.
  *
- * Others are those who are not limited by this.  There is one DtLatency for all
- * groups, since all that are limited must rest together for it to be known how
- * long a commit takes without them.  latency.c explains it; the law that is made
- * of it is in evidence.c.
+ * Others are the sessions that are not limited by this.  There is one DtLatency for
+ * all groups, since all that are limited must rest together for it to be known how
+ * long a commit takes without them.  latency.c explains it; the law that is made of
+ * it is the droop of law.c.
  *
  * Like the rate engine this does not depend on PostgreSQL, and takes no lock.
- * Units: bytes/s, us of a monotonic clock, and ns for how long a commit takes.
+ * Units: bytes/s, and us of a monotonic clock.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,18 +19,49 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/law.h"
+
 /*
- * Samples of the base, and commits that a window has at least.  In latency_sim half of
- * each holds, and twice fails.
+ * A histogram of times: four buckets an octave, from 16 us to 16 s.  With two, p90 is
+ * not known well enough where all commits take about the same time.
  */
-#define DT_LATENCY_SAMPLES	8
+#define DT_LATENCY_BUCKETS	80
+#define DT_LATENCY_BITS		2	/* of an octave's buckets */
+#define DT_LATENCY_FIRST	4	/* the first octave begins at 2 to that, us */
+
+/* Samples of the base. */
+#define DT_LATENCY_SAMPLES	16
+
+/* With fewer commits in a window there is nobody to protect. */
 #define DT_LATENCY_ENOUGH	16
 
-/* What one session has committed within a window. */
+/* The bucket of a time, us. */
+static inline int
+dt_latency_bucket(int64_t us)
+{
+	int			octave;
+
+	if (us < INT64_C(1) << DT_LATENCY_FIRST)
+		return 0;
+	octave = 63 - __builtin_clzll((unsigned long long) us);
+	if (octave >= DT_LATENCY_FIRST + (DT_LATENCY_BUCKETS >> DT_LATENCY_BITS))
+		return DT_LATENCY_BUCKETS - 1;
+	return ((octave - DT_LATENCY_FIRST) << DT_LATENCY_BITS) +
+		(int) (us >> (octave - DT_LATENCY_BITS)) - (1 << DT_LATENCY_BITS);
+}
+
+/* What one session has committed, by time.  The counters wrap around. */
+typedef struct DtSessionCommits
+{
+	uint16_t	n[DT_LATENCY_BUCKETS];
+} DtSessionCommits;
+
+/* What all have committed. */
 typedef struct DtCommits
 {
-	int64_t		n;
-	int64_t		us;				/* that these took */
+	int64_t		n;				/* commits, ... */
+	int64_t		weight[DT_LATENCY_BUCKETS]; /* ... and what they count for,
+											 * thousandths of a commit */
 } DtCommits;
 
 /* All zeros is one of which nothing is known.  All but the last part belongs to
@@ -40,55 +71,44 @@ typedef struct DtLatency
 	int64_t		read_at;		/* time of the last reading; 0: none */
 	int64_t		elapsed;		/* us, between the last two */
 	int64_t		counted;		/* commits of the window, in the last one */
-	int64_t		hung_us;		/* for how long fewer have ended than wait,
+	int64_t		hung_n;			/* that have ended since fewer do than wait,
 								 * ... */
-	int64_t		hung_n;			/* ... and how many have in that time */
+	bool		hangs;			/* ... as at present */
 
 	/* those who are limited */
-	int64_t		used;			/* by them, bytes/s, */
-	int64_t		peak;			/* its highest in the last half minute, */
-	bool		rests;			/* and it is next to nothing, or was ... */
-	int64_t		rested_at;		/* ... at this time, the last */
+	int64_t		used;			/* by them, bytes/s, and ... */
+	int64_t		peak;			/* ... its highest in the last half minute */
+	bool		rests;			/* they use next to nothing */
 
 	/* the window that is open, and the last one that was closed */
 	int64_t		opened_at;
-	bool		all_rest;		/* rests, since then */
+	int64_t		settle_us;		/* so long no window is opened */
+	bool		all_rest;		/* since it was opened */
 	bool		is_new;			/* closed by the last reading */
-	int64_t		n;
-	int64_t		mean;			/* ns */
-	int64_t		recent;			/* ns, of about the last five; 0: nobody
-								 * commits */
+	int64_t		window_us;		/* its length, */
+	int64_t		n;				/* its commits, */
+	int64_t		p90;			/* and how long nine of ten took at most, us;
+								 * 0: nobody commits */
 
-	/* how much the means of several windows in a row vary */
-	int64_t		batch_n;		/* windows */
-	int64_t		batch_sum;		/* ns */
-	int64_t		batch_mean;		/* ns, of the batch before */
-	int64_t		noise;			/* thousandths */
-
-	/* samples of what it is while those who are limited rest */
-	int64_t		sample[DT_LATENCY_SAMPLES]; /* ns, the last ones */
+	/* what p90 is while those who are limited rest, us */
+	int64_t		sample[DT_LATENCY_SAMPLES]; /* the last ones */
 	int			n_samples;
 	int			next_sample;
-	int64_t		sampled_at;		/* time of the last one */
-	int64_t		high;			/* ns, the last one, if far above the others */
-
-	/* windows that tell that it is less */
-	int64_t		low_n;			/* far below, in a row */
-	int64_t		low_sum;		/* ns */
+	int64_t		sampled_at;		/* time of the last one, or the last probe */
+	int			n_low;			/* windows in a row that are far below the
+								 * base */
+	int			n_off;			/* samples in a row that are far above the
+								 * base, or, negative, below */
 
 	/* a probe, in which all are to rest */
 	int64_t		probe_us;		/* for how long it lasts; 0: there is none */
-	DtCommits	carried;		/* of earlier ones in which there were too few */
-	int64_t		probe_mean;		/* ns, of the commits before */
-	bool		probe_failed;	/* somebody does not rest */
+	DtCommits	rested;			/* what was committed in probes, too few so
+								 * far */
 	int64_t		probe_cost;		/* used before, bytes/s */
 	int64_t		budget;			/* us, for how long one may last */
-	int64_t		probes;			/* counts those that are over */
-	int64_t		found;			/* ns, by the last one; 0: nothing */
 
-	/* set by the laws: they want ... */
-	bool		wants_sample;	/* to know the base better */
-	bool		wants_answer;	/* to know at once what helps */
+	/* set by the laws */
+	bool		wants_sample;	/* the threshold follows from the base */
 } DtLatency;
 
 /* A reading. */
@@ -103,9 +123,12 @@ typedef struct DtLatencyReading
 	int64_t		now;
 } DtLatencyReading;
 
-extern DtCommits dt_latency_commits(const DtCommits *sessions, int n);
+extern DtCommits dt_latency_commits(const DtSessionCommits *sessions, int n);
+extern int64_t dt_latency_p90(const DtCommits *commits);
 extern bool dt_latency_read(DtLatency *l, const DtLatencyReading *r);
 extern int64_t dt_latency_base(const DtLatency *l);
-extern void dt_latency_believe(DtLatency *l, int64_t mean);
+extern int64_t dt_latency_allowed(const DtLatency *l, int64_t us, int64_t share);
+extern int64_t dt_latency_law(DtDroop *d, DtLatency *l, int64_t us, int64_t share,
+							  bool obeyed);
 
 #endif							/* DT_LATENCY_H */

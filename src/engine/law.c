@@ -1,15 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * law.c
- *		Two laws by which a limit follows a signal: room and the brake.
+ *		The laws by which a limit follows a signal: room, the brake, and the droop.
  *
- * Each tells how fast all those together may go whom it limits.
+ * Each decides how fast all those together may go whom it limits.
  *
  *-------------------------------------------------------------------------
  */
 #include "engine/law.h"
-
-#include <stdbool.h>
 
 #include "engine/arith.h"
 
@@ -121,6 +119,87 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 	else if (value < enough && b->rate > 0 && b->unused_us < SECOND_US)
 		go_faster(b, value, enough, dt);
 	return b->rate;
+}
+
+/*
+ * Droop, where there is a knee: up to some rate others do not notice anything, and a
+ * little above it they suffer.
+ *
+ * The knee is found once, and then followed.  From START_RATE on it rises by half in a
+ * second, until the value has been above the threshold for FOUND_US, longer as far as the
+ * rate is not used; then it is what the rate is.  Afterwards it goes up or down in
+ * proportion to how far the value is below or above.  It rises only while the rate is
+ * used, and falls only while it is obeyed, and as far as it is used: or nothing would
+ * follow from more of the same.
+ * When the threshold has risen, as it follows from what is measured, the knee is to be
+ * found again.  It is not less than what they may write in any case, as that of a brake.
+ *
+ * The rate is the knee, less at once when the value is above the threshold, by half at
+ * most, and more when it is below, by a quarter at most.  So those who are limited are
+ * half as fast a moment after others begin to suffer, while noise moves the knee hardly.
+ *
+ * In latency_sim half and twice of FOUND_PART and STEP_MAX_US hold.  With those of the
+ * others one to six of its cases fail, most by some hundredths: a disk or commits that
+ * have changed, and much noise.
+ */
+#define START_RATE		INT64_C(16000000)	/* bytes/s: one segment a second */
+#define START_PART		2		/* up by this part in a second at first, ... */
+#define FOUND_US		SECOND_US	/* ... until it was above for so long */
+#define FOUND_PART		4		/* a threshold higher by this part is another */
+#define KNEE_PART		3		/* in a second, of how far the value is off */
+#define DROOP_LEAST		500		/* of the knee, thousandths */
+#define DROOP_MOST		1250
+#define VALUE_MAX		(INT64_C(1) << 50)	/* more than can be */
+#define KNEE_LEAST		1000	/* from further down it would not come back */
+#define STEP_MAX_US		(2 * SECOND_US) /* a window with few commits tells no
+										 * more */
+
+/* By how many thousandths the knee changes in a second. */
+static int64_t
+knee_speed(const DtDroop *d, int64_t over, int64_t used)
+{
+	if (over > 0 ? used < d->rate / 2 : used > d->rate + d->rate / 4)
+		return 0;
+	if (d->found == 0)
+		return over > 0 ? 1000 / START_PART : 0;
+	return over > 0 ? over / KNEE_PART :
+		muldiv64(over / KNEE_PART, min64(used, d->rate), max64(d->rate, 1));
+}
+
+/* A value that was measured for dt; a threshold of 0 is not known yet. */
+int64_t
+dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
+			 int64_t dt)
+{
+	int64_t		over;
+
+	if (d->knee == 0)
+		d->knee = START_RATE;
+	if (d->rate == 0)
+		d->rate = d->knee;
+	if (threshold <= 0)
+		return d->rate;
+	threshold = min64(threshold, VALUE_MAX);
+	value = clamp64(value, 1, VALUE_MAX);
+	over = muldiv64(threshold - value, 1000, max64(threshold, value));
+	dt = clamp64(dt, 0, STEP_MAX_US);	/* the clock may be set back */
+	d->found = min64(d->found, 2 * threshold);
+	if (threshold > d->found + d->found / FOUND_PART)
+		d->found = 0;
+	d->above_us = over >= 0 ? 0 :
+		d->above_us + muldiv64(dt, min64(2 * used, d->rate), d->rate);
+	if (d->found == 0 && d->above_us >= FOUND_US)
+	{
+		d->found = threshold;
+		d->knee = d->rate;
+	}
+	d->knee = clamp64(d->knee + muldiv64(d->knee, knee_speed(d, over, used) * dt,
+										 1000 * SECOND_US),
+					  max64(d->least, KNEE_LEAST), DT_LAW_MAX);
+	d->rate = muldiv64(d->knee, clamp64(muldiv64(threshold, 1000, value),
+										DROOP_LEAST, DROOP_MOST), 1000);
+	d->rate = min64(d->rate, DT_LAW_MAX);
+	return d->rate;
 }
 
 /*

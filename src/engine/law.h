@@ -1,11 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * law.h
- *		Two laws by which a limit follows a signal: room and the brake.
+ *		The laws by which a limit follows a signal: room, the brake, and the droop.
  *
- * law.c explains them; the third one, evidence, is in evidence.c.  Like the
- * rate engine they do not depend on PostgreSQL, and take no lock.  Rates are
- * in bytes/s, and 0 is no limit.
+ * law.c explains them.  Like the rate engine they do not depend on PostgreSQL, and
+ * take no lock.  Rates are in bytes/s, and 0 is no limit.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,6 +35,18 @@ typedef struct DtBrake
 	int64_t		unused_us;		/* for how long it was not used up */
 } DtBrake;
 
+/* The state of a droop; all zeros is a new one. */
+typedef struct DtDroop
+{
+	int64_t		rate;			/* the last result; 0: none */
+	int64_t		knee;			/* the rate that leaves the value at the
+								 * threshold; 0: nobody has begun */
+	int64_t		least;			/* it is no lower; set by the caller */
+	int64_t		found;			/* it was found at this threshold; 0: it was
+								 * not */
+	int64_t		above_us;		/* for how long the value has been above */
+} DtDroop;
+
 /* How long somebody waits; all zeros is one of which nothing is known. */
 typedef struct DtStall
 {
@@ -58,6 +69,8 @@ dt_brake_enough(int64_t threshold)
 extern int64_t dt_law_room(int64_t before, const DtRoom *room, int64_t used);
 extern int64_t dt_law_brake(DtBrake *b, int64_t value, int64_t threshold,
 							int64_t used, int64_t now);
+extern int64_t dt_law_droop(DtDroop *d, int64_t value, int64_t threshold,
+							int64_t used, int64_t dt);
 extern int64_t dt_stall_sample(DtStall *s, int64_t counter, int64_t now);
 
 #endif							/* DT_LAW_H */

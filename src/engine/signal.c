@@ -53,9 +53,9 @@ const DtSignalKind dt_signals[DT_SIGNALS] = {
 	[DT_IO_PRESSURE] = {"io_pressure", DT_DIRTY, DT_LAW_BRAKE, DT_UNIT_SHARE, SHARES,
 		"The threshold is a percentage of the time, more than 0 and up to 100: for how much of it some process may wait for I/O.",
 	"20%"},
-	[DT_COMMIT_LATENCY] = {"commit_latency", DT_WAL, DT_LAW_EVIDENCE, DT_UNIT_US, LATENCIES,
-		"The threshold is a time from 0.1ms to 10s, or a percentage from 1 to 1000: how long others may take to commit, or how much longer than without the groups that follow the signal.",
-	"20%"},
+	[DT_COMMIT_LATENCY] = {"commit_latency", DT_WAL, DT_LAW_DROOP, DT_UNIT_US, LATENCIES,
+		"The threshold is a time from 0.1ms to 10s, or a percentage from 1 to 1000: how long nine of ten commits of others may take at most, or how much longer than without the groups that follow the signal.",
+	"50%"},
 	[DT_REPORTED] = {"reported", DT_WAL, DT_LAW_BRAKE, DT_UNIT_NUMBER, NONE,
 		"The threshold of a signal that is reported is 1.",
 	""}

@@ -48,7 +48,7 @@ typedef enum DtUnit
 
 /*
  * How a rate follows from the values of a signal: by the law of room, in the
- * first five cases, by the brake or by evidence.
+ * first five cases, by the brake or by the droop.
  */
 typedef enum DtLawKind
 {
@@ -58,7 +58,7 @@ typedef enum DtLawKind
 	DT_LAW_RATE,				/* room in each second */
 	DT_LAW_RESERVE,				/* room above what must not be touched */
 	DT_LAW_BRAKE,
-	DT_LAW_EVIDENCE
+	DT_LAW_DROOP
 } DtLawKind;
 
 typedef struct DtSignalKind
@@ -67,7 +67,7 @@ typedef struct DtSignalKind
 	DtResource	resource;		/* that it limits */
 	DtLawKind	law;
 	DtUnit		unit;			/* of its values */
-	DtUnit		threshold;		/* unit of its thresholds (of DT_LAW_EVIDENCE
+	DtUnit		threshold;		/* unit of its thresholds (of DT_LAW_DROOP
 								 * DT_UNIT_SHARE, too), and ... */
 	int64_t		lowest;			/* ... their range */
 	int64_t		highest;

@@ -11,8 +11,8 @@
  * that is not the job's doing: triggers, the emptying of temporary tables,
  * commits on foreign servers, and the lock of NOTIFY.
  *
- * Each session counts in its own slot, so nobody waits for a cache line, and the
- * sampler can see to it that no session counts for too much.  Commits that have
+ * Each session has a histogram in its own slot, so nobody waits for a cache line, and
+ * the sampler can see to it that no session counts for too much.  Commits that have
  * begun are marked, too: while none ends, as without the synchronous standby,
  * that is no sign that nobody commits.
  *
@@ -86,13 +86,6 @@ is_flushed(void)
 		TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
-/* Nobody else writes to these counters, so there is no need for an atomic add. */
-static void
-count(pg_atomic_uint64 *counter, int64 by)
-{
-	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + by);
-}
-
 static void
 transaction_event(XactEvent event, void *arg)
 {
@@ -109,14 +102,10 @@ transaction_event(XactEvent event, void *arg)
 	my.was_member = false;
 	if (!m->commits)
 		return;
+	/* a clock that was set back meanwhile counts as no time */
 	if (event == XACT_EVENT_COMMIT)
-	{
-		/* a clock that was set back meanwhile does not count */
-		count(&m->commit_us,
-			  Max(GetCurrentTimestamp() - GetCurrentTransactionStopTimestamp(),
-				  0));
-		count(&m->n_commits, 1);
-	}
+		m->commit_times.n[dt_latency_bucket(GetCurrentTimestamp() -
+											GetCurrentTransactionStopTimestamp())]++;
 	m->commits = false;
 }
 
@@ -158,35 +147,31 @@ dt_commits_follow(void)
 void
 dt_commits_read(bool anew, DtCommits *commits, int64 *waiting)
 {
-	static DtCommits *then;		/* of each slot, when the window began, */
-	static DtCommits *since;	/* since then, */
-	static DtCommits *last;		/* and at the last call */
+	static DtSessionCommits *then;	/* of each slot, when the window began, */
+	static DtSessionCommits *since; /* since then, */
+	static DtSessionCommits *last;	/* and at the last call */
 	int			n = dt_shared->n_members;
+	Size		size = n * sizeof(DtSessionCommits);
 	bool		is_first = then == NULL;
 
 	if (is_first)
 	{
-		since = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
-		then = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
-		last = MemoryContextAllocZero(TopMemoryContext, n * sizeof(DtCommits));
+		since = MemoryContextAlloc(TopMemoryContext, size);
+		then = MemoryContextAlloc(TopMemoryContext, size);
+		last = MemoryContextAlloc(TopMemoryContext, size);
 	}
+	else if (anew)
+		memcpy(then, last, size);
 	*waiting = 0;
 	for (int i = 0; i < n; i++)
 	{
-		DtMember   *m = &dt_members[i];
-		DtCommits	now = {
-			.n = pg_atomic_read_u64(&m->n_commits),
-			.us = pg_atomic_read_u64(&m->commit_us)
-		};
-
-		if (is_first)
-			then[i] = now;
-		else if (anew)
-			then[i] = last[i];
-		last[i] = now;
-		since[i].n = now.n - then[i].n;
-		since[i].us = now.us - then[i].us;
-		*waiting += m->commits;
+		last[i] = dt_members[i].commit_times;
+		*waiting += dt_members[i].commits;
 	}
+	if (is_first)
+		memcpy(then, last, size);
+	for (int i = 0; i < n; i++)
+		for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+			since[i].n[b] = last[i].n[b] - then[i].n[b];
 	*commits = dt_latency_commits(since, n);
 }

@@ -127,8 +127,6 @@ dt_shmem_startup(void)
 		for (int i = 0; i < dt_shared->n_members; i++)
 		{
 			pg_atomic_init_u32(&dt_members[i].n_pausing, 0);
-			pg_atomic_init_u64(&dt_members[i].n_commits, 0);
-			pg_atomic_init_u64(&dt_members[i].commit_us, 0);
 			for (int r = 0; r < DT_RESOURCES; r++)
 				pg_atomic_init_u64(&dt_members[i].workers_used[r], 0);
 		}

@@ -42,6 +42,7 @@
 
 #include "clock.h"
 #include "datatype/timestamp.h"
+#include "engine/latency.h"
 #include "engine/meter.h"
 #include "engine/rate.h"
 #include "lib/ilist.h"
@@ -323,11 +324,11 @@ typedef struct DtMember
 
 	/*
 	 * In the slot of each process, which alone writes them, for the sampler:
-	 * see commits.c.  The counters go on from one process to the next.
+	 * see commits.c.  The counters go on from one process to the next, and
+	 * wrap around.
 	 */
 	bool		commits;		/* a commit is under way */
-	pg_atomic_uint64 n_commits;
-	pg_atomic_uint64 commit_us; /* that these took */
+	DtSessionCommits commit_times;
 
 	/*
 	 * The bytes that its parallel workers have used that the core adds to the

@@ -396,7 +396,7 @@ dt_threshold_read(DtSignal signal, const char *value, DtThreshold *t)
 		return false;
 	t->value = (int64) number;
 	if (t->unit != kind->threshold)
-		return kind->law == DT_LAW_EVIDENCE ?
+		return kind->law == DT_LAW_DROOP ?
 			t->value >= LEAST_MORE && t->value <= MOST_MORE :
 			t->value >= 1 && t->value <= 1000000;
 	return t->value >= kind->lowest && t->value <= kind->highest;

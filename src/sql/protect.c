@@ -26,8 +26,8 @@
 
 #include "compat.h"
 
-/* How much longer commits may take, in 1e-6. */
-#define COMMITS_SHARE	200000
+/* How much longer nine of ten commits may take, in 1e-6. */
+#define COMMITS_SHARE	500000
 
 /*
  * How far standbys may be behind, us.  The replay of one that is read is late
@@ -237,7 +237,7 @@ choose(DtDefinition *d, DtSignal signal)
 	else
 	{
 		follow(d, c, DT_UNIT_SHARE, COMMITS_SHARE);
-		c->detail = _("Commits of sessions outside of the group may take a fifth longer than without it.");
+		c->detail = _("Nine of ten commits of sessions outside of the group may take half as long again as without it.");
 	}
 	return c;
 }

@@ -44,14 +44,19 @@ commits_text(const DtSignalFacts *facts, const DtThreshold *t)
 	char	   *allowed = dt_amount_about(DT_UNIT_US, facts->allowed);
 
 	if (facts->allowed == 0)
-		return psprintf(_("Commits of others take %s, and how long they take without the group is not known yet."),
+		return psprintf(_("Nine of ten commits of others take %s or less, and how long they take without the group is not known yet."),
 						value);
 	if (t->unit == DT_UNIT_SHARE)
-		return psprintf(_("Commits of others take %s, and %s are allowed: %s without the group, and %s."),
+		return psprintf(_("Nine of ten commits of others take %s or less, and %s are allowed: %s without the group, and %s."),
 						value, allowed,
 						dt_amount_about(DT_UNIT_US, facts->base),
 						dt_amount_text(t->unit, t->value));
-	return psprintf(_("Commits of others take %s, and %s are allowed."),
+	if (facts->allowed > t->value)
+		return psprintf(_("Nine of ten commits of others take %s or less, and %s are allowed: %s without the group, and a fifth, which is more than %s."),
+						value, allowed,
+						dt_amount_about(DT_UNIT_US, facts->base),
+						dt_amount_text(t->unit, t->value));
+	return psprintf(_("Nine of ten commits of others take %s or less, and %s are allowed."),
 					value, allowed);
 }
 
@@ -96,7 +101,7 @@ is_below(const DtSignalFacts *facts, DtSignal signal)
 	{
 		case DT_LAW_BRAKE:
 			return facts->value < dt_brake_enough(facts->allowed);
-		case DT_LAW_EVIDENCE:
+		case DT_LAW_DROOP:
 			return facts->value <= facts->allowed;
 		default:
 			return false;

@@ -181,7 +181,7 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 													dt_now_us() - reading.at, 1000000),
 										   dt_now_us());
 			break;
-		case DT_LAW_EVIDENCE:
+		case DT_LAW_DROOP:
 			break;				/* the sampler reads them itself */
 	}
 	if (reading.look == DT_TEST_MEASURED || reading.look == DT_TEST_NEARER)
@@ -190,28 +190,28 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 					  DT_LOOK_NOTHING : DT_LOOK_FAILED, "The test says so.");
 }
 
-/* Commits that a test makes up: 1000 a second. */
+/*
+ * Commits that a test makes up: 1000 a second, which all take as long as the reading says
+ * at the end of the window.
+ */
 void
 WRAP(dt_commits_read) (bool anew, DtCommits *commits, int64 *waiting)
 {
-	static DtCommits then;
-	static DtCommits last;
+	static int64 then;
+	static int64 last;
 	DtTestReading reading = get(DT_COMMIT_LATENCY);
-	DtCommits	now = {
-		.n = (dt_now_us() - DT_TEST_START_US) / 1000,
-		.us = reading.other + (dt_now_us() - reading.at) / 1000 * reading.value
-	};
 
 	if (anew)
 		then = last;
-	last = now;
+	last = (dt_now_us() - DT_TEST_START_US) / 1000;
 	if (reading.look == DT_TEST_REAL)
 	{
 		REAL(dt_commits_read) (anew, commits, waiting);
 		return;
 	}
-	commits->n = now.n - then.n;
-	commits->us = now.us - then.us;
+	memset(commits, 0, sizeof(*commits));
+	commits->n = last - then;
+	commits->weight[dt_latency_bucket(reading.value)] = 1000 * commits->n;
 	*waiting = 0;
 }
 
@@ -259,8 +259,6 @@ dt_test_reading(PG_FUNCTION_ARGS)
 	if (which == DT_IO_PRESSURE)	/* a counter goes on from where it was */
 		new.other = before.other +
 			muldiv64(before.value, new.at - before.at, 1000000);
-	else if (which == DT_COMMIT_LATENCY)
-		new.other = before.other + (new.at - before.at) / 1000 * before.value;
 	else
 		new.entered = position(dt_signals[which].resource);
 	dt_spin_lock(&all->lock);
@@ -296,22 +294,10 @@ dt_test_commits(PG_FUNCTION_ARGS)
 	{
 		if (dt_members[i].commits)
 			elog(ERROR, "a commit is under way");
-		commits += pg_atomic_read_u64(&dt_members[i].n_commits);
+		for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+			commits += dt_members[i].commit_times.n[b];
 	}
 	PG_RETURN_INT64(commits);
-}
-
-PG_FUNCTION_INFO_V1(dt_test_commit_us);
-
-/* dt_test_commit_us() returns bigint: for how long they took, us */
-Datum
-dt_test_commit_us(PG_FUNCTION_ARGS)
-{
-	int64		us = 0;
-
-	for (int i = 0; i < dt_shared->n_members; i++)
-		us += pg_atomic_read_u64(&dt_members[i].commit_us);
-	PG_RETURN_INT64(us);
 }
 
 PG_FUNCTION_INFO_V1(dt_test_others);

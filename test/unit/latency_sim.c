@@ -4,7 +4,8 @@
  *		Simulator for the law by which a limit follows others' commits.
  *
  * Some clients commit as fast as they can, a job writes as fast as it may, and
- * the sampler looks at them five times a second.  A commit takes the base, by
+ * the sampler looks at them five times a second.  Thresholds of time are means here, and
+ * become p90 by how single commits vary.  A commit takes the base, by
  * (1 + 0.2 (rate / knee) ^ power) longer beside a job, and is noisy: single
  * ones take 0.13 to 4 ms, the mean of a quarter of a second is 0.13 to 0.45 ms
  * where nothing changes, as measured beside pgbench.  There are moments in
@@ -18,6 +19,7 @@
  * another.
  *
  *		latency_sim								all cases
+ *		latency_sim --traces FILE				commits that bench/trace.py has recorded
  *		latency_sim --print [KEY=VALUE]...		one run, every fifth of a second
  *
  *-------------------------------------------------------------------------
@@ -26,9 +28,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "engine/evidence.h"
+#include "engine/latency.h"
 #include "random.h"
 #include "tap.h"
+#include "traces.h"
 
 #define RUNS		20
 #define EQUAL		5
@@ -82,6 +85,7 @@ typedef struct Setup
 	bool		observe;		/* nor obeys at all */
 	bool		print;
 	uint64_t	seed;
+	Setting    *traced;			/* what commits take is as it was recorded */
 } Setup;
 
 typedef struct Result
@@ -99,6 +103,7 @@ typedef struct Result
 	double		base;			/* that is known in the end, as a part of the
 								 * real one */
 	double		last;			/* the last rate, part of the knee; 0: none */
+	DtCommits	commits;		/* while it was measured */
 } Result;
 
 static double
@@ -139,20 +144,79 @@ new_setup(void)
 	return s;
 }
 
+/* Single commits take so many times the mean: quantiles of a logarithmic normal. */
+#define SINGLES		1024
+
+static double singles[SINGLES];
+
+/* The inverse of the normal distribution, by bisection of erfc(). */
+static double
+normal_quantile(double p)
+{
+	double		low = -6;
+	double		high = 6;
+
+	for (int i = 0; i < 50; i++)
+	{
+		double		middle = (low + high) / 2;
+
+		if (erfc(-middle / M_SQRT2) / 2 < p)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static double
+single_quantile(double single, double p)
+{
+	return exp(single * normal_quantile(p) - single * single / 2);
+}
+
+static double
+p90_of(double single)
+{
+	return single_quantile(single, 0.9);
+}
+
+static void
+make_singles(double single)
+{
+	static double made = -1;
+
+	for (int i = 0; i < SINGLES && single != made; i++)
+		singles[i] = single_quantile(single, (i + 0.5) / SINGLES);
+	made = single;
+}
+
+static void
+add_commits(DtCommits *c, double n, double us)
+{
+	c->n += (int64_t) n;
+	c->weight[dt_latency_bucket((int64_t) us)] += 1000 * (int64_t) n;
+}
+
+static void
+add_all(DtCommits *sum, const DtCommits *c)
+{
+	sum->n += c->n;
+	for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+		sum->weight[b] += c->weight[b];
+}
+
 static Result
 simulate(const Setup *s)
 {
 	DtLatency	l;
-	DtEvidence	laws[MAX_GROUPS];
-	DtCommits	opened = {0, 0};	/* when the window was */
+	DtDroop		laws[MAX_GROUPS];
+	DtCommits	commits = {0};	/* in the window that is open */
 	Result		result;
 	double		noise = 0;
 	double		load = 0;
 	double		gust_left = 0;
 	double		gust_next = s->gusts;
 	double		stall = 0;
-	double		commits = 0;
-	double		sum = 0;
 	double		used = 0;
 	double		rates[MAX_GROUPS];
 	double		alone_n = 0;
@@ -177,6 +241,9 @@ simulate(const Setup *s)
 	for (i = 0; i < s->groups; i++)
 		rates[i] = 0;
 	seed_rng(s->seed);
+	make_singles(s->single);
+	if (s->traced != NULL)
+		shift_traces(s->traced);
 	for (tick = 0; tick * TICK < s->end; tick++, now += TICK_US)
 	{
 		double		t = tick * TICK;
@@ -229,36 +296,39 @@ simulate(const Setup *s)
 			stall > 0 ? 0 : s->clients * TICK * 1000 / (s->think + mean);
 		if (stall > 0 && stall <= TICK && s->commits == 0 && !hung)
 		{
-			commits += s->clients;
-			sum += s->clients * 80000;
+			add_commits(&commits, s->clients, 80000);
 		}
 		nobody = (s->quit > 0 && t >= s->quit) || halted || hung;
 		if (nobody)
 			carry = 0;
-		count = floor(carry + (nobody ? 0 : rng_double()));
+		count = fmax(floor(carry + (nobody ? 0 : rng_double())), 0);
 		carry -= count;
-		commits += count;
 		if ((was_halted && !halted) || (was_hung && !hung))
 		{
-			commits += s->clients;
-			sum += s->clients * (was_hung ? HANG : HALT) * 1e6;
+			add_commits(&commits, s->clients, (was_hung ? HANG : HALT) * 1e6);
 		}
 		was_halted = halted;
 		/* when it has lasted for more than a second, that is known */
 		if (hung && t < s->hang_at + 1.4)
-			before_hang = before * s->groups;
+			before_hang = fmax(before * s->groups,
+							   l.probe_us > 0 ? (double) laws[0].rate : 0);
 		else if (hung && l.probe_us == 0)
 			result.hung = fmax(result.hung, job / before_hang);
 		was_hung = hung;
 		if (l.probe_us == 0)
 			before = job / s->groups;
-		if (count > 0)
+		if (s->traced != NULL)
 		{
-			/* few commits are noisier than many */
-			double		sd = s->single / sqrt(count);
+			DtCommits	traced = {0};
 
-			sum += count * mean * 1000 * exp(sd * normal() - sd * sd / 2);
+			add_traced(&traced, s->traced, t, TICK, load);
+			add_all(&commits, &traced);
+			if (t >= s->from)
+				add_all(&result.commits, &traced);
+			count = 0;
 		}
+		for (i = 0; i < count; i++)
+			add_commits(&commits, 1, mean * 1000 * singles[rng() % SINGLES]);
 		if (t >= s->from)
 		{
 			n++;
@@ -281,7 +351,7 @@ simulate(const Setup *s)
 		if (tick % CYCLE_TICKS == 0)
 		{
 			DtLatencyReading r = {
-				.commits = {(int64_t) commits - opened.n, (int64_t) sum - opened.us},
+				.commits = commits,
 				.waiting = halted || hung ? (int64_t) s->clients : 0,
 				.used = (int64_t) used,
 				.used_now = (int64_t) ((written - used_before) /
@@ -291,34 +361,31 @@ simulate(const Setup *s)
 
 			used_before = written;
 			if (dt_latency_read(&l, &r))
-				opened = (DtCommits)
-			{
-				(int64_t) commits, (int64_t) sum
-			};
+				memset(&commits, 0, sizeof(commits));
 			for (i = 0; i < s->groups; i++)
 			{
-				DtAllowed	allowed = {s->threshold, s->share};
-				int64_t		all = dt_law_evidence(&laws[i], &l, allowed,
-												  !s->observe);
+				int64_t		all;
 
+				laws[i].least = (int64_t) fmin(FLOOR * s->groups, used);
+				all = dt_latency_law(&laws[i], &l,
+									 (int64_t) ((double) s->threshold / 1000 * p90_of(s->single)),
+									 s->share, !s->observe);
 				rates[i] = all == 0 ? 0 : fmax((double) all / s->groups, FLOOR);
 			}
 			if (s->print)
 				printf("# %6.1f s  job %7.2f of %6.1f  commits %6.3f ms, by the job "
-					   "%5.2f  window %6.3f  base %6.3f  evidence %5.2f  "
-					   "knee %6.1f%s\n", t, job / MB, knee / MB, mean, factor,
-					   (double) l.mean / 1e6,
-					   (double) dt_latency_base(&l) / 1e6,
-					   (double) laws[0].evidence / 1000,
-					   (double) laws[0].knee / MB, l.probe_us == 0 ? "" :
-					   laws[0].question > 0 ? "  question" : "  probe");
+					   "%5.2f  p90 %6.3f  base %6.3f  knee %6.1f%s%s\n", t, job / MB, knee / MB, mean, factor,
+					   (double) l.p90 / 1e3,
+					   (double) dt_latency_base(&l) / 1e3,
+					   (double) laws[0].knee / MB, laws[0].found > 0 ? "" : "  free",
+					   l.probe_us > 0 ? "  probe" : "");
 		}
 	}
 	result.rate /= n;
 	result.harm /= n;
 	result.low /= n;
 	result.kept = beside_n / alone_n;
-	result.base = (double) dt_latency_base(&l) / 1e6 / s->base;
+	result.base = (double) dt_latency_base(&l) / 1e3 / (s->base * p90_of(s->single));
 	result.last = (double) laws[0].rate / s->knee;
 	for (i = 0; i < s->groups; i++)
 		result.group[i] /= n;
@@ -412,10 +479,10 @@ compare_doubles(const void *a, const void *b)
 
 /*
  * How much faster is the fastest of some equal runs than the slowest?  The median of
- * RUNS such sets.
+ * RUNS such sets.  *sum, if wanted, is the sum of all.
  */
 static double
-spread(Setup s)
+spread(Setup s, Result *sum)
 {
 	double		ratio[RUNS];
 
@@ -426,11 +493,16 @@ spread(Setup s)
 
 		for (int j = 0; j < EQUAL; j++)
 		{
-			double		rate = simulate(&s).rate;
+			Result		r = simulate(&s);
 
 			s.seed++;
-			most = fmax(most, rate);
-			least = fmin(least, rate);
+			most = fmax(most, r.rate);
+			least = fmin(least, r.rate);
+			if (sum != NULL)
+			{
+				sum->rate += r.rate / RUNS / EQUAL;
+				add_all(&sum->commits, &r.commits);
+			}
 		}
 		ratio[i] = most / least;
 	}
@@ -441,8 +513,11 @@ spread(Setup s)
 /*
  * On a machine where nothing changes equal jobs take about the same time, also where
  * commits take longer without a knee, as was measured beside pgbench.  What is left
- * comes from the base, which some probes only tell roughly: if it is known, the
- * fastest run is 1.1 times as fast as the slowest.
+ * comes from the base, which some probes only tell roughly, and the more so at '20%',
+ * where an error of a tenth is half of what is allowed.  These commits have no
+ * tail that stands out, so here p90 is known less well than the mean, which decided
+ * before: at '20%' of that it was 1.41 times, and 2.39 with much noise.  With commits as
+ * they were recorded it is the other way round: test_traces().
  */
 static void
 test_spread(void)
@@ -459,12 +534,83 @@ test_spread(void)
 	s.noise = s.lag = 0.1;
 	s.end = 64;
 	s.from = 4;
-	found = spread(s);
-	ok(found <= 1.5, "of %d equal runs the fastest is %.2f times as fast as the slowest",
+	found = spread(s, NULL);
+	ok(found <= 2, "'20%%': of %d equal runs the fastest is %.2f times as fast as the slowest",
 	   EQUAL, found);
 	s.noise = 0.3;
-	found = spread(s);
-	ok(found <= 2.5, "with much noise %.2f times", found);
+	found = spread(s, NULL);
+	ok(found <= 3, "with much noise %.2f times", found);
+	s.share = 500000;
+	found = spread(s, NULL);
+	ok(found <= 2.3, "'50%%', with much noise: %.2f times", found);
+	s.idle = 20;
+	s.from = 24;
+	s.end = 84;
+	found = spread(s, NULL);
+	ok(found <= 2, "when the group has followed the signal for 20 s before: %.2f times", found);
+	s.noise = 0.1;
+	found = spread(s, NULL);
+	ok(found <= 1.5, "with little noise %.2f times", found);
+	s.idle = 0;
+	s.from = 4;
+	s.end = 64;
+	found = spread(s, NULL);
+	ok(found <= 1.5, "when it has not %.2f times", found);
+}
+
+/* That part of all commits takes so long at most, us. */
+static double
+quantile(const DtCommits *c, double part)
+{
+	double		all = 0;
+	double		below = 0;
+	int			b;
+
+	for (b = 0; b < DT_LATENCY_BUCKETS; b++)
+		all += (double) c->weight[b];
+	for (b = 0; b < DT_LATENCY_BUCKETS - 1 && below + (double) c->weight[b] < part * all; b++)
+		below += (double) c->weight[b];
+	return exp2(DT_LATENCY_FIRST +
+				(b + (part * all - below) / fmax((double) c->weight[b], 1)) /
+				(1 << DT_LATENCY_BITS));
+}
+
+/*
+ * Commits as they were recorded, at '50%'.  The file in test/unit is from a machine that
+ * others used, too: the weather of each rate was another one.
+ */
+static void
+test_traces(const char *name, double most)
+{
+	int			n;
+	Setting    *settings = read_traces(name, &n);
+
+	ok(n > 0, "%d settings have been recorded", n);
+	for (int i = 0; i < n; i++)
+	{
+		Setup		s = new_setup();
+		Result		sum = {0};
+		DtCommits	alone = {0};
+		double		found;
+
+		s.traced = &settings[i];
+		s.share = 500000;
+		s.knee = MB;
+		s.speed = s.traced->traces[s.traced->n - 1].rate;
+		s.idle = 20;
+		s.from = 24;
+		s.end = 84;
+		for (int k = 0; k < s.traced->traces[0].n; k++)
+			for (int b = 0; b < DT_LATENCY_BUCKETS; b++)
+				alone.weight[b] += s.traced->traces[0].of[k][b];
+		found = spread(s, &sum);
+		ok(found <= most, "%s: %.1f MB/s, the fastest %.2f times as fast as the slowest; commits p50 %.2f p90 %.2f p99 %.2f times as long",
+		   settings[i].name, sum.rate, found,
+		   quantile(&sum.commits, 0.5) / quantile(&alone, 0.5),
+		   quantile(&sum.commits, 0.9) / quantile(&alone, 0.9),
+		   quantile(&sum.commits, 0.99) / quantile(&alone, 0.99));
+	}
+	free(settings);
 }
 
 static void
@@ -483,7 +629,12 @@ test_weather(void)
 	CHECK("a job that nothing limited while they were slow", 0.9, 1.4, 1.45,
 		  s.weather = 10, s.step = 10, s.step_at = 0, s.step_end = 120,
 		  s.noise = 0.1, s.single = 0.3, s.from = 180, s.end = 300);
-	CHECK("the same, 5 ms allowed", 2.4, 2.9, 5.3, s.threshold = 5000000,
+
+	/*
+	 * more than 5: a rate that follows each window is a little above the knee
+	 * at times
+	 */
+	CHECK("the same, 5 ms allowed", 2.4, 2.9, 5.6, s.threshold = 5000000,
 		  s.share = 0, s.base = 1, s.knee = 20 * MB, s.most = 12,
 		  s.weather = 30, s.step = 10, s.step_at = 0, s.step_end = 60,
 		  s.idle = 20, s.from = 90, s.end = 200);
@@ -558,8 +709,7 @@ test_unknown(void)
 	s.idle = 20;
 	s.from = 30;
 	r = simulate_all(s);
-	ok(r.last >= 0.2, "if nobody obeys, it goes down only until it is seen not to "
-	   "help: %.2f", r.last);
+	ok(r.last >= 0.05, "if nobody obeys, it stays about where it has begun: %.2f", r.last);
 }
 
 static void
@@ -636,6 +786,11 @@ set_key(Setup *s, const char *arg)
 int
 main(int argc, char **argv)
 {
+	if (argc > 2 && strcmp(argv[1], "--traces") == 0)
+	{
+		test_traces(argv[2], INFINITY);
+		return done_testing();
+	}
 	if (argc > 1 && strcmp(argv[1], "--print") == 0)
 	{
 		Setup		s = new_setup();
@@ -653,6 +808,7 @@ main(int argc, char **argv)
 	}
 	test_knee();
 	test_spread();
+	test_traces("test/unit/latency.traces", 1.5);
 	test_weather();
 	test_few_commits();
 	test_unknown();

@@ -125,7 +125,7 @@ check(const World *w)
 		if (w->controllers[i].rate < 0 ||
 			w->controllers[i].rate > DT_LAW_MAX)
 		{
-			printf("# signal %d rate %" PRId64 " brake %" PRId64 " evidence %" PRId64 "\n", w->controllers[i].signal, w->controllers[i].rate, w->controllers[i].brake.rate, w->controllers[i].evidence.rate);
+			printf("# signal %d rate %" PRId64 " brake %" PRId64 " droop %" PRId64 "\n", w->controllers[i].signal, w->controllers[i].rate, w->controllers[i].brake.rate, w->controllers[i].droop.rate);
 			fail("the result of a law is out of range");
 		}
 	}
@@ -203,10 +203,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case 10:
 				c->value = next_number(&in);
 				c->other = next_number(&in);
-				c->commits = (DtCommits)
-				{
-					next_number(&in), next_number(&in)
-				};
+				c->commits.n = next_number(&in);
+				for (int b = 0; b < DT_LATENCY_BUCKETS; b += 1 + next_byte(&in) % 32)
+					c->commits.weight[b] = next_number(&in) & ((INT64_C(1) << 40) - 1);
 				w.p.waiting = next_number(&in);
 				c->read_at = now;
 				break;

@@ -97,8 +97,6 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_commits() RETURNS bigint
 			LANGUAGE C AS 'dirty_throttle';
-		CREATE FUNCTION dt_test_commit_us() RETURNS bigint
-			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_worker(text, text) RETURNS int
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_reading(text, text, bigint, bigint) RETURNS void
