@@ -368,8 +368,13 @@ set_environment(DtStart *start, const DtJobOptions *options)
 	uint64		group_id = dt_work_group(start->group);
 
 	job->login = GetSessionUserId();
-	/* others may not be allowed to use that of the first start any more */
-	if (group_id != 0 || start->is_new || !superuser())
+
+	/*
+	 * others may not be allowed to use that of the first start any more, or
+	 * it is gone
+	 */
+	if (group_id != 0 || start->is_new || !superuser() ||
+		!dt_work_find_group((uint64) job->group_id, start->group))
 		job->group_id = (int64) group_id;
 	if (job->group_id == 0 && !options->unthrottled)
 		ereport(ERROR,
@@ -404,15 +409,18 @@ check_statement(DtStart *start, const DtJobOptions *options)
 	if (!start->is_new && row_security != job->row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batches \"%s\" would go on with other rows, as row security %s",
-						job->name, row_security ? "applies now" : "does not apply any more"),
+				 row_security ?
+				 errmsg("batches \"%s\" would go on with other rows, as row security applies now",
+						job->name) :
+				 errmsg("batches \"%s\" would go on with other rows, as row security does not apply any more",
+						job->name),
 				 errhint("Start them as before, or begin anew, with forget_batches() before.")));
 	if (row_security && !options->row_security && start->is_new)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row security may hide rows from batches \"%s\", which would be left out",
 						job->name),
-				 errhint("Run them as a role with BYPASSRLS, or write row_security => true if only the visible rows are meant.")));
+				 errhint("Run them as the owner of the table, unless it has FORCE ROW LEVEL SECURITY, or as a role with BYPASSRLS; or write row_security => true if only the visible rows are meant.")));
 	job->row_security = row_security;
 }
 
@@ -520,4 +528,16 @@ dt_job_start(const DtJobOptions *options)
 	relation_close(table, NoLock);
 	dt_store_close(&store, NoLock);
 	return start;
+}
+
+void
+dt_job_store_stop(const DtStore *store, Oid owner, const char *name)
+{
+	DtJob	   *job = dt_store_lock(store, owner, name);
+
+	/* it may have been started again before its row was locked */
+	if (job == NULL || dt_queue_find(job->id, NULL) != DT_QUEUE_ABSENT)
+		return;
+	job->outcome = DT_STOPPED;
+	dt_store_update_progress(store, job);
 }

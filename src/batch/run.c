@@ -194,7 +194,8 @@ check_moves(const DtJob *job, ArrayType *found)
 				 errmsg("batches \"%s\" cannot go along %s", job->name,
 						job->columns),
 				 errdetail("The text of a value does not tell it from others."),
-				 errhint("Name the columns of another index as the \"key\".")));
+				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
+						 quote_literal_cstr(job->name))));
 }
 
 /*
@@ -219,7 +220,8 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 				 errmsg("batches \"%s\" have come past %lld rows, but table %s has %lld",
 						job->name, (long long) job->keys, key->table, (long long) n),
 				 errdetail("A trigger, or another session, moves rows ahead along %s.", key->columns),
-				 errhint("Name the columns of another index as the \"key\", or a \"finish\" in the past.")));
+				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\", or with a \"finish\" in the past.",
+						 quote_literal_cstr(job->name))));
 }
 
 static int64
@@ -491,10 +493,11 @@ fail(Run *run, const ErrorData *error)
 	job->detail = error->detail;
 	job->hint = error->hint;
 	if (run->tries >= MOST_TRIES)
-		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same call goes on after the last batch."),
-							 run->tries);
+		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
+							 run->tries, dt_tell_start_again(job));
 	else if (job->hint == NULL && job->batches > 0)
-		job->hint = pstrdup(_("What was committed stays. The same call goes on after the last batch."));
+		job->hint = psprintf(_("What was committed stays. %s goes on after the last batch."),
+							 dt_tell_start_again(job));
 }
 
 /* That is for who looks: no batch depends on it. */

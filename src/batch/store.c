@@ -16,7 +16,7 @@
  * MATERIALIZED VIEW changes nothing; WITH NO DATA is refused.
  *
  * Nobody has privileges on them, and none are needed here.  Callers see to it that
- * a user gets only what is his.
+ * a user gets only what that user may see.
  *
  *-------------------------------------------------------------------------
  */

@@ -93,7 +93,7 @@ dt_batches_main(Datum main_arg)
 		proc_exit(0);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(queued.database, queued.login,
-											  DT_BGWORKER_ANY_LOGIN);
+											  queued.connection_flags);
 	dt_run(queued.store, queued.job, become);
 	proc_exit(0);
 }

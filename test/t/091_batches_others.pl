@@ -99,7 +99,7 @@ is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
 like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batches "job" are being stopped.*HINT: .*when they have ended/s, 'it is stopped: who starts it now is told');
 let_go();
 $r = $s->wait;
-like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*start_batches\('job'\), goes on/s, 'it ends after that batch');
+like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*SELECT start_batches\('job', unthrottled => true\) goes on/s, 'it ends after that batch');
 is($r->{out}, '55|f', 'what it returns');
 $job = $dt->job('job');
 is("$job->{state} $job->{rows} " . ($job->{pid} // 'NULL'), 'stopped 55 NULL', 'the view');
@@ -336,6 +336,7 @@ my @changes = (
 	[ 'BEGIN; ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey; CREATE UNIQUE INDEX ON %1$s (id DESC, n); COMMIT', qr/^50\|t$/, undef, '1:50' ],
 	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batches "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
 	[ 'ALTER TABLE %1$s RENAME id TO key', undef, '42703', undef, qr/column "id" of table "\w+" does not exist/ ],
+	[ 'ALTER TABLE %1$s RENAME TO %1$s_new', undef, '42P01', undef, qr/relation "\w+" does not exist.*HINT: .*give it its name again/s ],
 	[ 'REINDEX TABLE CONCURRENTLY %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'VACUUM FULL %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'ALTER TABLE %s DISABLE TRIGGER ALL', qr/^50\|t$/, undef, '1:50' ]);

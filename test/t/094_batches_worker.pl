@@ -110,6 +110,7 @@ $dt->sql(q{CREATE FUNCTION look(what text) RETURNS int LANGUAGE plpgsql AS $$ BE
 my $weak = $dt->session(user => 'weak');
 
 my $n = 0;
+my $mark;
 
 sub seen
 {
@@ -201,6 +202,12 @@ $weak->query('SELECT leave_joined_group()');
 $dt->sql(q{SELECT revoke_group_use('g', 'weak')});
 is($weak->run(q{SELECT start_batches('weak goes on')})->{sqlstate}, '55000', 'who may not use it any more does not go on in it');
 
+# It was dropped meanwhile, and the session is in none: that is found at the start.
+$dt->sql(q{SELECT drop_resource_group('h', force => true)});
+$r = $super->run(q{SELECT start_batches('goes on')});
+is($r->{sqlstate}, '55000', 'the group of the first start was dropped: refused');
+like($r->{err}, qr/batches "goes on" would not be throttled/, 'the group of the first start was dropped: what it says');
+
 # ---------------------------------------------------------------- row security
 
 $dt->sql(q{CREATE TABLE rls (id bigint PRIMARY KEY, tenant int, n int DEFAULT 0); INSERT INTO rls SELECT i, i % 5 FROM generate_series(1, 500) i;
@@ -269,28 +276,41 @@ $hoarder->query($hoard);
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) == 3 }), 'many that last: all workers but one');
 $r = $dt->start($hoarder, 'h100', 'hoard');
 like($r->{err}, qr/wait for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
+# Who cancels a CALL that waits for a worker has stopped the job.
+$hoarder->send(q{CALL run_in_batches('h100', unthrottled => true)});
+ok(poll_until(sub { ($dt->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $hoarder->pid) // '') eq 'Extension' }), 'a CALL of what waits');
+$dt->sql('SELECT pg_cancel_backend(' . $hoarder->pid . ')');
+$r = $hoarder->wait;
+is($r->{sqlstate}, '57014', 'a CALL of what waits is canceled');
+is($dt->job('h100')->{state}, 'stopped', 'so the job is stopped');
 is($dt->batches($s, 'beside them', 't', run_time => '60 s')->{sqlstate}, undef, 'many that last: another role has one');
 $r = $hoarder2->run($hoard);
 is($r->{sqlstate}, '53400', 'more than can wait: the error');
 like($r->{err}, qr/too many batches run or wait\n.*HINT: .*dirty_throttle_batches/s, 'more than can wait: what it says');
 is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder2'}), 0, 'more than can wait: nothing is stored');
-$dt->start($hoarder2, 'one', 'hoard', statement => 'SELECT pg_sleep(300) FROM hoard WHERE {batch}');
-$dt->wait_job('one', q{state = 'running'});
 
 # A role that may not connect any more when its turn comes.
-$dt->sql('CREATE ROLE late LOGIN');
+$dt->sql('CREATE ROLE late LOGIN; GRANT ALL ON t TO late');
 my $late = $dt->session(user => 'late');
-$dt->start($late, 'late', 't', dry_run => 'true');
-$dt->sql('GRANT ALL ON t TO late');
-$dt->start($late, 'late', 't');
-is($dt->job('late')->{state}, 'waiting', 'CONNECT is revoked: its job waits');
-$dt->sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
-$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
-ok($dt->wait_job('late', q{state = 'interrupted'}), 'CONNECT is revoked: it was interrupted');
-like($dt->log_since(0), qr/permission denied for database "postgres"/, 'CONNECT is revoked: the log');
-$dt->sql('GRANT CONNECT ON DATABASE postgres TO PUBLIC');
-$dt->start($late, 'late', 't');
-finished('late');
+foreach my $case (
+	[ 'REVOKE CONNECT ON DATABASE postgres FROM PUBLIC', 'GRANT CONNECT ON DATABASE postgres TO PUBLIC', qr/permission denied for database "postgres"/ ],
+	[ 'ALTER ROLE late NOLOGIN', 'ALTER ROLE late LOGIN', qr/role "late" is not permitted to log in/ ])
+{
+	my ($sql, $undo, $message) = @$case;
+
+	$dt->start($hoarder2, 'one', 'hoard', statement => 'SELECT pg_sleep(300) FROM hoard WHERE {batch}');
+	$dt->wait_job('one', q{state = 'running'});
+	$mark = $dt->log_mark;
+	$dt->start($late, $sql, 't');
+	is($dt->job($sql)->{state}, 'waiting', "$sql: its job waits");
+	$dt->sql($sql);
+	$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
+	ok($dt->wait_job($sql, q{state = 'interrupted'}), "$sql: it was interrupted");
+	like($dt->log_since($mark), $message, "$sql: the log");
+	$dt->sql($undo);
+	$dt->start($late, $sql, 't');
+	finished($sql);
+}
 $late->quit;
 $hoarder->query(q{SELECT stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'waiting'});
 is($dt->sql(q{SELECT state, count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' GROUP BY state ORDER BY state}), "running|3\nstopped|97", 'what waits is stopped');
