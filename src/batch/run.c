@@ -312,16 +312,18 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 static void
 store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
 	char	   *holder = dt_holder_describe();
+	DtStore		store;
 
 	if (holder != NULL)
 		job->detail = MemoryContextStrdup(run->context, holder);
 	if (job->outcome != NULL)
 	{
 		note_time(run, job);
-		dt_settings_set("lock_timeout", "0");	/* it is the last thing to do */
+		/* it is the last thing to do, so it may wait, for the store as well */
+		dt_settings_set("lock_timeout", "0");
 	}
+	store = dt_store_open(run->store, RowExclusiveLock);
 	if (dt_queue_stops() > 0)
 		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, ERROR, false);

@@ -28,6 +28,7 @@ log_min_messages = log
 });
 my $s = $dt->session;
 my $other = $dt->session;
+my $mark;
 
 # Tables where a batch stays at a row for as long as somebody has a lock; it looks
 # for that, so that it does not wait for it.
@@ -382,6 +383,29 @@ let_go();
 is($s->wait->{out}, '50|t', 'REFRESH: it goes on');
 is($dt->counts('v'), '1:50', 'REFRESH: each row once');
 is($dt->job('refresh')->{rows}, 50, 'REFRESH: the row is there');
+
+# It has the row when a batch fails: that is stored later, and is in the log by then.
+$dt->sql('UPDATE v SET n = 0');
+run_to($s, 'refresh', 'v', 12, restart => 'true', statement => 'UPDATE v SET n = n + 1 / (id <> 14)::int WHERE {batch}');
+$other->send('BEGIN; REFRESH MATERIALIZED VIEW dirty_throttle_stored_progress');
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), 'REFRESH waits for a batch that fails');
+$mark = $dt->log_mark;
+let_go();
+is($other->wait->{sqlstate}, undef, 'REFRESH after a batch that fails');
+like($dt->log_since($mark), qr/batches "refresh" have failed: .*\n.*division by zero/, 'REFRESH after a batch that fails: the log');
+# longer than a batch waits for a lock
+$other->query('SELECT pg_sleep(0.5); COMMIT');
+is($s->wait->{sqlstate}, '22012', 'REFRESH after a batch that fails: the CALL');
+is($dt->job('refresh')->{state}, 'failed', 'REFRESH after a batch that fails: the view');
+
+# What is forgotten while the view is read is not in it.  It takes its time to read.
+my $long_statement = 'SELECT id FROM v WHERE {batch} --' . join '', map { md5_hex($_) } 1 .. 3000;
+$s->query("DO \$do\$ BEGIN FOR i IN 1 .. 60 LOOP PERFORM start_batches('read' || i, 'v', \$s\$$long_statement\$s\$, unthrottled => true); END LOOP; END \$do\$");
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name LIKE 'read%' AND state <> 'finished'}) }), 'jobs with long statements');
+$s->send('DO $$ BEGIN WHILE EXISTS (SELECT FROM dirty_throttle_batches WHERE name = \'read1\') LOOP PERFORM count(*) FROM dirty_throttle_batches; END LOOP; END $$');
+$other->query("SELECT forget_batches('read$_')") foreach reverse 1 .. 60;
+is($s->wait->{sqlstate}, undef, 'the view while jobs are forgotten');
+
 $r = $dt->sql('SELECT count(*) FROM dirty_throttle_batches');
 $dt->sql('REFRESH MATERIALIZED VIEW dirty_throttle_stored_batches;
 	REFRESH MATERIALIZED VIEW CONCURRENTLY dirty_throttle_stored_batches;

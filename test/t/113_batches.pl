@@ -255,7 +255,8 @@ foreach my $how ('suspended', 'an hour')
 	$dt->advance(1 * $second);
 	$dt->sql("SELECT stop_batches('$how')");
 	ok(poll_until(sub { job($how)->{state} eq 'stopped' }), "stop_batches(), $how: it ends, while the clock stands still");
-	like($s->wait->{out}, qr/^\d+\|f$/, "stop_batches(), $how: so does the CALL");
+	ok($s->finished(30), "stop_batches(), $how: so does the CALL");
+	like($s->wait->{out}, qr/^\d+\|f$/, "stop_batches(), $how: what it returns");
 	$dt->sql(q{SELECT resume_group('g')}) if $how eq 'suspended';
 }
 $dt->limit(g => 0);
