@@ -312,7 +312,7 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 static void
 store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	char	   *holder = dt_holder_describe();
+	char	   *holder = dt_holder_describe(job);
 	DtStore		store;
 
 	if (holder != NULL)
@@ -386,6 +386,8 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 	{
 		error = take_error(run->context);
 		disable_timeout(STATEMENT_TIMEOUT, false);
+		MemoryContextSwitchTo(run->batch_context);
+		dt_holder_note_row();
 		AbortCurrentTransaction();
 		QueryCancelPending = false;
 	}

@@ -321,10 +321,18 @@ $job = $dt->job('locked');
 cmp_ok($job->{retries}, '>=', 1, 'retries');
 like($job->{error}, qr/canceling statement due to lock timeout/, 'the last error');
 
+# The row is named by its key, also in a partition.
+$other->query('BEGIN; UPDATE parts SET n = n WHERE id = 500');
+$dt->send_batches($s, 'locked part', 'parts', max_rows => 100);
+ok($dt->wait_job('locked part', 'error IS NOT NULL'), 'a row of a partition is locked');
+like($dt->job('locked part')->{error}, qr/ holds the row with key \{2024-01-21,500\}\.$/, 'a row of a partition is locked: which one');
+$other->query('COMMIT');
+is($s->wait->{out}, '1000|t', 'a row of a partition is locked: then it goes on');
+
 # It tries again with fewer rows, and so comes closer to that row.
 $other->query('BEGIN; UPDATE l SET n = n WHERE id = 450');
 $dt->send_batches($s, 'closer', 'l', max_rows => 100);
-ok($dt->wait_job('closer', 'position[1]::int BETWEEN 425 AND 449'), 'all rows before it but a few are done meanwhile');
+ok($dt->wait_job('closer', 'position[1]::int BETWEEN 439 AND 449'), 'all rows before it but a few are done meanwhile');
 $other->query('COMMIT');
 is($s->wait->{out}, '1000|t', 'and in the end all');
 
