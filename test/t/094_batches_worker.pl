@@ -333,7 +333,8 @@ foreach my $case (
 	is($dt->job($sql)->{state}, 'waiting', "$sql: its job waits");
 	$dt->sql($sql);
 	$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
-	ok($dt->wait_job($sql, q{state IN ('failed', 'interrupted')}), "$sql: it does not run");
+	$dt->wait_job($sql, q{state NOT IN ('waiting', 'running')});
+	like($dt->job($sql)->{state}, qr/^(?:failed|interrupted)$/, "$sql: it does not run");
 	like($dt->log_since($mark), $message, "$sql: the log");
 	$dt->sql($undo);
 	$dt->start($late, $sql, 't');

@@ -124,6 +124,22 @@ cmp_ok($us / $second, '<', 5.2, 'run_time: not long ago, s');
 $dt->limit(g => 0);
 is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: it goes on');
 
+# After a checkpoint each row costs a page of WAL: it goes on with few of them, as large
+# as its batches were before.
+my @cheap = (statement => 'UPDATE t SET n = n + 1 / (id <> 3001)::int WHERE {batch}');
+$dt->sql('UPDATE t SET n = 0');
+$dt->fresh(g => (wal => 400));
+$dt->running(sub { $r = $s->run(call('checkpoint', 't', @cheap)) });
+is($r->{sqlstate}, '22012', 'rows that cost little WAL: some are left');
+my $size = $dt->sql(q{SELECT size FROM dirty_throttle_stored_progress() ORDER BY updated DESC LIMIT 1});
+cmp_ok($size, '>', 20, "rows that cost little WAL: a batch has $size of them");
+$dt->sql('CHECKPOINT');
+$mark = $dt->log_mark;
+$dt->running(sub { $s->run(call('checkpoint', 't', @cheap, run_time => '1 s')) });
+@logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
+is(scalar(grep { $_ > 0 } @logged), 0, 'rows that cost much WAL: none of its pauses is in flight');
+$dt->limit(g => 0);
+
 # ------------------------------------------------------ who wants rows meanwhile
 
 # Rows all over a table are changed by somebody else while the job runs: he never waits
