@@ -281,6 +281,7 @@ SKIP: {
 	unlink $no_fork;
 	ok(poll_until(sub { $dt->job('not forked')->{state} eq 'finished' }, 30), 'it is started again')
 	  or diag explain $dt->job('not forked');
+	$dt->sql(q{SELECT stop_batches('not forked')});
 }
 
 # At most 100 jobs of a role, and 100 kB of a statement.
@@ -341,8 +342,20 @@ foreach my $case (
 	finished($sql);
 }
 $late->quit;
+
+# Of those that wait, one of who runs fewest is the next, though others wait for longer.
+my $running = q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND (state = 'running' OR state = 'waiting' AND error IS NULL)};
+$dt->start($hoarder2, $_, 'hoard', statement => 'SELECT pg_sleep(300) FROM hoard WHERE {batch}') foreach qw(one two);
+$dt->wait_job('one', q{state = 'running'});
+is($dt->job('two')->{state}, 'waiting', 'who runs fewest: another one waits');
+$hoarder->query(q{SELECT stop_batches(name::text), stop_batches(name::text) FROM (SELECT name FROM dirty_throttle_batches WHERE state = 'running' LIMIT 1) r});
+ok(poll_until(sub { $dt->sql($running) == 2 }), 'who runs fewest: a job ends');
+$dt->sql(q{SELECT stop_batches('one'), stop_batches('one')});
+ok($dt->wait_job('two', q{state = 'running'}), 'who runs fewest: is the next');
+is($dt->sql($running), 2, 'who runs fewest: and not who has waited for longer');
 $hoarder->query(q{SELECT stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'waiting'});
-is($dt->sql(q{SELECT state, count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' GROUP BY state ORDER BY state}), "running|3\nstopped|97", 'what waits is stopped');
+is($dt->sql(q{SELECT state, count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' GROUP BY state ORDER BY state}), "running|2\nstopped|98", 'what waits is stopped');
+$dt->sql(q{SELECT stop_batches('two'), stop_batches('two')});
 $hoarder->query(q{SELECT stop_batches(name::text), stop_batches(name::text) FROM dirty_throttle_batches WHERE state = 'running'});
 ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) }), 'stopped twice at once: their batches are canceled');
 $hoarder2->quit;
