@@ -29,6 +29,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -403,25 +404,25 @@ check_statement(DtStart *start, const DtJobOptions *options)
 	DtRange		sample = {.low.n = start->key->n,.high.n = start->key->n};
 	SPIPlanPtr	plan = dt_statement_prepare(dt_statement_parse(job->statement),
 											start->key, &sample);
-	bool		row_security = dt_statement_check(plan, start->key, job->table);
+	bool		applies = dt_statement_check(plan, start->key, job->table);
 
 	SPI_freeplan(plan);
-	if (!start->is_new && row_security != job->row_security)
+	if (!start->is_new && applies != job->row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 row_security ?
+				 applies ?
 				 errmsg("batches \"%s\" would go on with other rows, as row security applies now",
 						job->name) :
 				 errmsg("batches \"%s\" would go on with other rows, as row security does not apply any more",
 						job->name),
 				 errhint("Start them as before, or begin anew, with forget_batches() before.")));
-	if (row_security && !options->row_security && start->is_new)
+	if (applies && !options->row_security && start->is_new)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row security may hide rows from batches \"%s\", which would be left out",
 						job->name),
 				 errhint("Run them as the owner of the table, unless it has FORCE ROW LEVEL SECURITY, or as a role with BYPASSRLS; or write row_security => true if only the visible rows are meant.")));
-	job->row_security = row_security;
+	job->row_security = applies;
 }
 
 /* Where it begins and ends, or goes on; stored: what is, or NULL. */
@@ -507,6 +508,8 @@ dt_job_start(const DtJobOptions *options)
 				 errhint("To define them, name the table and the statement, too. The view dirty_throttle_batches lists those that there are.")));
 	table = dt_job_open_table(OidIsValid(options->table) ? options->table : stored->table,
 							  options->name);
+	/* its error with row_security = off, before a query of ours has it */
+	(void) check_enable_rls(RelationGetRelid(table), InvalidOid, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (stored != NULL)
 	{

@@ -232,6 +232,11 @@ $weak = $dt->session(user => 'weak');
 $r = $dt->start($weak, 'unset', 'rls');
 is($r->{sqlstate}, '42501', 'row security: the error');
 like($r->{err}, qr/row security may hide rows from batches "unset".*HINT: .*row_security => true/s, 'row security: what to type');
+$weak->query('SET row_security = off');
+$r = $dt->start($weak, 'off', 'rls');
+like($r->{err}, qr/query would be affected by row-level security policy for table "rls"/, 'row_security = off: the error is that of the server');
+unlike($r->{err}, qr/CONTEXT: .*SELECT batch/, 'row_security = off: not of a query of the library');
+$weak->query('RESET row_security');
 $weak->query(q{SET app.scope = 'system'});
 $r = $dt->batches($weak, 'system', 'rls', row_security => 'true', max_rows => 50,
 	statement => 'UPDATE rls SET n = n + 1 / (id <> 300)::int WHERE {batch}');
