@@ -6,7 +6,7 @@
  * Who starts it first defines the job, and the last key of the table is noted, where it
  * is to end.  Later starts must want the same, and go on where the last batch has
  * ended, with the settings of the first one.  As long as no batch was committed, a
- * start is the first one: who has mended his statement need not forget the job before.
+ * start is the first one: after a statement was mended, the job need not be forgotten before.
  *
  *-------------------------------------------------------------------------
  */
