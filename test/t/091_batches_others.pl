@@ -392,7 +392,7 @@ ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AN
 $mark = $dt->log_mark;
 let_go();
 is($other->wait->{sqlstate}, undef, 'REFRESH after a batch that fails');
-like($dt->log_since($mark), qr/batches "refresh" have failed: .*\n.*division by zero/, 'REFRESH after a batch that fails: the log');
+ok(poll_until(sub { $dt->log_since($mark) =~ /batches "refresh" have failed: .*\n.*division by zero/ }, 20), 'REFRESH after a batch that fails: the log');
 # longer than a batch waits for a lock
 $other->query('SELECT pg_sleep(0.5); COMMIT');
 is($s->wait->{sqlstate}, '22012', 'REFRESH after a batch that fails: the CALL');
