@@ -644,6 +644,7 @@ end(Run *run)
 	if (job->finished == 0 && job->outcome == NULL)
 		job->outcome = DT_STOPPED;
 	dt_tell_log_end(job);
+	HOLD_CANCEL_INTERRUPTS();	/* there is nothing left to be canceled */
 	error = run_transaction(run, store_state, &cost);
 	if (error != NULL)
 		ThrowErrorData(error);

@@ -387,13 +387,16 @@ is($dt->job('refresh')->{rows}, 50, 'REFRESH: the row is there');
 # It has the row when a batch fails: that is stored later, and is in the log by then.
 $dt->sql('UPDATE v SET n = 0');
 run_to($s, 'refresh', 'v', 12, restart => 'true', statement => 'UPDATE v SET n = n + 1 / (id <> 14)::int WHERE {batch}');
+$pid = $dt->worker('refresh');
 $other->send('BEGIN; REFRESH MATERIALIZED VIEW dirty_throttle_stored_progress');
 ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), 'REFRESH waits for a batch that fails');
 $mark = $dt->log_mark;
 let_go();
 is($other->wait->{sqlstate}, undef, 'REFRESH after a batch that fails');
 ok(poll_until(sub { $dt->log_since($mark) =~ /batches "refresh" have failed: .*\n.*division by zero/ }, 20), 'REFRESH after a batch that fails: the log');
-# longer than a batch waits for a lock
+# longer than a batch waits for a lock, and through a cancel
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $pid") }), 'REFRESH after a batch that fails: the worker waits for the store');
+$dt->sql("SELECT pg_cancel_backend($pid)");
 $other->query('SELECT pg_sleep(0.5); COMMIT');
 is($s->wait->{sqlstate}, '22012', 'REFRESH after a batch that fails: the CALL');
 is($dt->job('refresh')->{state}, 'failed', 'REFRESH after a batch that fails: the view');
