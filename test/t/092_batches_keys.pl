@@ -185,9 +185,9 @@ is($dt->batches($_, 'from bytes', 'public.k', start => \q{'\x01'::bytea}, run_ti
 	'bytea as "start": the same job in each session') foreach @sessions;
 
 # or names with their schema or without it
-create('a regclass', q{('public.named' || 1 + i % 9)::regclass}, '(a)');
-is($dt->batches($_, 'from a name', 'public.k', key => 'a', start => \q{'public.named1'::regclass})->{sqlstate}, undef,
-	'regclass as "start": the same job in each session') foreach @sessions;
+create('a regclass[]', q{ARRAY[('public.named' || 1 + i % 9)::regclass]}, '(a)');
+is($dt->batches($_, 'from a name', 'public.k', key => 'a', start => \q{ARRAY['public.named1'::regclass]})->{sqlstate}, undef,
+	'regclass[] as "start": the same job in each session') foreach @sessions;
 
 # The same "start" and "finish", as each session writes them
 $dt->sql(q{CREATE TABLE public.moments (at timestamptz PRIMARY KEY, n int DEFAULT 0);

@@ -81,6 +81,12 @@ is($r->{sqlstate}, '42704', 'a name only, of no job');
 
 # Its session ends, or its statement is over, and it goes on.
 $dt->counted(slow => 300);
+$s->query(q{BEGIN; SELECT start_batches('twice', 'slow', 'UPDATE slow SET n = 1 + length(pg_sleep(0.005)::text) WHERE {batch}', unthrottled => true, max_rows => 10);
+	SELECT start_batches('twice', unthrottled => true); COMMIT});
+ok($dt->wait_job('twice', 'rows > 20'), 'started twice in a transaction: it runs');
+is($dt->sql(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'twice'}), 1, 'started twice in a transaction: in one worker');
+finished('twice');
+$dt->sql('UPDATE slow SET n = 0');
 my @slow = (statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(0.005)::text) WHERE {batch}', max_rows => 10);
 my $client = $dt->session;
 $dt->start($client, 'gone', 'slow', @slow);
