@@ -241,8 +241,8 @@ foreach my $place (sort keys %places)
 		staying($table => 50);
 		$places{$place}->($session, $table);
 		$dt->sql("SELECT $how(" . ($whom =~ /client/ ? $session->pid : $dt->worker($table)) . ')');
-		let_go() if $whom =~ /client/;
 		$r = $session->wait;
+		let_go() if $whom =~ /client/;
 		like($r->{err}, $message, "$name: the CALL ends");
 		if ($state eq 'running')
 		{
