@@ -839,7 +839,7 @@ COMMENT ON COLUMN dirty_throttle_batches.name IS 'Name of the batches';
 COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table along whose key they go; its OID if it does not exist any more';
 COMMENT ON COLUMN dirty_throttle_batches.statement IS 'Statement that they run';
 COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has started them first, as which they run';
-COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. start_batches() goes on with what is stopped, interrupted or has failed';
+COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker, as column error says then, or for its own to begin; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. NULL on a standby, which does not know what runs. start_batches() goes on with what is stopped, interrupted or has failed';
 COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the background worker that runs them; NULL if none does';
 COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
 COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent of the estimated number of rows; NULL if that is not known';

@@ -6,7 +6,7 @@
  * Who starts it first defines the job, and the last key of the table is noted, where it
  * is to end.  Later starts must want the same, and go on where the last batch has
  * ended, with the settings of the first one.  As long as no batch was committed, a
- * start is the first one: who has mended his statement need not forget the job before.
+ * start is the first one: after a statement was mended, the job need not be forgotten before.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +29,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -368,8 +369,13 @@ set_environment(DtStart *start, const DtJobOptions *options)
 	uint64		group_id = dt_work_group(start->group);
 
 	job->login = GetSessionUserId();
-	/* others may not be allowed to use that of the first start any more */
-	if (group_id != 0 || start->is_new || !superuser())
+
+	/*
+	 * others may not be allowed to use that of the first start any more, or
+	 * it is gone
+	 */
+	if (group_id != 0 || start->is_new || !superuser() ||
+		!dt_work_find_group((uint64) job->group_id, start->group))
 		job->group_id = (int64) group_id;
 	if (job->group_id == 0 && !options->unthrottled)
 		ereport(ERROR,
@@ -398,22 +404,25 @@ check_statement(DtStart *start, const DtJobOptions *options)
 	DtRange		sample = {.low.n = start->key->n,.high.n = start->key->n};
 	SPIPlanPtr	plan = dt_statement_prepare(dt_statement_parse(job->statement),
 											start->key, &sample);
-	bool		row_security = dt_statement_check(plan, start->key, job->table);
+	bool		applies = dt_statement_check(plan, start->key, job->table);
 
 	SPI_freeplan(plan);
-	if (!start->is_new && row_security != job->row_security)
+	if (!start->is_new && applies != job->row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batches \"%s\" would go on with other rows, as row security %s",
-						job->name, row_security ? "applies now" : "does not apply any more"),
+				 applies ?
+				 errmsg("batches \"%s\" would go on with other rows, as row security applies now",
+						job->name) :
+				 errmsg("batches \"%s\" would go on with other rows, as row security does not apply any more",
+						job->name),
 				 errhint("Start them as before, or begin anew, with forget_batches() before.")));
-	if (row_security && !options->row_security && start->is_new)
+	if (applies && !options->row_security && start->is_new)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row security may hide rows from batches \"%s\", which would be left out",
 						job->name),
-				 errhint("Run them as a role with BYPASSRLS, or write row_security => true if only the visible rows are meant.")));
-	job->row_security = row_security;
+				 errhint("Run them as the owner of the table, unless it has FORCE ROW LEVEL SECURITY, or as a role with BYPASSRLS; or write row_security => true if only the visible rows are meant.")));
+	job->row_security = applies;
 }
 
 /* Where it begins and ends, or goes on; stored: what is, or NULL. */
@@ -499,6 +508,8 @@ dt_job_start(const DtJobOptions *options)
 				 errhint("To define them, name the table and the statement, too. The view dirty_throttle_batches lists those that there are.")));
 	table = dt_job_open_table(OidIsValid(options->table) ? options->table : stored->table,
 							  options->name);
+	/* its error with row_security = off, before a query of ours has it */
+	(void) check_enable_rls(RelationGetRelid(table), InvalidOid, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (stored != NULL)
 	{
@@ -520,4 +531,16 @@ dt_job_start(const DtJobOptions *options)
 	relation_close(table, NoLock);
 	dt_store_close(&store, NoLock);
 	return start;
+}
+
+void
+dt_job_store_stop(const DtStore *store, Oid owner, const char *name)
+{
+	DtJob	   *job = dt_store_lock(store, owner, name);
+
+	/* it may have been started again before its row was locked */
+	if (job == NULL || dt_queue_find(job->id, NULL) != DT_QUEUE_ABSENT)
+		return;
+	job->outcome = DT_STOPPED;
+	dt_store_update_progress(store, job);
 }

@@ -57,6 +57,9 @@ extern Relation dt_job_open_table(Oid table, const char *name);
  */
 extern DtStart dt_job_start(const DtJobOptions *options);
 
+/* What has waited for a worker was stopped: nothing else is going to store that. */
+extern void dt_job_store_stop(const DtStore *store, Oid owner, const char *name);
+
 /* The part of the way that is left. */
 extern DtRange dt_job_rest(const DtJob *job, const DtKey *key);
 

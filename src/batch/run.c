@@ -194,7 +194,8 @@ check_moves(const DtJob *job, ArrayType *found)
 				 errmsg("batches \"%s\" cannot go along %s", job->name,
 						job->columns),
 				 errdetail("The text of a value does not tell it from others."),
-				 errhint("Name the columns of another index as the \"key\".")));
+				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
+						 quote_literal_cstr(job->name))));
 }
 
 /*
@@ -219,7 +220,8 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 				 errmsg("batches \"%s\" have come past %lld rows, but table %s has %lld",
 						job->name, (long long) job->keys, key->table, (long long) n),
 				 errdetail("A trigger, or another session, moves rows ahead along %s.", key->columns),
-				 errhint("Name the columns of another index as the \"key\", or a \"finish\" in the past.")));
+				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\", or with a \"finish\" in the past.",
+						 quote_literal_cstr(job->name))));
 }
 
 static int64
@@ -310,16 +312,18 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 static void
 store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
-	char	   *holder = dt_holder_describe();
+	char	   *holder = dt_holder_describe(job);
+	DtStore		store;
 
 	if (holder != NULL)
 		job->detail = MemoryContextStrdup(run->context, holder);
 	if (job->outcome != NULL)
 	{
 		note_time(run, job);
-		dt_settings_set("lock_timeout", "0");	/* it is the last thing to do */
+		/* it is the last thing to do, so it may wait, for the store as well */
+		dt_settings_set("lock_timeout", "0");
 	}
+	store = dt_store_open(run->store, RowExclusiveLock);
 	if (dt_queue_stops() > 0)
 		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, ERROR, false);
@@ -382,6 +386,8 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 	{
 		error = take_error(run->context);
 		disable_timeout(STATEMENT_TIMEOUT, false);
+		MemoryContextSwitchTo(run->batch_context);
+		dt_holder_note_row();
 		AbortCurrentTransaction();
 		QueryCancelPending = false;
 	}
@@ -491,10 +497,11 @@ fail(Run *run, const ErrorData *error)
 	job->detail = error->detail;
 	job->hint = error->hint;
 	if (run->tries >= MOST_TRIES)
-		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. The same call goes on after the last batch."),
-							 run->tries);
+		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
+							 run->tries, dt_tell_start_again(job));
 	else if (job->hint == NULL && job->batches > 0)
-		job->hint = pstrdup(_("What was committed stays. The same call goes on after the last batch."));
+		job->hint = psprintf(_("What was committed stays. %s goes on after the last batch."),
+							 dt_tell_start_again(job));
 }
 
 /* That is for who looks: no batch depends on it. */
@@ -637,6 +644,7 @@ end(Run *run)
 	if (job->finished == 0 && job->outcome == NULL)
 		job->outcome = DT_STOPPED;
 	dt_tell_log_end(job);
+	HOLD_CANCEL_INTERRUPTS();	/* there is nothing left to be canceled */
 	error = run_transaction(run, store_state, &cost);
 	if (error != NULL)
 		ThrowErrorData(error);

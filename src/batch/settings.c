@@ -106,12 +106,12 @@ dt_settings_apply(ArrayType *settings)
 	}
 }
 
-static bool
-can_log_in(void)
+bool
+dt_settings_can_log_in(void)
 {
 	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetSessionUserId()));
-	bool		result = DT_BGWORKER_ANY_LOGIN != 0 ||
-		(HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin);
+	bool		result = HeapTupleIsValid(tuple) &&
+		((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
 
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);
@@ -133,7 +133,7 @@ database_allows_connections(void)
 void
 dt_settings_check_connection(void)
 {
-	if (!can_log_in())
+	if (DT_BGWORKER_ANY_LOGIN == 0 && !dt_settings_can_log_in())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
 				 errmsg("role \"%s\" may not log in, so no background worker can run batches for it",

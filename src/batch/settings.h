@@ -19,6 +19,9 @@ extern void dt_settings_set(const char *name, const char *value);
 /* Set that, with the rights of the present role.  In a transaction. */
 extern void dt_settings_apply(ArrayType *settings);
 
+/* Has the user of this session LOGIN? */
+extern bool dt_settings_can_log_in(void);
+
 /* ERROR if no background worker can connect as the user of this session. */
 extern void dt_settings_check_connection(void);
 

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "batch/settings.h"
 #include "batch/start.h"
 #include "batch/tell.h"
 #include "clock.h"
@@ -105,6 +106,8 @@ start_at_commit(const DtJob *job, Oid store)
 	p->subid = GetCurrentSubTransactionId();
 	p->queued.database = MyDatabaseId;
 	p->queued.login = job->login;
+	/* who loses LOGIN while the job waits is not let in */
+	p->queued.connection_flags = dt_settings_can_log_in() ? 0 : DT_BGWORKER_ANY_LOGIN;
 	p->queued.store = store;
 	p->queued.job = job->id;
 	pending = lappend(pending, p);
@@ -158,6 +161,7 @@ check_can_commit(bool atomic)
 typedef struct Waiting
 {
 	const char *name;
+	const char *again;			/* what to type to go on */
 	bool		stopped;		/* it was canceled */
 } Waiting;
 
@@ -169,7 +173,7 @@ add_hint(void *arg)
 	if (geterrcode() != ERRCODE_QUERY_CANCELED && geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
 		return;
 	if (waiting->stopped)
-		errhint("The batches end after the present one. The same CALL goes on with them.");
+		errhint("The batches end after the present one. %s goes on with them.", waiting->again);
 	else
 		errhint("The batches go on. To end them, use SELECT stop_batches(%s).",
 				quote_literal_cstr(waiting->name));
@@ -199,6 +203,28 @@ look(Oid store_oid, Oid id)
 	return job;
 }
 
+/* The user has canceled the CALL: so is the job, which may wait for a worker yet. */
+static void
+stop(Oid store_oid, Oid id)
+{
+	DtQueueState state = dt_queue_stop(id);
+	DtStore		store;
+	DtJob	   *job;
+
+	if (state == DT_QUEUE_ABSENT || state >= DT_QUEUE_RUNS)
+		return;
+	QueryCancelPending = false; /* not before that is stored */
+	store = dt_store_open(store_oid, RowExclusiveLock);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	job = dt_store_get(&store, id);
+	if (job != NULL)
+		dt_job_store_stop(&store, job->owner, job->name);
+	PopActiveSnapshot();
+	dt_store_close(&store, NoLock);
+	dt_work_commit_and_wait();
+	InterruptPending = QueryCancelPending = true;
+}
+
 static void
 wait_until_absent(Oid store, Oid id, Waiting *waiting)
 {
@@ -220,8 +246,8 @@ wait_until_absent(Oid store, Oid id, Waiting *waiting)
 		}
 		if (is_canceled())
 		{
-			(void) dt_queue_stop(id);
 			waiting->stopped = true;
+			stop(store, id);
 		}
 		CHECK_FOR_INTERRUPTS();
 		(void) dt_clock_wait(LOOK_US, WL_EXIT_ON_PM_DEATH, wait_event);
@@ -247,13 +273,13 @@ raise_error(const DtJob *job)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("batches \"%s\" were interrupted", job->name),
 			 errdetail("The background worker that has run them is gone."),
-			 errhint("See the server log. The same CALL goes on after the last batch.")));
+			 errhint("See the server log. %s goes on after the last batch.", dt_tell_start_again(job))));
 }
 
 static DtJob *
-wait_for(const DtJobOptions *options, Oid id)
+wait_for(const DtJobOptions *options, Oid id, const char *again)
 {
-	Waiting		waiting = {.name = options->name};
+	Waiting		waiting = {.name = options->name,.again = again};
 	ErrorContextCallback callback = {
 		.callback = add_hint,
 		.arg = &waiting,
@@ -292,11 +318,12 @@ dt_start_and_wait(const DtJobOptions *options, bool atomic, bool *finished)
 	{
 		int64		rows_before = started.is_new ? 0 : started.job->rows;
 		Oid			id = started.job->id;
+		const char *again = dt_tell_start_again(started.job);
 		DtJob	   *job;
 
 		dt_statement_end_deferred();
 		dt_work_commit_and_wait();
-		job = wait_for(options, id);
+		job = wait_for(options, id, again);
 		rows = job->rows - rows_before;
 		*finished = job->finished != 0;
 	}

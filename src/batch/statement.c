@@ -205,9 +205,11 @@ add_hint(void *arg)
 	forget_position(NULL);
 	if (geterrcode() == ERRCODE_SYNTAX_ERROR)
 		errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT, with {batch} where a condition can be.");
-	else if (geterrcode() == ERRCODE_AMBIGUOUS_COLUMN || geterrcode() == ERRCODE_UNDEFINED_TABLE)
+	else if (geterrcode() == ERRCODE_AMBIGUOUS_COLUMN)
 		errhint("{batch} stands for a condition on the key columns (%s). Write {batch o} where \"o\" is the alias of the table in the statement.",
 				key->columns);
+	else if (geterrcode() == ERRCODE_UNDEFINED_TABLE)
+		errhint("Write {batch o} where \"o\" is the alias of the table in the statement. If a table was renamed since the batches have begun, give it its name again.");
 }
 
 SPIPlanPtr

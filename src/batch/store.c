@@ -16,7 +16,7 @@
  * MATERIALIZED VIEW changes nothing; WITH NO DATA is refused.
  *
  * Nobody has privileges on them, and none are needed here.  Callers see to it that
- * a user gets only what is his.
+ * a user gets only what that user may see.
  *
  *-------------------------------------------------------------------------
  */
@@ -460,7 +460,7 @@ is_stored(const RangeVar *name)
 		OidIsValid(get_relname_relid(JOBS_ID, get_rel_namespace(oid)));
 }
 
-/* From 17 on, who maintains a database may refresh what is not his. */
+/* From 17 on, a role that maintains a database may refresh what it does not own. */
 static void
 refuse_no_data(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			   ProcessUtilityContext context, ParamListInfo params,

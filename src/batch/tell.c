@@ -45,6 +45,13 @@ dt_tell_error(const DtJob *job)
 		psprintf("%s. %s", job->error, job->detail);
 }
 
+char *
+dt_tell_start_again(const DtJob *job)
+{
+	return psprintf(job->group_id == 0 ? "SELECT start_batches(%s, unthrottled => true)" :
+					"SELECT start_batches(%s)", quote_literal_cstr(job->name));
+}
+
 /* Seconds as hours, minutes and seconds. */
 static char *
 duration(double seconds)
@@ -101,6 +108,7 @@ static void
 tell_plan(const DtStart *start, const DtJobOptions *options)
 {
 	const DtJob *job = start->job;
+	long long	batches = (job->expected - job->keys + options->max_rows - 1) / options->max_rows;
 
 	ereport(NOTICE,
 			(start->is_new ?
@@ -109,10 +117,11 @@ tell_plan(const DtStart *start, const DtJobOptions *options)
 			 errmsg("batches \"%s\" would go on after key %s: %s", job->name,
 					job->position ? place(job->position) : "{}", describe_way(start->key)),
 			 job->expected < 0 ? 0 :
+			 start->is_new ?
+			 errdetail("At least %lld batches of at most %lld rows.", batches,
+					   (long long) options->max_rows) :
 			 errdetail("They have come past %lld rows, of %s. At least %lld batches of at most %lld rows.",
-					   (long long) job->keys, rows_expected(job),
-					   (long long) ((job->expected - job->keys + options->max_rows - 1) /
-									options->max_rows),
+					   (long long) job->keys, rows_expected(job), batches,
 					   (long long) options->max_rows)));
 }
 
@@ -188,8 +197,7 @@ dt_tell_end(const DtJob *job)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" were stopped before their end: %s so far",
 						job->name, describe_work(job)),
-				 errhint("The same CALL, or SELECT start_batches(%s), goes on with them.",
-						 quote_literal_cstr(job->name))));
+				 errhint("%s goes on with them.", dt_tell_start_again(job))));
 }
 
 /* --------------------------------------------------------- to the server log */
@@ -197,23 +205,26 @@ dt_tell_end(const DtJob *job)
 void
 dt_tell_log_begin(const DtJob *job)
 {
+	const char *table = get_rel_name(job->table) ? get_rel_name(job->table) : "?";
+
 	ereport(LOG,
-			(errmsg("batches \"%s\" %s: table \"%s\" along %s, %s", job->name,
-					job->position == NULL ? "begin" : "go on",
-					get_rel_name(job->table) ? get_rel_name(job->table) : "?",
-					job->columns, rows_expected(job)),
+			(job->position == NULL ?
+			 errmsg("batches \"%s\" begin: table \"%s\" along %s, %s", job->name,
+					table, job->columns, rows_expected(job)) :
+			 errmsg("batches \"%s\" go on: table \"%s\" along %s, %s", job->name,
+					table, job->columns, rows_expected(job)),
 			 errhidestmt(true)));
 }
 
 void
 dt_tell_log_end(const DtJob *job)
 {
-	const char *end = job->finished != 0 ? "have finished" :
-		job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0 ? "were stopped" :
-		"have failed";
-
 	ereport(LOG,
-			(errmsg("batches \"%s\" %s: %s", job->name, end, describe_work(job)),
+			(job->finished != 0 ?
+			 errmsg("batches \"%s\" have finished: %s", job->name, describe_work(job)) :
+			 job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0 ?
+			 errmsg("batches \"%s\" were stopped: %s", job->name, describe_work(job)) :
+			 errmsg("batches \"%s\" have failed: %s", job->name, describe_work(job)),
 			 job->outcome != NULL && job->error != NULL ?
 			 errdetail_internal("%s", dt_tell_error(job)) : 0,
 			 errhidestmt(true)));

@@ -19,6 +19,9 @@ extern double dt_tell_seconds_left(const DtJob *job);
 /* The error with which it has ended, or after which a batch was tried again. */
 extern char *dt_tell_error(const DtJob *job);
 
+/* What to type to go on with it, in a session as that of the start: a query. */
+extern char *dt_tell_start_again(const DtJob *job);
+
 /* To the client: it begins, or what else there is to say of it. */
 extern void dt_tell_start(const DtStart *start, const DtJobOptions *options);
 extern void dt_tell_waits(const char *name);

@@ -68,8 +68,9 @@ become(const DtJob *job)
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
 	process_session_preload_libraries();
 	dt_settings_check_owner(job->owner, job->name);
-	if (job->owner != GetSessionUserId())
-		dt_settings_set("role", GetUserNameFromId(job->owner, false));
+	/* the user may have a setting of "role", which is not that of the session */
+	dt_settings_set("role", job->owner == GetSessionUserId() ? "none" :
+					GetUserNameFromId(job->owner, false));
 	dt_settings_apply(job->settings);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		dt_settings_set("transaction_timeout", "0");	/* new in 17 */
@@ -93,7 +94,7 @@ dt_batches_main(Datum main_arg)
 		proc_exit(0);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(queued.database, queued.login,
-											  DT_BGWORKER_ANY_LOGIN);
+											  queued.connection_flags);
 	dt_run(queued.store, queued.job, become);
 	proc_exit(0);
 }

@@ -45,22 +45,29 @@ set_group(const char *name)
 }
 
 bool
-dt_work_join(uint64 group_id)
+dt_work_find_group(uint64 group_id, char name[NAMEDATALEN])
 {
-	char		name[NAMEDATALEN] = "";
 	DtGroup    *g;
 
-	if (group_id != 0)
-	{
-		dt_load();
-		LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-		g = dt_group_find_id(group_id);
-		if (g != NULL)
-			strlcpy(name, g->definition.name, NAMEDATALEN);
-		LWLockRelease(dt_shared->registry_lock);
-		if (name[0] == '\0')
-			return false;
-	}
+	name[0] = '\0';
+	if (group_id == 0)
+		return false;
+	dt_load();
+	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
+	g = dt_group_find_id(group_id);
+	if (g != NULL)
+		strlcpy(name, g->definition.name, NAMEDATALEN);
+	LWLockRelease(dt_shared->registry_lock);
+	return name[0] != '\0';
+}
+
+bool
+dt_work_join(uint64 group_id)
+{
+	char		name[NAMEDATALEN];
+
+	if (!dt_work_find_group(group_id, name) && group_id != 0)
+		return false;
 	set_group(name);
 	return true;
 }

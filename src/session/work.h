@@ -14,6 +14,9 @@
 /* The ID and name of the group of this process; 0: it is in none. */
 extern uint64 dt_work_group(char name[NAMEDATALEN]);
 
+/* The name of a group; false: there is none of that ID. */
+extern bool dt_work_find_group(uint64 group_id, char name[NAMEDATALEN]);
+
 /*
  * Join a group, whoever may, or with 0 none.  False: there is no such group.  In a
  * transaction.

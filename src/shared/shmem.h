@@ -367,6 +367,7 @@ typedef struct DtQueued
 								 * many calls of stop_batches() say */
 	int			waiter;			/* proc number + 1 of who waits for its end,
 								 * the last that has looked; or 0 */
+	int			connection_flags;	/* of its worker */
 } DtQueued;
 
 /*

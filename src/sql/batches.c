@@ -222,7 +222,7 @@ note_owner(const DtJob *job, void *arg)
 
 /*
  * The job with that name: the caller's own, or else that of the one role whose
- * privileges he has.
+ * privileges the caller has.
  */
 static DtJob *
 find_job(const DtStore *store, const char *name)
@@ -267,13 +267,8 @@ stop_batches(PG_FUNCTION_ARGS)
 	if (state == DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are not running", name)));
-	/* no worker is going to store how what has waited for one has ended */
-	else if (state < DT_QUEUE_RUNS && !XactReadOnly &&
-			 (job = dt_store_lock(&store, job->owner, name)) != NULL)
-	{
-		job->outcome = DT_STOPPED;
-		dt_store_update_progress(&store, job);
-	}
+	else if (state < DT_QUEUE_RUNS && !XactReadOnly)
+		dt_job_store_stop(&store, job->owner, name);
 	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
 }

@@ -88,7 +88,7 @@ is($dt->counts('t'), '0:4990', 'all rows');
 # it says what it would do, and does nothing
 $r = $dt->batches($s, 'dry', 't', dry_run => 'true', max_rows => 1000);
 check('dry_run', $r, undef, qr/batches "dry" would go through table public\.t along id \(index t_pkey\), about \d+ rows/,
-	qr/At least \d+ batches of at most 1000 rows/);
+	qr/DETAIL:  At least \d+ batches of at most 1000 rows/);
 is($r->{out}, '0|f', 'dry_run: what it returns');
 is($dt->job('dry'), undef, 'dry_run: nothing is stored');
 is($dt->counts('t'), '0:4990', 'dry_run: nothing is changed');
@@ -190,7 +190,7 @@ my @wrong = (statement => 'UPDATE t SET n = n + 1 / (1 - (SELECT count(*)::int F
 	  . $dt->sql('SELECT string_agg(md5(i::text), NULL) FROM generate_series(1, 1000) i'));
 $mark = $dt->log_mark;
 $r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100);
-check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*The same call goes on after the last batch/);
+check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*SELECT start_batches\('fails', unthrottled => true\) goes on after the last batch/);
 $job = $dt->job('fails');
 is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1227 ["1227"] division by zero', 'the statement fails: the view');
 is($dt->counts('t'), '0:3763, 1:1227', 'the statement fails: what is changed');
@@ -239,7 +239,7 @@ $dt->sql(q{UPDATE t SET n = 0; CREATE TABLE parent (id int PRIMARY KEY); INSERT 
 	INSERT INTO child SELECT i, 0 FROM generate_series(1, 500) i});
 my @child = (statement => 'UPDATE child SET n = n + CASE WHEN id = 222 AND NOT EXISTS (SELECT FROM bad) THEN 5 ELSE 1 END WHERE {batch}');
 $r = $dt->batches($s, 'commit', 'child', @child, max_rows => 50);
-check('the COMMIT fails', $r, '23503', qr/violates foreign key constraint/, qr/HINT: .*The same call goes on/);
+check('the COMMIT fails', $r, '23503', qr/violates foreign key constraint/, qr/HINT: .*SELECT start_batches\('commit', unthrottled => true\) goes on/);
 is($dt->counts('child'), '0:287, 1:213', 'the COMMIT fails: it is undone');
 is($dt->job('commit')->{state}, 'failed', 'the COMMIT fails: the view');
 $dt->sql('INSERT INTO bad VALUES (0)');
@@ -321,10 +321,18 @@ $job = $dt->job('locked');
 cmp_ok($job->{retries}, '>=', 1, 'retries');
 like($job->{error}, qr/canceling statement due to lock timeout/, 'the last error');
 
+# The row is named by its key, also in a partition.
+$other->query('BEGIN; UPDATE parts SET n = n WHERE id = 500');
+$dt->send_batches($s, 'locked part', 'parts', max_rows => 100);
+ok($dt->wait_job('locked part', 'error IS NOT NULL'), 'a row of a partition is locked');
+like($dt->job('locked part')->{error}, qr/ holds the row with key \{2024-01-21,500\}\.$/, 'a row of a partition is locked: which one');
+$other->query('COMMIT');
+is($s->wait->{out}, '1000|t', 'a row of a partition is locked: then it goes on');
+
 # It tries again with fewer rows, and so comes closer to that row.
 $other->query('BEGIN; UPDATE l SET n = n WHERE id = 450');
 $dt->send_batches($s, 'closer', 'l', max_rows => 100);
-ok($dt->wait_job('closer', 'position[1]::int BETWEEN 425 AND 449'), 'all rows before it but a few are done meanwhile');
+ok($dt->wait_job('closer', 'position[1]::int BETWEEN 439 AND 449'), 'all rows before it but a few are done meanwhile');
 $other->query('COMMIT');
 is($s->wait->{out}, '1000|t', 'and in the end all');
 

@@ -28,6 +28,7 @@ log_min_messages = log
 });
 my $s = $dt->session;
 my $other = $dt->session;
+my $mark;
 
 # Tables where a batch stays at a row for as long as somebody has a lock; it looks
 # for that, so that it does not wait for it.
@@ -99,7 +100,7 @@ is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
 like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batches "job" are being stopped.*HINT: .*when they have ended/s, 'it is stopped: who starts it now is told');
 let_go();
 $r = $s->wait;
-like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*start_batches\('job'\), goes on/s, 'it ends after that batch');
+like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*SELECT start_batches\('job', unthrottled => true\) goes on/s, 'it ends after that batch');
 is($r->{out}, '55|f', 'what it returns');
 $job = $dt->job('job');
 is("$job->{state} $job->{rows} " . ($job->{pid} // 'NULL'), 'stopped 55 NULL', 'the view');
@@ -240,8 +241,8 @@ foreach my $place (sort keys %places)
 		staying($table => 50);
 		$places{$place}->($session, $table);
 		$dt->sql("SELECT $how(" . ($whom =~ /client/ ? $session->pid : $dt->worker($table)) . ')');
-		let_go() if $whom =~ /client/;
 		$r = $session->wait;
+		let_go() if $whom =~ /client/;
 		like($r->{err}, $message, "$name: the CALL ends");
 		if ($state eq 'running')
 		{
@@ -336,6 +337,7 @@ my @changes = (
 	[ 'BEGIN; ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey; CREATE UNIQUE INDEX ON %1$s (id DESC, n); COMMIT', qr/^50\|t$/, undef, '1:50' ],
 	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batches "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
 	[ 'ALTER TABLE %1$s RENAME id TO key', undef, '42703', undef, qr/column "id" of table "\w+" does not exist/ ],
+	[ 'ALTER TABLE %1$s RENAME TO %1$s_new', undef, '42P01', undef, qr/relation "\w+" does not exist.*HINT: .*give it its name again/s ],
 	[ 'REINDEX TABLE CONCURRENTLY %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'VACUUM FULL %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'ALTER TABLE %s DISABLE TRIGGER ALL', qr/^50\|t$/, undef, '1:50' ]);
@@ -381,6 +383,32 @@ let_go();
 is($s->wait->{out}, '50|t', 'REFRESH: it goes on');
 is($dt->counts('v'), '1:50', 'REFRESH: each row once');
 is($dt->job('refresh')->{rows}, 50, 'REFRESH: the row is there');
+
+# It has the row when a batch fails: that is stored later, and is in the log by then.
+$dt->sql('UPDATE v SET n = 0');
+run_to($s, 'refresh', 'v', 12, restart => 'true', statement => 'UPDATE v SET n = n + 1 / (id <> 14)::int WHERE {batch}');
+$pid = $dt->worker('refresh');
+$other->send('BEGIN; REFRESH MATERIALIZED VIEW dirty_throttle_stored_progress');
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $other->pid) }), 'REFRESH waits for a batch that fails');
+$mark = $dt->log_mark;
+let_go();
+is($other->wait->{sqlstate}, undef, 'REFRESH after a batch that fails');
+ok(poll_until(sub { $dt->log_since($mark) =~ /batches "refresh" have failed: .*\n.*division by zero/ }, 20), 'REFRESH after a batch that fails: the log');
+# longer than a batch waits for a lock, and through a cancel
+ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $pid") }), 'REFRESH after a batch that fails: the worker waits for the store');
+$dt->sql("SELECT pg_cancel_backend($pid)");
+$other->query('SELECT pg_sleep(0.5); COMMIT');
+is($s->wait->{sqlstate}, '22012', 'REFRESH after a batch that fails: the CALL');
+is($dt->job('refresh')->{state}, 'failed', 'REFRESH after a batch that fails: the view');
+
+# What is forgotten while the view is read is not in it.  It takes its time to read.
+my $long_statement = 'SELECT id FROM v WHERE {batch} --' . join '', map { md5_hex($_) } 1 .. 3000;
+$s->query("DO \$do\$ BEGIN FOR i IN 1 .. 60 LOOP PERFORM start_batches('read' || i, 'v', \$s\$$long_statement\$s\$, unthrottled => true); END LOOP; END \$do\$");
+ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name LIKE 'read%' AND state <> 'finished'}) }), 'jobs with long statements');
+$s->send('DO $$ BEGIN WHILE EXISTS (SELECT FROM dirty_throttle_batches WHERE name = \'read1\') LOOP PERFORM count(*) FROM dirty_throttle_batches; END LOOP; END $$');
+$other->query("SELECT forget_batches('read$_')") foreach reverse 1 .. 60;
+is($s->wait->{sqlstate}, undef, 'the view while jobs are forgotten');
+
 $r = $dt->sql('SELECT count(*) FROM dirty_throttle_batches');
 $dt->sql('REFRESH MATERIALIZED VIEW dirty_throttle_stored_batches;
 	REFRESH MATERIALIZED VIEW CONCURRENTLY dirty_throttle_stored_batches;

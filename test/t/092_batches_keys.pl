@@ -184,6 +184,11 @@ create('a bytea', q{decode(md5(i::text), 'hex')});
 is($dt->batches($_, 'from bytes', 'public.k', start => \q{'\x01'::bytea}, run_time => '1 s')->{sqlstate}, undef,
 	'bytea as "start": the same job in each session') foreach @sessions;
 
+# or names with their schema or without it
+create('a regclass[]', q{ARRAY[('public.named' || 1 + i % 9)::regclass]}, '(a)');
+is($dt->batches($_, 'from a name', 'public.k', key => 'a', start => \q{ARRAY['public.named1'::regclass]})->{sqlstate}, undef,
+	'regclass[] as "start": the same job in each session') foreach @sessions;
+
 # The same "start" and "finish", as each session writes them
 $dt->sql(q{CREATE TABLE public.moments (at timestamptz PRIMARY KEY, n int DEFAULT 0);
 	INSERT INTO public.moments SELECT timestamptz '2024-03-31 UTC' + i * interval '1 hour' FROM generate_series(1, 10) i});

@@ -124,6 +124,22 @@ cmp_ok($us / $second, '<', 5.2, 'run_time: not long ago, s');
 $dt->limit(g => 0);
 is($s->query(call('run_time', 't')), ($rows - $job->{rows}) . '|t', 'run_time: it goes on');
 
+# After a checkpoint each row costs a page of WAL: it goes on with few of them, as large
+# as its batches were before.
+my @cheap = (statement => 'UPDATE t SET n = n + 1 / (id <> 3001)::int WHERE {batch}');
+$dt->sql('UPDATE t SET n = 0');
+$dt->fresh(g => (wal => 400));
+$dt->running(sub { $r = $s->run(call('checkpoint', 't', @cheap)) });
+is($r->{sqlstate}, '22012', 'rows that cost little WAL: some are left');
+my $size = $dt->sql(q{SELECT size FROM dirty_throttle_stored_progress() ORDER BY updated DESC LIMIT 1});
+cmp_ok($size, '>', 20, "rows that cost little WAL: a batch has $size of them");
+$dt->sql('CHECKPOINT');
+$mark = $dt->log_mark;
+$dt->running(sub { $s->run(call('checkpoint', 't', @cheap, run_time => '1 s')) });
+@logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
+is(scalar(grep { $_ > 0 } @logged), 0, 'rows that cost much WAL: none of its pauses is in flight');
+$dt->limit(g => 0);
+
 # ------------------------------------------------------ who wants rows meanwhile
 
 # Rows all over a table are changed by somebody else while the job runs: he never waits
@@ -176,7 +192,7 @@ my $start = $dt->now;
 $us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish => 2000)) });
 $r = $free->wait;
 is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
-like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*The same call goes on/s, 'what it says');
+like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*SELECT start_batches\('locked'\) goes on after the last batch/s, 'what it says');
 cmp_ok($us / $second, '>=', 42.6, 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s, after it has come to that row');
 cmp_ok($us / $second, '<', 60, 'and not for long before');
 $job = job('locked');
@@ -199,11 +215,11 @@ $other->query('ROLLBACK');
 $other->query(q{SET application_name = 'nightly report'; BEGIN; UPDATE t SET n = 5 WHERE id = 2000});
 $free->send(call('held', 't', start => 2000, finish => 2000));
 $stopped = DirtyThrottle::Batches::worker($dt, 'held');
-foreach my $held ('a row', 'table "t"')
+foreach my $held ('the row with key {2000}', 'table "t"')
 {
 	ok(poll_until(sub { $dt->sql("SELECT dt_test_state($stopped)") eq 'sleeps' }), "$held is locked: it waits");
 	$job = job('held');
-	is("$job->{state}|$job->{retries}", $held eq 'a row' ? 'running|1' : 'running|2', "$held is locked: how often it was tried again");
+	is("$job->{state}|$job->{retries}", $held =~ /row/ ? 'running|1' : 'running|2', "$held is locked: how often it was tried again");
 	is( $job->{error},
 		'canceling statement due to lock timeout. Process ' . $other->pid . ' (role "' . $dt->sql('SELECT current_user')
 		  . "\", application \"nightly report\") holds $held.",
@@ -255,10 +271,11 @@ foreach my $how ('suspended', 'an hour')
 	$dt->advance(1 * $second);
 	$dt->sql("SELECT stop_batches('$how')");
 	ok(poll_until(sub { job($how)->{state} eq 'stopped' }), "stop_batches(), $how: it ends, while the clock stands still");
-	like($s->wait->{out}, qr/^\d+\|f$/, "stop_batches(), $how: so does the CALL");
+	ok($s->finished(30), "stop_batches(), $how: so does the CALL");
 	$dt->sql(q{SELECT resume_group('g')}) if $how eq 'suspended';
+	$dt->limit(g => 0);
+	like($s->wait->{out}, qr/^\d+\|f$/, "stop_batches(), $how: what it returns");
 }
-$dt->limit(g => 0);
 
 # In a suspended group a CALL waits before it begins, as all that writes does.
 # start_batches(), called by a SELECT, begins the job, and its client hears of that after
