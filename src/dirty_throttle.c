@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "batch/store.h"
 #include "clock.h"
 #include "commands/extension.h"
 #include "fmgr.h"
@@ -63,7 +62,6 @@ _PG_init(void)
 	dt_clock_init();
 	dt_guc_init();
 	dt_hooks_install();
-	dt_store_init();
 	dt_explain_init();
 	dt_load_init(DT_VERSION);
 	dt_sampler_init();

@@ -12,7 +12,6 @@
 #include "batch/tell.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -55,20 +54,6 @@ duration(double seconds)
 					(int) (s / 60 % 60), (int) (s % 60));
 }
 
-/* Has it become slower?  Then it may become slower yet. */
-static bool
-slows_down(const DtJob *job)
-{
-	return job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
-}
-
-/* "{5,7}", as the view has it */
-static char *
-place(ArrayType *position)
-{
-	return OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(position));
-}
-
 static char *
 rows_expected(const DtJob *job)
 {
@@ -77,43 +62,27 @@ rows_expected(const DtJob *job)
 		psprintf(_("about %lld rows"), (long long) job->expected);
 }
 
-/* "table public.orders along id (index orders_pkey)" */
-static char *
-describe_way(const DtKey *key)
+void
+dt_tell_begin(const DtJob *job, const DtStart *start, bool dry_run)
 {
-	return psprintf(_("table %s along %s (index %s)"), key->table, key->columns,
-					quote_identifier(key->index));
-}
-
-/* "123 of 456 rows changed in 7 batches, in 0:00:12, of which 0:00:03 paused" */
-static char *
-describe_work(const DtJob *job)
-{
-	return psprintf(_("%lld of %lld rows changed in %lld batches, in %s, of which %s paused"),
-					(long long) job->rows, (long long) job->keys,
-					(long long) job->batches, duration(job->elapsed_us / 1e6),
-					duration(job->paused_us / 1e6));
-}
-
-/* --------------------------------------------------------- to the client */
-
-static void
-tell_plan(const DtStart *start, const DtJobOptions *options)
-{
-	const DtJob *job = start->job;
-
-	ereport(NOTICE,
-			(start->is_new ?
-			 errmsg("batches \"%s\" would go through %s, %s", job->name,
-					describe_way(start->key), rows_expected(job)) :
-			 errmsg("batches \"%s\" would go on after key %s: %s", job->name,
-					job->position ? place(job->position) : "{}", describe_way(start->key)),
-			 job->expected < 0 ? 0 :
-			 errdetail("They have come past %lld rows, of %s. At least %lld batches of at most %lld rows.",
-					   (long long) job->keys, rows_expected(job),
-					   (long long) ((job->expected - job->keys + options->max_rows - 1) /
-									options->max_rows),
-					   (long long) options->max_rows)));
+	ereport(start != NULL ? NOTICE : LOG,
+			(errmsg("batches \"%s\" %s%s: table %s along %s, %s", job->name,
+					dry_run ? "would " : "",
+					job->position == NULL ? "begin" : start == NULL ? "go on" :
+					psprintf("go on after key %s", OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(job->position))),
+					DatumGetCString(DirectFunctionCall1(regclassout, ObjectIdGetDatum(job->table))),
+					job->columns, rows_expected(job)),
+			 dry_run && job->expected >= 0 ?
+			 errdetail("They have come past %lld rows. At least %lld batches of at most %lld rows are left.",
+					   (long long) job->keys,
+					   (long long) ((job->expected - job->keys + job->max_rows - 1) / job->max_rows),
+					   (long long) job->max_rows) :
+			 start != NULL && start->group[0] != '\0' ?
+			 errdetail("They run in resource group \"%s\".", start->group) : 0,
+			 start != NULL && !start->key->is_unique ?
+			 errhint("Several rows may have the same %s, and all of these are in one batch. If they are many, name the columns of a unique index, for example key => '%s, id'.",
+					 job->columns, job->columns) : 0,
+			 errhidestmt(true)));
 }
 
 void
@@ -123,30 +92,19 @@ dt_tell_start(const DtStart *start, const DtJobOptions *options)
 
 	if (start->state == DT_QUEUE_WAITS)
 		dt_tell_waits(job->name);
-	else if (start->state == DT_QUEUE_ENDS)
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" are being stopped by stop_batches()", job->name),
-				 errhint("Start them again when they have ended.")));
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are being run by process %d already",
-						job->name, start->pid)));
-	else if (start->finished)
+						job->name, start->pid),
+				 start->state != DT_QUEUE_ENDS ? 0 :
+				 errhint("They are being stopped. Start them again when they have ended.")));
+	else if (job->finished != 0)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" have finished at %s already", job->name,
 						timestamptz_to_str(job->finished)),
 				 errhint("To run them again, use restart => true.")));
-	else if (options->dry_run)
-		tell_plan(start, options);
 	else
-		ereport(NOTICE,
-				(start->is_new || job->position == NULL ?
-				 errmsg("batches \"%s\" begin: %s, %s", job->name,
-						describe_way(start->key), rows_expected(job)) :
-				 errmsg("batches \"%s\" go on after key %s: %s", job->name,
-						place(job->position), describe_way(start->key)),
-				 start->group[0] ?
-				 errdetail("They run in resource group \"%s\".", start->group) : 0));
+		dt_tell_begin(job, start, options->dry_run);
 }
 
 void
@@ -161,60 +119,37 @@ dt_tell_waits(const char *name)
 void
 dt_tell_progress(const DtJob *job)
 {
-	double		percent;
-	double		left;
+	double		percent = dt_tell_percent(job);
+	double		left = dt_tell_seconds_left(job);
 
-	if (job == NULL)
-		return;
-	percent = dt_tell_percent(job);
-	left = dt_tell_seconds_left(job);
+	/* has it become slower?  Then it may become slower yet */
+	bool		slows_down = job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
+
 	ereport(NOTICE,
 			(errmsg("batches \"%s\": %s%lld of %lld rows changed in %lld batches, %.0f rows per second%s",
 					job->name, percent < 0 ? "" : psprintf("%.0f %%, ", floor(percent)),
 					(long long) job->rows, (long long) job->keys,
 					(long long) job->batches, job->rate,
 					left < 0 ? "" :
-					psprintf(slows_down(job) ? ", at least %s left" : ", about %s left", duration(left)))));
+					psprintf(slows_down ? ", at least %s left" : ", about %s left", duration(left)))));
 }
 
 void
-dt_tell_end(const DtJob *job)
+dt_tell_end(const DtJob *job, int elevel)
 {
-	if (job->finished != 0)
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" have finished: %s", job->name,
-						describe_work(job))));
-	else
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" were stopped before their end: %s so far",
-						job->name, describe_work(job)),
-				 errhint("The same CALL, or SELECT start_batches(%s), goes on with them.",
-						 quote_literal_cstr(job->name))));
-}
+	bool		stopped = job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0;
 
-/* --------------------------------------------------------- to the server log */
-
-void
-dt_tell_log_begin(const DtJob *job)
-{
-	ereport(LOG,
-			(errmsg("batches \"%s\" %s: table \"%s\" along %s, %s", job->name,
-					job->position == NULL ? "begin" : "go on",
-					get_rel_name(job->table) ? get_rel_name(job->table) : "?",
-					job->columns, rows_expected(job)),
-			 errhidestmt(true)));
-}
-
-void
-dt_tell_log_end(const DtJob *job)
-{
-	const char *end = job->finished != 0 ? "have finished" :
-		job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0 ? "were stopped" :
-		"have failed";
-
-	ereport(LOG,
-			(errmsg("batches \"%s\" %s: %s", job->name, end, describe_work(job)),
+	ereport(elevel,
+			(errmsg("batches \"%s\" %s: %lld of %lld rows changed in %lld batches, in %s, of which %s paused%s",
+					job->name, job->finished != 0 ? "have finished" :
+					stopped ? "were stopped before their end" : "have failed",
+					(long long) job->rows, (long long) job->keys,
+					(long long) job->batches, duration(job->elapsed_us / 1e6),
+					duration(job->paused_us / 1e6), stopped ? " so far" : ""),
 			 job->outcome != NULL && job->error != NULL ?
 			 errdetail_internal("%s", dt_tell_error(job)) : 0,
+			 !stopped ? 0 :
+			 errhint("The same CALL, or SELECT start_batches(%s), goes on with them.",
+					 quote_literal_cstr(job->name)),
 			 errhidestmt(true)));
 }

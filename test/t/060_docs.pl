@@ -415,7 +415,7 @@ SKIP:
 	my %states = map { $_->[1] =~ tr/`//dr => 1 } @rows;
 	my @formats = map { slurp_file($_) =~ s/"\s*\n\s*"//gr =~ /"((?:[^"\\\n]|\\.)+)"/g }
 	  glob("$top/src/batch/*.c $top/src/sql/views.c");
-	my @known = (qr/^canceling statement due to (?:lock|statement) timeout$/, qr/^permission denied for table \w+$/, qr/^relation "\w+" does not exist$/,
+	my @known = (qr/^canceling statement due to (?:lock|statement) timeout$/, qr/^permission denied for table \w+$/, qr/^relation "\w+" does not exist$/, qr/^invalid role OID: \d+$/,
 		qr/^(?:retries|paused_time|error)$/,
 		map { my $f = $_ =~ s/\\"/"/gr; $f = quotemeta $f; $f =~ s/\\%(?:ll)?[sdu]/.+/g; qr/^$f/ } grep { /\w \w/ } @formats);
 

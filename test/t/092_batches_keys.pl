@@ -112,7 +112,7 @@ sub create
 	my @names = names($columns);
 	my $key = $index // '(' . join(', ', @names) . ')';
 
-	# a role has at most 100 jobs
+	# of the table that is dropped
 	$dt->sql('SELECT forget_batches(name::text) FROM dirty_throttle_batches');
 	$dt->sql(qq{DROP TABLE IF EXISTS public.k;
 		CREATE TABLE public.k ($columns, n int DEFAULT 0, bad boolean DEFAULT false);
@@ -234,7 +234,6 @@ foreach my $argument ('start', 'finish')
 	$r = $dt->batches($sessions[3], 'no value', 'public.k', key => 'a, b', $argument => \q{'x'},
 		statement => 'UPDATE public.k SET n = 2 WHERE {batch}');
 	is($r->{sqlstate}, '22P02', "$argument => 'x': the error");
-	like($r->{err}, qr/invalid input syntax for type integer: "x"\n.*HINT: .*values of column a\./s, "$argument => 'x': what it says");
 }
 $r = $dt->batches($sessions[3], 'a part', 'public.k', key => 'a, b', finish => 1, statement => 'UPDATE public.k SET n = n + 0 WHERE {batch}');
 is($r->{out}, '2|t', 'the first of two columns: all rows with that value');

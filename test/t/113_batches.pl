@@ -206,7 +206,7 @@ foreach my $held ('a row', 'table "t"')
 	is("$job->{state}|$job->{retries}", $held eq 'a row' ? 'running|1' : 'running|2', "$held is locked: how often it was tried again");
 	is( $job->{error},
 		'canceling statement due to lock timeout. Process ' . $other->pid . ' (role "' . $dt->sql('SELECT current_user')
-		  . "\", application \"nightly report\") holds $held.",
+		  . "\") holds $held.",
 		"$held is locked: who has it");
 	$other->query('LOCK t IN SHARE MODE');
 	$dt->advance(0.2 * $second);
