@@ -297,7 +297,6 @@ CREATE FUNCTION dirty_throttle_stored_batches(
     OUT id oid,
     OUT owner oid,
     OUT name name,
-    OUT login oid,
     OUT table_id oid,
     OUT statement text,
     OUT key text,
@@ -319,7 +318,7 @@ COMMENT ON FUNCTION dirty_throttle_stored_batches() IS
 'Returns what the materialized view dirty_throttle_stored_batches contains, so that REFRESH MATERIALIZED VIEW does not change it.';
 
 CREATE MATERIALIZED VIEW dirty_throttle_stored_batches USING heap AS
-SELECT id, owner, name, login, table_id, statement, key, ordering, start,
+SELECT id, owner, name, table_id, statement, key, ordering, start,
        finish, settings, group_id, row_security, batch_time, max_rows,
        run_time
 FROM dirty_throttle_stored_batches()
@@ -334,7 +333,6 @@ CREATE FUNCTION dirty_throttle_stored_progress(
     OUT id oid,
     OUT "position" text[],
     OUT until text[],
-    OUT size int8,
     OUT keys int8,
     OUT expected int8,
     OUT rows int8,
@@ -359,7 +357,7 @@ COMMENT ON FUNCTION dirty_throttle_stored_progress() IS
 'Returns what the materialized view dirty_throttle_stored_progress contains, so that REFRESH MATERIALIZED VIEW does not change it.';
 
 CREATE MATERIALIZED VIEW dirty_throttle_stored_progress USING heap WITH (fillfactor = 50) AS
-SELECT id, "position", until, size, keys, expected, rows, batches, retries,
+SELECT id, "position", until, keys, expected, rows, batches, retries,
        elapsed, paused, rate, updated, finished, outcome, error,
        sqlstate, detail, hint
 FROM dirty_throttle_stored_progress()

@@ -367,15 +367,6 @@ dt_io_is_staged(void)
 #define dt_lock_is_held(tag, mode)	LockHeldByMe(tag, mode)
 #endif
 
-/* 16: what permissions are for is in a list of its own */
-#if PG_VERSION_NUM >= 160000
-#define dt_check_permissions(planned) \
-	((void) ExecCheckPermissions((planned)->rtable, (planned)->permInfos, true))
-#else
-#define dt_check_permissions(planned) \
-	((void) ExecCheckRTPerms((planned)->rtable, true))
-#endif
-
 /* 18: a library tells its name and version */
 #ifndef PG_MODULE_MAGIC_EXT
 #define PG_MODULE_MAGIC_EXT(...)	PG_MODULE_MAGIC

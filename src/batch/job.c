@@ -13,20 +13,19 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/table.h"
-#include "access/transam.h"
-#include "access/xact.h"
 #include "batch/job.h"
-#include "batch/settings.h"
 #include "batch/walk.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_statistic.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "session/work.h"
 #include "tcop/utility.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc_tables.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
@@ -36,20 +35,78 @@
 
 #include "compat.h"
 
-/* A statement, "start" and "finish" have at most this many bytes. */
-#define LONGEST_ARGUMENT	(100 * 1024)
-
-/* A role has at most this many jobs. */
+/* A role has at most this many jobs, and each of them arguments and settings of so many bytes. */
 #define MOST_JOBS			100
+#define LONGEST_ARGUMENT	(100 * 1024)
+#define LONGEST_SETTINGS	8192
 
-/* More rows that share a key than this are worth a warning. */
-#define MANY_OF_A_KEY		1000
+/* --------------------------------------------------------------- settings */
+
+/* What belongs to the session, its client or its transaction. */
+static const char *const others[] = {
+	"application_name", "client_encoding", "default_transaction_read_only",
+	"dirty_throttle.group", "is_superuser", "role", "session_authorization", "transaction_deferrable",
+	"transaction_isolation", "transaction_read_only", "transaction_timeout"
+};
+
+static bool
+is_wanted(const struct config_generic *variable)
+{
+	if (strcmp(variable->name, "search_path") == 0)
+		return true;
+	for (int i = 0; i < lengthof(others); i++)
+		if (strcmp(variable->name, others[i]) == 0)
+			return false;
+	return (variable->source == PGC_S_CLIENT || variable->source == PGC_S_SESSION) &&
+		(variable->context == PGC_USERSET || variable->context == PGC_SUSET);
+}
+
+/*
+ * The worker connects as the user of this session, so it has the settings of the server,
+ * the database and that role anyway.  What the session has set itself is stored with the
+ * job, as those of a function's SET clause are, custom parameters included; search_path
+ * in any case, as the statement depends on it.  Values may be secrets: nothing shows them.
+ */
+static ArrayType *
+get_settings(void)
+{
+	int			n;
+	struct config_generic **variables = dt_guc_variables(&n);
+	ArrayBuildState *state = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	ArrayType  *settings;
+
+	for (int i = 0; i < n; i++)
+		if (is_wanted(variables[i]))
+			(void) accumArrayResult(state,
+									CStringGetTextDatum(psprintf("%s=%s", variables[i]->name,
+																 GetConfigOption(variables[i]->name, false, false))),
+									false, TEXTOID, CurrentMemoryContext);
+	settings = DatumGetArrayTypeP(makeArrayResult(state, CurrentMemoryContext));
+	if (VARSIZE(settings) > LONGEST_SETTINGS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the settings of this session are too long to be stored"),
+				 errdetail("They have %d bytes; %d are allowed.",
+						   (int) VARSIZE(settings), LONGEST_SETTINGS),
+				 errhint("RESET what the batches do not need.")));
+	return settings;
+}
 
 /* ---------------------------------------------------------------- context */
+
+bool
+dt_job_user_can_log_in(void)
+{
+	HeapTuple	user = SearchSysCacheCopy1(AUTHOID, ObjectIdGetDatum(GetSessionUserId()));
+
+	return HeapTupleIsValid(user) && ((Form_pg_authid) GETSTRUCT(user))->rolcanlogin;
+}
 
 static void
 check_context(void)
 {
+	HeapTuple	database = SearchSysCacheCopy1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+
 	PreventCommandDuringRecovery("start_batches()");
 	PreventCommandIfReadOnly("start_batches()");
 	if (!IsUnderPostmaster)
@@ -63,24 +120,22 @@ check_context(void)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot start batches within a SECURITY DEFINER function or a security-restricted operation"),
 				 errhint("Start them outside of it, and use SET ROLE before to run them as another role.")));
-	dt_settings_check_connection();
+	if (DT_BGWORKER_ANY_LOGIN == 0 && !dt_job_user_can_log_in())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("role \"%s\" may not log in, so no background worker can run batches for it",
+						GetUserNameFromId(GetSessionUserId(), false)),
+				 errhint("Start them in a session of a role with LOGIN, and use SET ROLE there.")));
+	if (HeapTupleIsValid(database) && !((Form_pg_database) GETSTRUCT(database))->datallowconn)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("database \"%s\" does not allow connections, so no background worker can run batches in it",
+						get_database_name(MyDatabaseId)),
+				 errhint("Use ALTER DATABASE %s ALLOW_CONNECTIONS true before.",
+						 quote_identifier(get_database_name(MyDatabaseId)))));
 }
 
 /* --------------------------------------------------------------- the table */
-
-static void
-check_kind(Relation table)
-{
-	char		kind = table->rd_rel->relkind;
-
-	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("batches cannot go along relation \"%s\"",
-						RelationGetRelationName(table)),
-				 errdetail_relkind_not_supported(kind),
-				 errhint("Name an ordinary or partitioned table. The statement may use others, with {batch} for the columns of its key.")));
-}
 
 Relation
 dt_job_open_table(Oid oid, const char *name)
@@ -94,24 +149,17 @@ dt_job_open_table(Oid oid, const char *name)
 						name),
 				 errhint("Use SELECT forget_batches(%s).",
 						 quote_literal_cstr(name))));
-	check_kind(table);
+	if (table->rd_rel->relkind != RELKIND_RELATION &&
+		table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("batches cannot go along relation \"%s\"",
+						RelationGetRelationName(table)),
+				 errdetail_relkind_not_supported(table->rd_rel->relkind),
+				 errhint("Name an ordinary or partitioned table. The statement may use others, with {batch} for the columns of its key.")));
 	if (table->rd_rel->relhassubclass)
 		list_free(find_all_inheritors(oid, AccessShareLock, NULL));
 	return table;
-}
-
-/* ----------------------------------------------------------------- ranges */
-
-DtRange
-dt_job_rest(const DtJob *job, const DtKey *key)
-{
-	DtRange		range = {0};
-
-	range.low_inclusive = (job->position == NULL);
-	range.low = dt_key_from_text(key, job->position ? job->position :
-								 job->start);
-	range.high = dt_key_from_text(key, job->until);
-	return range;
 }
 
 /*
@@ -126,98 +174,65 @@ count_rows(Oid table, const char *column)
 
 	foreach_oid(oid, find_all_inheritors(table, NoLock, NULL))
 	{
-		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(oid));
-		Form_pg_class form;
+		HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(oid));
+		Form_pg_class form = HeapTupleIsValid(tuple) ? (Form_pg_class) GETSTRUCT(tuple) : NULL;
 
-		if (!HeapTupleIsValid(tuple))
+		if (form == NULL || form->relkind != RELKIND_RELATION)
 			continue;
-		form = (Form_pg_class) GETSTRUCT(tuple);
-		if (form->relkind == RELKIND_RELATION)
-		{
-			if (form->reltuples < 0 ||
-				(form->reltuples > 0 && column != NULL &&
-				 !SearchSysCacheExists3(STATRELATTINH, ObjectIdGetDatum(oid),
-										Int16GetDatum(get_attnum(oid, column)),
-										BoolGetDatum(false))))
-				rows = -1;
-			else if (rows >= 0)
-				rows += form->reltuples;
-		}
-		ReleaseSysCache(tuple);
-		if (rows < 0)
-			break;
+		if (form->reltuples < 0 ||
+			(form->reltuples > 0 && column != NULL &&
+			 !SearchSysCacheExists3(STATRELATTINH, ObjectIdGetDatum(oid),
+									Int16GetDatum(get_attnum(oid, column)), BoolGetDatum(false))))
+			return -1;
+		rows += form->reltuples;
 	}
 	return rows;
 }
 
+/* ----------------------------------------------------------------- ranges */
+
+DtRange
+dt_job_rest(const DtJob *job, const DtKey *key)
+{
+	return (DtRange)
+	{
+		.low_inclusive = (job->position == NULL),
+			.low = dt_key_from_text(key, job->position ? job->position : job->start),
+			.high = dt_key_from_text(key, job->until)
+	};
+}
+
 /* How many keys there are in all, from what is left; -1: not known. */
 static int64
-expect(const DtJob *job, const DtKey *key, Relation table)
+expect(const DtJob *job, const DtKey *key, Oid table)
 {
-	bool		all = (job->position == NULL && job->start == NULL &&
-					   job->finish == NULL);
-	double		rows = count_rows(RelationGetRelid(table), all ? NULL :
-								  get_attname(RelationGetRelid(table), key->column[0].attnum, false));
+	bool		all = job->position == NULL && job->start == NULL && job->finish == NULL;
+	double		rows = count_rows(table, all ? NULL :
+								  get_attname(table, key->column[0].attnum, false));
 	DtRange		whole = {0};
-	DtRange		rest;
+	DtRange		rest = dt_job_rest(job, key);
 
 	if (job->until == NULL)
 		return job->keys;
 	if (rows < 0 || all)
 		return (int64) rows;
 	/* the planner knows the part better than the whole */
-	rest = dt_job_rest(job, key);
 	return job->keys + (int64) (rows * dt_walk_expect(key, &rest) /
 								Max(dt_walk_expect(key, &whole), 1));
 }
 
-/*
- * All rows of a key are in one batch.  That is worth a word if they are many, as far
- * as the statistics know.
- */
 static void
-warn_of_equal_keys(const DtKey *key, Relation table)
+set_end(DtJob *job, const DtKey *key)
 {
-	AttrNumber	attnum = key->column[0].attnum;
-	double		rows = count_rows(RelationGetRelid(table), NULL);
-	HeapTuple	tuple;
-	double		distinct;
+	DtRange		range;
 
-	if (key->is_unique || key->n > 1)
-		return;
-	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(RelationGetRelid(table)),
-							Int16GetDatum(attnum),
-							BoolGetDatum(table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE));
-	if (!HeapTupleIsValid(tuple))
-		return;
-	distinct = ((Form_pg_statistic) GETSTRUCT(tuple))->stadistinct;
-	ReleaseSysCache(tuple);
-	if (distinct < 0)
-		distinct *= -rows;
-	if (distinct > 0 && rows / distinct > MANY_OF_A_KEY)
-		ereport(WARNING,
-				(errmsg("about %.0f rows have the same %s, and all of these are in one batch",
-						rows / distinct, key->columns),
-				 errhint("Name the columns of a unique index, for example key => '%s, id'.",
-						 key->columns)));
+	job->until = job->finish;
+	range = dt_job_rest(job, key);
+	if (job->until == NULL)
+		job->until = dt_walk_to_end(key, &range);
 }
 
 /* ------------------------------------------------------------ what is wanted */
-
-static void
-set_bounds(DtJob *job, const DtKey *key, const DtJobOptions *options)
-{
-	DtBound		start = dt_key_from_user(key, &options->start);
-	DtBound		finish = dt_key_from_user(key, &options->finish);
-
-	if (start.n > 0 && finish.n > 0 && dt_key_is_after(key, &start, &finish))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"start\" comes after \"finish\""),
-				 errhint("Exchange them.")));
-	job->start = dt_key_to_text(key, &start);
-	job->finish = dt_key_to_text(key, &finish);
-}
 
 static void
 check_size(const char *argument, Size size)
@@ -226,8 +241,7 @@ check_size(const char *argument, Size size)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("argument \"%s\" is too long", argument),
-				 errdetail("It has %zu bytes; %d are allowed.", size,
-						   LONGEST_ARGUMENT),
+				 errdetail("It has %zu bytes; %d are allowed.", size, LONGEST_ARGUMENT),
 				 errhint("Put long values into a table, and refer to it.")));
 }
 
@@ -235,18 +249,24 @@ check_size(const char *argument, Size size)
 static DtJob *
 get_wanted(const DtJobOptions *options, Relation table, DtKey **key)
 {
-	DtJob	   *job = palloc0(sizeof(DtJob));
+	DtJob	   *job = palloc(sizeof(DtJob));
+	DtBound		start;
+	DtBound		finish;
 
 	*key = dt_key_find(table, options->key, NULL);
-	job->owner = GetUserId();
-	job->name = options->name;
-	job->table = options->table;
-	job->statement = options->statement;
-	check_size("statement", strlen(job->statement));
+	start = dt_key_from_user(*key, &options->start);
+	finish = dt_key_from_user(*key, &options->finish);
+	if (start.n > 0 && finish.n > 0 && dt_key_is_after(*key, &start, &finish))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"start\" comes after \"finish\""),
+				 errhint("Exchange them.")));
+	*job = options->job;
 	job->columns = (*key)->columns;
 	job->ordering = (*key)->ordering;
-	job->size = 1;
-	set_bounds(job, *key, options);
+	job->start = dt_key_to_text(*key, &start);
+	job->finish = dt_key_to_text(*key, &finish);
+	check_size("statement", strlen(job->statement));
 	check_size("start", job->start ? VARSIZE(job->start) : 0);
 	check_size("finish", job->finish ? VARSIZE(job->finish) : 0);
 	return job;
@@ -255,33 +275,19 @@ get_wanted(const DtJobOptions *options, Relation table, DtKey **key)
 static bool
 same_array(ArrayType *a, ArrayType *b)
 {
-	if (a == NULL || b == NULL)
-		return a == b;
-	return VARSIZE(a) == VARSIZE(b) && memcmp(a, b, VARSIZE(a)) == 0;
+	return a == b || (a != NULL && b != NULL && VARSIZE(a) == VARSIZE(b) &&
+					  memcmp(a, b, VARSIZE(a)) == 0);
 }
 
 /* In what does the stored job differ from the one that is wanted? */
 static const char *
-find_difference(const DtJob *stored, const DtJob *wanted)
+find_difference(const DtJob *stored, const DtKey *key, const DtJob *wanted)
 {
-	if (stored->table != wanted->table)
-		return "table";
-	if (strcmp(stored->columns, wanted->columns) != 0)
-		return "key";
-	if (!same_array(stored->start, wanted->start))
-		return "start";
-	if (!same_array(stored->finish, wanted->finish))
-		return "finish";
-	if (strcmp(stored->statement, wanted->statement) != 0)
-		return "statement";
-	return NULL;
-}
-
-/* Has no batch of it been committed? */
-static bool
-is_untouched(const DtJob *stored)
-{
-	return stored->position == NULL && stored->finished == 0;
+	return stored->table != wanted->table ? "table" :
+		strcmp(key->columns, wanted->columns) != 0 ? "key" :
+		!same_array(stored->start, wanted->start) ? "start" :
+		!same_array(stored->finish, wanted->finish) ? "finish" :
+		strcmp(stored->statement, wanted->statement) != 0 ? "statement" : NULL;
 }
 
 /*
@@ -291,31 +297,18 @@ is_untouched(const DtJob *stored)
 static void
 take_differences(DtJob *stored, const DtJob *wanted, const DtKey *key, bool restart)
 {
-	const char *difference = find_difference(stored, wanted);
+	const char *difference = find_difference(stored, key, wanted);
 
 	if (difference != NULL && strcmp(difference, "finish") == 0 && restart)
 	{
-		DtRange		rest;
-
-		stored->finish = stored->until = wanted->finish;
-		rest = dt_job_rest(stored, key);
-		if (stored->until == NULL)
-			stored->until = dt_walk_to_end(key, &rest);
-		difference = find_difference(stored, wanted);
+		stored->finish = wanted->finish;
+		set_end(stored, key);
+		difference = find_difference(stored, key, wanted);
 	}
-	if (difference != NULL && strcmp(difference, "statement") == 0 &&
-		stored->outcome != NULL && strcmp(stored->outcome, DT_FAILED) == 0)
-	{
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" go on with another statement", stored->name),
-				 errdetail("%lld rows were changed by the one before: %s",
-						   (long long) stored->rows, stored->statement)));
-		ereport(LOG_SERVER_ONLY,
-				(errmsg("batches \"%s\" go on with another statement", stored->name)));
-		stored->statement = wanted->statement;
-		difference = NULL;
-	}
-	if (difference != NULL)
+	if (difference == NULL)
+		return;
+	if (strcmp(difference, "statement") != 0 || stored->outcome == NULL ||
+		strcmp(stored->outcome, DT_FAILED) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("batches \"%s\" exist already, with another \"%s\"",
@@ -324,6 +317,11 @@ take_differences(DtJob *stored, const DtJob *wanted, const DtKey *key, bool rest
 				 errdetail("The statement is: %s", stored->statement) : 0,
 				 errhint("Use another name or, if those are not needed any more, SELECT forget_batches(%s).",
 						 quote_literal_cstr(stored->name))));
+	ereport(WARNING,
+			(errmsg("batches \"%s\" go on with another statement", stored->name),
+			 errdetail("%lld rows were changed by the one before: %s",
+					   (long long) stored->rows, stored->statement)));
+	stored->statement = wanted->statement;
 }
 
 static void
@@ -353,7 +351,7 @@ was_emptied(const DtJob *stored, const DtKey *key, Relation table)
 	DtRange		all = {0};
 
 	if (table->rd_rel->relpersistence != RELPERSISTENCE_UNLOGGED ||
-		stored->finished != 0 || dt_walk_to_end(key, &all) != NULL)
+		stored->finished != 0 || dt_walk_count(key, &all, 1) > 0)
 		return false;
 	ereport(NOTICE,
 			(errmsg("batches \"%s\" begin anew, as unlogged table \"%s\" is empty",
@@ -367,8 +365,6 @@ set_environment(DtStart *start, const DtJobOptions *options)
 {
 	DtJob	   *job = start->job;
 	uint64		group_id = dt_work_group(start->group);
-
-	job->login = GetSessionUserId();
 
 	/*
 	 * others may not be allowed to use that of the first start any more, or
@@ -387,27 +383,19 @@ set_environment(DtStart *start, const DtJobOptions *options)
 				 errhint("Use SELECT join_group('batch'); before. A superuser can create that group with set_group_dirty_limit('batch', '10 MB'), and open it with grant_group_use('batch', %s). To run them at full speed, use unthrottled => true.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
 	if (start->is_new)
-		job->settings = dt_settings_get();
-	if (OidIsValid(options->table))
+		job->settings = get_settings();
+	if (OidIsValid(options->job.table))
 	{
-		job->batch_us = options->batch_us;
-		job->max_rows = options->max_rows;
+		job->batch_us = options->job.batch_us;
+		job->max_rows = options->job.max_rows;
 	}
-	job->run_us = options->run_us;
+	job->run_us = options->job.run_us;
 }
 
-/* Is the statement right, and which rows does it see? */
-static void
-check_statement(DtStart *start, const DtJobOptions *options)
+void
+dt_job_check_rows(const DtJob *job, bool applies)
 {
-	DtJob	   *job = start->job;
-	DtRange		sample = {.low.n = start->key->n,.high.n = start->key->n};
-	SPIPlanPtr	plan = dt_statement_prepare(dt_statement_parse(job->statement),
-											start->key, &sample);
-	bool		applies = dt_statement_check(plan, start->key, job->table);
-
-	SPI_freeplan(plan);
-	if (!start->is_new && applies != job->row_security)
+	if (applies != job->row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 applies ?
@@ -416,7 +404,21 @@ check_statement(DtStart *start, const DtJobOptions *options)
 				 errmsg("batches \"%s\" would go on with other rows, as row security does not apply any more",
 						job->name),
 				 errhint("Start them as before, or begin anew, with forget_batches() before.")));
-	if (applies && !options->row_security && start->is_new)
+}
+
+/* Is the statement right, and which rows does it see? */
+static void
+check_statement(DtStart *start, const DtJobOptions *options)
+{
+	DtJob	   *job = start->job;
+	DtRange		sample = {.low.n = start->key->n,.high.n = start->key->n};
+	SPIPlanPtr	plan = dt_statement_prepare(job->statement, start->key, &sample);
+	bool		applies = dt_statement_check(plan, start->key, job->table);
+
+	SPI_freeplan(plan);
+	if (!start->is_new)
+		dt_job_check_rows(job, applies);
+	else if (applies && !options->job.row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row security may hide rows from batches \"%s\", which would be left out",
@@ -429,64 +431,31 @@ check_statement(DtStart *start, const DtJobOptions *options)
 static void
 find_place(DtStart *start, const DtJobOptions *options, Relation table, DtJob *stored)
 {
-	DtJob	   *wanted = NULL;
+	DtJob	   *wanted = OidIsValid(options->job.table) ?
+		get_wanted(options, table, &start->key) : NULL;
+	bool		untouched = stored == NULL || (stored->position == NULL && stored->finished == 0);
 
-	if (OidIsValid(options->table))
-		wanted = get_wanted(options, table, &start->key);
-	start->is_new = wanted != NULL && start->state == DT_QUEUE_ABSENT &&
-		(stored == NULL || is_untouched(stored) ||
-		 (stored->finished != 0 && options->restart));
-	if (!start->is_new)
+	start->is_new = start->state == DT_QUEUE_ABSENT &&
+		((untouched && wanted != NULL) || (options->restart && stored != NULL && stored->finished != 0));
+	start->job = start->is_new && wanted != NULL ? wanted : stored;
+	if (start->job == stored)
 	{
 		/* there may be several indexes of these columns */
 		start->key = dt_key_find(table, stored->columns, stored->ordering);
 		if (wanted != NULL)
 			take_differences(stored, wanted, start->key, options->restart);
-		else
-			wanted = stored;
-		start->is_new = (stored->finished != 0 && options->restart) ||
+		start->is_new = start->is_new ||
 			(start->state == DT_QUEUE_ABSENT && was_emptied(stored, start->key, table));
 	}
-	start->job = start->is_new ? wanted : stored;
+	else if (stored != NULL)
+	{
+		wanted->id = stored->id;
+		wanted->progress_tid = stored->progress_tid;
+	}
 	if (start->is_new)
 	{
-		DtJob	   *job = start->job;
-		DtRange		range;
-
-		job->position = NULL;
-		job->size = 1;
-		job->finished = 0;
-		job->keys = job->rows = job->batches = job->retries = 0;
-		job->elapsed_us = job->paused_us = 0;
-		job->rate = 0;
-		job->until = job->finish;
-		range = dt_job_rest(job, start->key);
-		if (job->until == NULL)
-			job->until = dt_walk_to_end(start->key, &range);
-		warn_of_equal_keys(start->key, table);
-	}
-	start->finished = start->job->finished != 0;
-}
-
-static void
-store_start(const DtStore *store, DtStart *start, const DtJob *stored)
-{
-	DtJob	   *job = start->job;
-
-	job->outcome = job->error = job->sqlstate = job->detail = job->hint = NULL;
-	job->updated = GetCurrentTimestamp();
-	if (stored == NULL)
-	{
-		check_number(store);
-		job->id = GetNewObjectId();
-		dt_store_insert(store, job);
-	}
-	else
-	{
-		job->id = stored->id;
-		job->tid = stored->tid;
-		job->progress_tid = stored->progress_tid;
-		dt_store_update(store, job);
+		memset(&start->job->position, 0, offsetof(DtJob, progress_tid) - offsetof(DtJob, position));
+		set_end(start->job, start->key);
 	}
 }
 
@@ -496,36 +465,37 @@ dt_job_start(const DtJobOptions *options)
 	DtStart		start = {0};
 	DtStore		store = dt_store_open(options->store, RowExclusiveLock);
 	DtJob	   *stored;
+	DtJob	   *job;
 	Relation	table;
 
 	check_context();
-	stored = options->dry_run ? dt_store_find(&store, GetUserId(), options->name) :
-		dt_store_lock(&store, GetUserId(), options->name);
-	if (stored == NULL && !OidIsValid(options->table))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("batches \"%s\" do not exist", options->name),
-				 errhint("To define them, name the table and the statement, too. The view dirty_throttle_batches lists those that there are.")));
-	table = dt_job_open_table(OidIsValid(options->table) ? options->table : stored->table,
-							  options->name);
+	if (!options->dry_run)
+		dt_store_lock(&store, GetUserId(), options->job.name);
+	stored = dt_store_find(&store, GetUserId(), options->job.name, OidIsValid(options->job.table));
+	table = dt_job_open_table(OidIsValid(options->job.table) ? options->job.table : stored->table,
+							  options->job.name);
 	/* its error with row_security = off, before a query of ours has it */
 	(void) check_enable_rls(RelationGetRelid(table), InvalidOid, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (stored != NULL)
 	{
 		start.state = dt_queue_find(stored->id, &start.pid);
-		/* what does not run stays so, and where it is, as its row is locked */
-		if (!options->dry_run)
-			stored = dt_store_get(&store, stored->id);
+		/* what does not run stays so, and where it is, as its name is locked */
+		stored = dt_store_get(&store, stored->id);
 	}
 	find_place(&start, options, table, stored);
-	if (!start.finished && start.state == DT_QUEUE_ABSENT)
+	job = start.job;
+	if (job->finished == 0 && start.state == DT_QUEUE_ABSENT)
 	{
 		check_statement(&start, options);
 		set_environment(&start, options);
-		start.job->expected = expect(start.job, start.key, table);
+		job->expected = expect(job, start.key, job->table);
+		job->outcome = job->error = job->sqlstate = job->detail = job->hint = NULL;
+		job->updated = GetCurrentTimestamp();
+		if (stored == NULL)
+			check_number(&store);
 		if (!options->dry_run)
-			store_start(&store, &start, stored);
+			dt_store_put(&store, job);
 	}
 	PopActiveSnapshot();
 	relation_close(table, NoLock);
@@ -534,13 +504,15 @@ dt_job_start(const DtJobOptions *options)
 }
 
 void
-dt_job_store_stop(const DtStore *store, Oid owner, const char *name)
+dt_job_store_stop(const DtStore *store, const DtJob *job)
 {
-	DtJob	   *job = dt_store_lock(store, owner, name);
+	DtJob	   *stored;
 
-	/* it may have been started again before its row was locked */
-	if (job == NULL || dt_queue_find(job->id, NULL) != DT_QUEUE_ABSENT)
+	dt_store_lock(store, job->owner, job->name);
+	stored = dt_store_find(store, job->owner, job->name, true);
+	/* it may have been started again before its name was locked */
+	if (stored == NULL || dt_queue_find(stored->id, NULL) != DT_QUEUE_ABSENT)
 		return;
-	job->outcome = DT_STOPPED;
-	dt_store_update_progress(store, job);
+	stored->outcome = DT_STOPPED;
+	dt_store_put_progress(store, stored);
 }

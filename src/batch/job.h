@@ -17,17 +17,12 @@
 typedef struct DtJobOptions
 {
 	Oid			store;			/* see dt_store_oid() */
-	char	   *name;
-	Oid			table;			/* 0: go on with what is stored */
-	char	   *statement;
+	DtJob		job;			/* what was given of it; no table: go on with
+								 * what is stored */
 	char	   *key;			/* NULL: the primary key */
 	DtUserValue start;			/* or the first one */
 	DtUserValue finish;			/* or the last one */
 	bool		restart;
-	int64		batch_us;
-	int64		max_rows;
-	int64		run_us;			/* 0: to the end */
-	bool		row_security;	/* rows that it hides are meant to be left out */
 	bool		unthrottled;	/* it may run in no group */
 	bool		dry_run;
 } DtJobOptions;
@@ -37,8 +32,8 @@ typedef struct DtStart
 {
 	DtJob	   *job;
 	DtKey	   *key;
-	bool		is_new;			/* it begins with the first batch */
-	bool		finished;		/* before, so there is nothing to do */
+	bool		is_new;			/* it begins with the first batch; if it has
+								 * finished, there is nothing to do */
 	DtQueueState state;			/* before */
 	int			pid;			/* of the worker that runs it */
 	char		group[NAMEDATALEN]; /* in which it will be, or empty */
@@ -58,7 +53,13 @@ extern Relation dt_job_open_table(Oid table, const char *name);
 extern DtStart dt_job_start(const DtJobOptions *options);
 
 /* What has waited for a worker was stopped: nothing else is going to store that. */
-extern void dt_job_store_stop(const DtStore *store, Oid owner, const char *name);
+extern void dt_job_store_stop(const DtStore *store, const DtJob *job);
+
+/* Has the user of this session LOGIN? */
+extern bool dt_job_user_can_log_in(void);
+
+/* ERROR if row security applies to its statement now, or does not any more. */
+extern void dt_job_check_rows(const DtJob *job, bool applies);
 
 /* The part of the way that is left. */
 extern DtRange dt_job_rest(const DtJob *job, const DtKey *key);

@@ -25,7 +25,6 @@
 #include "batch/key.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_operator.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
@@ -34,20 +33,13 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
+#include "utils/regproc.h"
+#include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "compat.h"
 
 /* -------------------------------------------------------- finding an index */
-
-/* Can queries walk along this index?  RelationGetIndexList() leaves out what is dropped. */
-static bool
-is_usable(Relation index)
-{
-	return index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
-		heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-}
 
 /* Are these its first columns?  With n = 0: is it that of the primary key? */
 static bool
@@ -66,18 +58,12 @@ begins_with(Relation index, const AttrNumber *columns, int n)
 static char *
 operator_clause(Oid opno)
 {
-	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(opno));
-	Form_pg_operator form;
-	char	   *clause;
+	List	   *names;
+	List	   *types;
 
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator %u", opno);
-	form = (Form_pg_operator) GETSTRUCT(tuple);
-	clause = psprintf("OPERATOR(%s.%s)",
-					  quote_identifier(get_namespace_name(form->oprnamespace)),
-					  NameStr(form->oprname));
-	ReleaseSysCache(tuple);
-	return clause;
+	format_operator_parts(opno, &names, &types, false);
+	return psprintf("OPERATOR(%s.%s)", quote_identifier(linitial(names)),
+					(char *) lsecond(names));
 }
 
 /* Those of each column must be the same, so that rows can be compared. */
@@ -86,14 +72,10 @@ set_operators(DtKey *key, Oid family, Oid type, bool is_first)
 {
 	for (StrategyNumber i = BTLessStrategyNumber; i <= BTMaxStrategyNumber; i++)
 	{
-		Oid			opno = get_opfamily_member(family, type, type, i);
-		char	   *clause = operator_clause(opno);
+		char	   *clause = operator_clause(get_opfamily_member(family, type, type, i));
 
 		if (is_first)
-		{
 			key->operators[i] = clause;
-			key->comparison = get_opcode(opno);
-		}
 		else if (strcmp(key->operators[i], clause) != 0)
 			return false;
 	}
@@ -130,73 +112,70 @@ is_never_null(Relation table, AttrNumber attnum)
  * its other columns.
  */
 static bool
-describe_column(DtKey *key, Relation table, Relation index, int i,
-				StringInfo columns, StringInfo ordering)
+describe_column(DtKey *key, Relation table, Relation index, int i)
 {
 	DtKeyColumn *column = &key->column[i];
-	AttrNumber	attnum = index->rd_index->indkey.values[i];
 	Form_pg_attribute attribute =
-		TupleDescAttr(RelationGetDescr(table), attnum - 1);
+		TupleDescAttr(RelationGetDescr(table), index->rd_index->indkey.values[i] - 1);
 	int16		flags = index->rd_indoption[i];
-	const char *separator = i > 0 ? ", " : "";
-	Oid			family;
-	Oid			type;
+	TypeCacheEntry *type = lookup_type_cache(attribute->atttypid, TYPECACHE_BTREE_OPFAMILY);
 
-	if (!get_opclass_opfamily_and_input_type(GetDefaultOpClass(attribute->atttypid, BTREE_AM_OID),
-											 &family, &type) ||
-		family != index->rd_opfamily[i] ||
-		attribute->attcollation != index->rd_indcollation[i] ||
-		flags != index->rd_indoption[0] ||
-		(flags != 0 && flags != (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) ||
-		!set_operators(key, family, type, i == 0))
-		return false;
-	column->attnum = attnum;
+	column->attnum = attribute->attnum;
 	column->name = pstrdup(quote_identifier(NameStr(attribute->attname)));
-	column->own_type = attribute->atttypid;
-	column->type = get_typtype(type) == TYPTYPE_PSEUDO ? attribute->atttypid : type;
-	appendStringInfo(columns, "%s%s", separator, column->name);
-
-	/*
-	 * the integers have one order, so that a column may become a bigint in
-	 * the middle
-	 */
-	appendStringInfo(ordering, "%s%s", separator,
-					 family == INTEGER_BTREE_FAM_OID ? "integer" : format_type_be_qualified(column->type));
-	if (OidIsValid(attribute->attcollation))
-		appendStringInfo(ordering, " COLLATE %s",
-						 quote_identifier(get_collation_name(attribute->attcollation)));
-	return true;
+	column->type = attribute->atttypid;
+	column->collation = attribute->attcollation;
+	return type->btree_opf == index->rd_opfamily[i] &&
+		column->collation == index->rd_indcollation[i] &&
+		flags == index->rd_indoption[0] &&
+		(flags == 0 || flags == (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) &&
+		set_operators(key, type->btree_opf, type->btree_opintype, i == 0);
 }
 
-/*
- * The first n columns of an index as a key, or NULL; n = 0: all.  What is stored of a job
- * is compared with it, whatever the session's settings are.
- */
+/* The types and collations of its columns. */
+static char *
+get_ordering(const DtKey *key)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < key->n; i++)
+	{
+		const DtKeyColumn *column = &key->column[i];
+
+		/*
+		 * the integers have one order, so that a column may become a bigint
+		 * in the middle
+		 */
+		appendStringInfo(&buf, "%s%s", i > 0 ? ", " : "",
+						 get_opclass_family(GetDefaultOpClass(column->type, BTREE_AM_OID)) == INTEGER_BTREE_FAM_OID ?
+						 "integer" : format_type_be_qualified(column->type));
+		if (OidIsValid(column->collation))
+			appendStringInfo(&buf, " COLLATE %s",
+							 quote_identifier(get_collation_name(column->collation)));
+	}
+	return buf.data;
+}
+
+/* The first n columns of an index as a key, or NULL; n = 0: all. */
 static DtKey *
 describe(Relation table, Relation index, int n)
 {
 	DtKey	   *key = palloc0(sizeof(DtKey));
-	static const char *const settings[][2] = {{"quote_all_identifiers", "off"}};
-	bool		all = n == 0 || n == IndexRelationGetNumberOfKeyAttributes(index);
-	bool		fits = true;
+	int			all = IndexRelationGetNumberOfKeyAttributes(index);
 	StringInfoData columns;
-	StringInfoData ordering;
-	int			level = dt_key_begin_settings(settings, lengthof(settings));
 
-	initStringInfo(&columns);
-	initStringInfo(&ordering);
 	key->table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
 											RelationGetRelationName(table));
-	key->index = pstrdup(RelationGetRelationName(index));
-	key->is_unique = index->rd_index->indisunique && all;
-	key->n = all ? IndexRelationGetNumberOfKeyAttributes(index) : n;
-	for (int i = 0; i < key->n && fits; i++)
-		fits = describe_column(key, table, index, i, &columns, &ordering);
-	AtEOXact_GUC(true, level);
-	key->collation = index->rd_indcollation[0];
+	key->n = n > 0 ? n : all;
+	key->is_unique = index->rd_index->indisunique && key->n == all;
+	for (int i = 0; i < key->n; i++)
+		if (!describe_column(key, table, index, i))
+			return NULL;
+	initStringInfo(&columns);
+	dt_key_columns(&columns, key, key->n, "");
 	key->columns = columns.data;
-	key->ordering = ordering.data;
-	return fits ? key : NULL;
+	key->ordering = get_ordering(key);
+	return key;
 }
 
 /* The columns with these names; returns how many. */
@@ -227,63 +206,35 @@ parse_columns(Relation table, const char *list, AttrNumber *columns)
 	return n;
 }
 
-/* A column of a key has a value in each row, and is of no domain. */
-static void
-check_column(Relation table, const DtKeyColumn *column)
-{
-	const char *name = RelationGetRelationName(table);
-
-	if (!is_never_null(table, column->attnum))
-		ereport(ERROR,
-				(errcode(ERRCODE_NOT_NULL_VIOLATION),
-				 errmsg("column %s of table \"%s\" may be null, so some rows may have no key",
-						column->name, name),
-				 errhint("Use ALTER TABLE %s ALTER %s SET NOT NULL, or choose another \"key\".",
-						 quote_identifier(name), column->name)));
-	if (get_typtype(column->own_type) == TYPTYPE_DOMAIN)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("column %s of table \"%s\" is of a domain, along which batches cannot go",
-						column->name, name),
-				 errhint("Choose another \"key\".")));
-}
-
-/* The server refuses CONCURRENTLY for partitioned tables. */
-static const char *
-create_index(Relation table)
-{
-	return table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
-		"CREATE INDEX" : "CREATE INDEX CONCURRENTLY";
-}
-
 static void
 report_missing(Relation table, const char *columns, const char *ordering)
 {
 	const char *name = RelationGetRelationName(table);
 
-	if (ordering != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("table \"%s\" has no index any more with the order in which it has been walked",
-						name),
-				 errdetail("The columns are %s, and their types and collations %s.",
-						   columns, ordering),
-				 errhint("Create such an index with %s, or begin anew: use forget_batches().",
-						 create_index(table))));
-	if (columns != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns in their usual order and has no WHERE clause",
-						name),
-				 errhint("Use %s ON %s (%s).", create_index(table),
-						 quote_identifier(name), columns)));
+	/* the server refuses CONCURRENTLY for partitioned tables */
+	const char *create = table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
+		"CREATE INDEX" : "CREATE INDEX CONCURRENTLY";
+
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 ordering != NULL ?
+			 errmsg("table \"%s\" has no index any more with the order in which it has been walked",
+					name) :
+			 columns != NULL ?
+			 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns in their usual order and has no WHERE clause",
+					name) :
 			 OidIsValid(table->rd_pkindex) ?
 			 errmsg("the primary key of table \"%s\" is no valid B-tree index", name) :
 			 errmsg("table \"%s\" has no primary key", name),
+			 ordering == NULL ? 0 :
+			 errdetail("The columns are %s, and their types and collations %s.",
+					   columns, ordering),
+			 ordering != NULL ?
+			 errhint("Create such an index with %s, or begin anew: use forget_batches().", create) :
+			 columns != NULL ?
+			 errhint("Use %s ON %s (%s).", create, quote_identifier(name), columns) :
 			 errhint("Name the NOT NULL columns of a B-tree index, for example key => 'created, id'. If there is none, use %s.",
-					 create_index(table))));
+					 create)));
 }
 
 DtKey *
@@ -299,44 +250,47 @@ dt_key_find(Relation table, const char *columns, const char *ordering)
 	{
 		Relation	index = index_open(oid, AccessShareLock);
 
-		if (key == NULL && is_usable(index) && begins_with(index, attnums, n))
-		{
+		/* it is not partial, and not one that was not completed */
+		if (key == NULL && index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL) &&
+			begins_with(index, attnums, n))
 			key = describe(table, index, n);
-			if (key != NULL && ordering != NULL && strcmp(key->ordering, ordering) != 0)
-				key = NULL;
-		}
+		if (key != NULL && ordering != NULL && strcmp(key->ordering, ordering) != 0)
+			key = NULL;
 		index_close(index, AccessShareLock);
 	}
 	if (key == NULL)
 		report_missing(table, columns, ordering);
 	for (int i = 0; i < key->n; i++)
-		check_column(table, &key->column[i]);
+	{
+		const char *name = RelationGetRelationName(table);
+		const char *column = key->column[i].name;
+
+		if (!is_never_null(table, key->column[i].attnum))
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("column %s of table \"%s\" may be null, so some rows may have no key",
+							column, name),
+					 errhint("Use ALTER TABLE %s ALTER %s SET NOT NULL, or choose another \"key\".",
+							 quote_identifier(name), column)));
+		if (get_typtype(key->column[i].type) == TYPTYPE_DOMAIN)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("column %s of table \"%s\" is of a domain, along which batches cannot go",
+							column, name),
+					 errhint("Choose another \"key\".")));
+	}
 	return key;
 }
 
 /* ----------------------------------------------------------- parts of SQL */
 
-static void
-append_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
+void
+dt_key_columns(StringInfo buf, const DtKey *key, int n, const char *alias)
 {
 	for (int i = 0; i < n; i++)
-		appendStringInfo(buf, "%s%s%s%s", i > 0 ? ", " : "", alias ? alias : "",
-						 alias ? "." : "", key->column[i].name);
-}
-
-void
-dt_key_column_list(StringInfo buf, const DtKey *key, const char *alias)
-{
-	append_columns(buf, key, key->n, alias);
-}
-
-void
-dt_key_order(StringInfo buf, const DtKey *key, const char *alias, bool back)
-{
-	for (int i = 0; i < key->n; i++)
-		appendStringInfo(buf, "%s%s.%s USING %s", i > 0 ? ", " : " ORDER BY ", alias,
-						 key->column[i].name,
-						 key->operators[back ? BTGreaterStrategyNumber : BTLessStrategyNumber]);
+		appendStringInfo(buf, "%s%s%s%s", i > 0 ? ", " : "", alias,
+						 *alias ? "." : "", key->column[i].name);
 }
 
 /* The first n columns, compared with as many parameters. */
@@ -344,8 +298,10 @@ static void
 append_comparison(StringInfo buf, const DtKey *key, const char *alias, int n,
 				  StrategyNumber operator, int param)
 {
-	appendStringInfoString(buf, "ROW(");
-	append_columns(buf, key, n, alias);
+	if (n == 0)
+		return;
+	appendStringInfoString(buf, " AND ROW(");
+	dt_key_columns(buf, key, n, alias);
 	appendStringInfo(buf, ") %s ROW(", key->operators[operator]);
 	for (int i = 0; i < n; i++)
 		appendStringInfo(buf, "%s$%d", i > 0 ? ", " : "", param + i);
@@ -357,18 +313,10 @@ dt_key_condition(StringInfo buf, const DtKey *key, const char *alias,
 				 const DtRange *range)
 {
 	appendStringInfoString(buf, "(true");
-	if (range->low.n > 0)
-	{
-		appendStringInfoString(buf, " AND ");
-		append_comparison(buf, key, alias, range->low.n, range->low_inclusive ?
-						  BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, 1);
-	}
-	if (range->high.n > 0)
-	{
-		appendStringInfoString(buf, " AND ");
-		append_comparison(buf, key, alias, range->high.n, BTLessEqualStrategyNumber,
-						  range->low.n + 1);
-	}
+	append_comparison(buf, key, alias, range->low.n, range->low_inclusive ?
+					  BTGreaterEqualStrategyNumber : BTGreaterStrategyNumber, 1);
+	append_comparison(buf, key, alias, range->high.n, BTLessEqualStrategyNumber,
+					  range->low.n + 1);
 	appendStringInfoChar(buf, ')');
 }
 
@@ -390,21 +338,6 @@ dt_key_params(const DtKey *key, const DtRange *range)
 		};
 	}
 	return params;
-}
-
-SPIPlanPtr
-dt_key_prepare(const char *query, ParamListInfo params)
-{
-	Oid		   *types = palloc(sizeof(Oid) * Max(params->numParams, 1));
-	SPIPlanPtr	plan;
-
-	for (int i = 0; i < params->numParams; i++)
-		types[i] = params->params[i].ptype;
-	plan = SPI_prepare(query, params->numParams, types);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
-	return plan;
 }
 
 /* -------------------------------------------------------------- positions */
@@ -505,23 +438,22 @@ hint_at_type(void *arg)
 DtBound
 dt_key_from_user(const DtKey *key, const DtUserValue *value)
 {
-	const DtKeyColumn *column = &key->column[0];
-	DtBound		bound = {0};
+	Oid			type = key->column[0].type;
+	DtBound		bound = {.n = OidIsValid(value->type)};
 	ErrorContextCallback callback = {
 		.callback = hint_at_type,
 		.arg = unconstify(DtKey *, key),
 		.previous = error_context_stack
 	};
 
-	if (!OidIsValid(value->type))
+	if (bound.n == 0)
 		return bound;
 	error_context_stack = &callback;
-	bound.n = 1;
-	if (IsBinaryCoercible(value->type, column->type))
+	if (IsBinaryCoercible(value->type, type))
 		bound.values[0] = value->value;
 	else
 		/* a literal, or another type, is read from its text */
-		bound.values[0] = read_value(column->own_type, value->type == UNKNOWNOID ?
+		bound.values[0] = read_value(type, value->type == UNKNOWNOID ?
 									 DatumGetCString(value->value) :
 									 write_value(value->type, value->value));
 	error_context_stack = callback.previous;
@@ -531,6 +463,8 @@ dt_key_from_user(const DtKey *key, const DtUserValue *value)
 bool
 dt_key_is_after(const DtKey *key, const DtBound *a, const DtBound *b)
 {
-	return DatumGetBool(OidFunctionCall2Coll(key->comparison, key->collation,
-											 a->values[0], b->values[0]));
+	TypeCacheEntry *type = lookup_type_cache(key->column[0].type, TYPECACHE_CMP_PROC_FINFO);
+
+	return DatumGetInt32(FunctionCall2Coll(&type->cmp_proc_finfo, key->column[0].collation,
+										   a->values[0], b->values[0])) > 0;
 }

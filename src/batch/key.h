@@ -10,7 +10,6 @@
 
 #include "access/attnum.h"
 #include "access/stratnum.h"
-#include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "nodes/params.h"
 #include "utils/array.h"
@@ -20,20 +19,16 @@ typedef struct DtKeyColumn
 {
 	AttrNumber	attnum;
 	char	   *name;			/* quoted where that is needed */
-	Oid			own_type;		/* of the column */
-	Oid			type;			/* of the values it is compared with */
+	Oid			type;
+	Oid			collation;
 } DtKeyColumn;
 
 typedef struct DtKey
 {
 	char	   *table;			/* with its schema, quoted */
-	char	   *index;			/* name, as an example of those that fit */
 	char	   *columns;		/* names, separated by commas */
 	char	   *ordering;		/* what else determines the way */
 	char	   *operators[BTMaxStrategyNumber + 1]; /* "OPERATOR(schema.name)" */
-	Oid			comparison;		/* function of the last one, for the first
-								 * column; and */
-	Oid			collation;
 	bool		is_unique;		/* the index is, so one row has each key */
 	int			n;
 	DtKeyColumn column[INDEX_MAX_KEYS];
@@ -72,23 +67,17 @@ extern DtKey *dt_key_find(Relation table, const char *columns,
 
 /*
  * Add to a statement: the condition that a row is in the range, where the table is
- * named alias; the columns; and how to order by them, on the way or
- * back.
+ * named alias, if that is not empty; and the first n columns.
  */
 extern void dt_key_condition(StringInfo buf, const DtKey *key,
 							 const char *alias, const DtRange *range);
-extern void dt_key_column_list(StringInfo buf, const DtKey *key,
-							   const char *alias);
-extern void dt_key_order(StringInfo buf, const DtKey *key, const char *alias,
-						 bool back);
+extern void dt_key_columns(StringInfo buf, const DtKey *key, int n,
+						   const char *alias);
 
 /*
  * The parameters of such a condition: the values of low, and then those of high.
  */
 extern ParamListInfo dt_key_params(const DtKey *key, const DtRange *range);
-
-/* A query with these, prepared. */
-extern SPIPlanPtr dt_key_prepare(const char *query, ParamListInfo params);
 
 /* Until AtEOXact_GUC() with the result, n settings of the server have these values. */
 extern int	dt_key_begin_settings(const char *const settings[][2], int n);

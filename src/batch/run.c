@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * run.c
- *		The batches of a job, one after the other.
+ *		The background worker that runs a job: its batches, one after the other.
  *
  * Each batch is a transaction: its statement, and the row that says how far the job has
  * come.  What fails because others hold locks is tried again, with fewer keys; and so is
@@ -17,6 +17,16 @@
  * then.  The transaction that stores the end pays nothing: the process leaves its group
  * before, or nobody could end a job in a group that is suspended.
  *
+ * The process is the session that has started the job, and never more.  It connects as
+ * the user of that session, and takes the role of the job's owner by SET ROLE, so RESET
+ * ROLE in a trigger leads back to what the session could do anyway.  It is in the group in
+ * which the session was, and has its settings.
+ *
+ * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
+ * batch is to end as it would.  So that is no cancel where the statement runs, but in a
+ * pause, which may last for ever, and in a wait for a standby; and when it comes again.
+ * Timeouts come by SIGINT, too.
+ *
  * What changes between batches is in run->job.  It is what has been committed:
  * a batch works with a copy.
  *
@@ -25,32 +35,46 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "batch/holder.h"
-#include "batch/run.h"
-#include "batch/settings.h"
+#include "batch/job.h"
 #include "batch/tell.h"
 #include "batch/walk.h"
+#include "catalog/pg_inherits.h"
 #include "clock.h"
 #include "engine/batch.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "replication/syncrep.h"
 #include "session/work.h"
+#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
+
+extern PGDLLEXPORT void dt_batches_main(Datum main_arg);
 
 /* A batch waits at most this time for a lock, ms. */
 #define LONGEST_LOCK_WAIT_MS	200
@@ -68,9 +92,6 @@
 /* A batch that takes this many times as long as it may is undone. */
 #define MUCH_TOO_LONG			8
 
-/* The server's statistics get what was done after this time, us. */
-#define REPORT_US				INT64CONST(1000000)
-
 /* The rate is that of windows of this time, the last one weighing most; us. */
 #define RATE_WINDOW_US			INT64CONST(5000000)
 
@@ -81,16 +102,17 @@ typedef struct Run
 {
 	Oid			store;
 	DtJob	   *job;
-	DtStatement *statement;
 	MemoryContext context;		/* lasts as long as the job */
 	MemoryContext batch_context;	/* of a transaction */
+	MemoryContext error_context;	/* of the last error, to which the job
+									 * refers */
 	int			tries;			/* of the present batch, that have failed */
-	ErrorData  *error;			/* of the last one; the job refers to it */
 	int64		limit_us;		/* for the statement of the present batch */
 	TimestampTz statement_start;	/* when that has begun; 0: it has not */
 	int64		last_us;		/* what the last batch took */
-	int64		size;			/* of the present one, without what is equal
-								 * to its last key */
+	int64		next_size;		/* keys of the next batch, and of the present
+								 * one, */
+	int64		size;			/* without what is equal to its last key */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchFixed fixed;
 	bool		told_fixed;
@@ -100,7 +122,6 @@ typedef struct Run
 	double		rate;			/* and the rate up to that */
 	int64		started_us;
 	int64		elapsed_before_us;
-	int64		reported_us;	/* to the server's statistics, last */
 } Run;
 
 /* What is done in a transaction of its own; it changes the job. */
@@ -124,7 +145,7 @@ get_size(Run *run)
 {
 	XLogRecPtr	redo = GetRedoRecPtr();
 	DtBatchBounds bounds = get_bounds(run->job);
-	int64		size = Min(run->job->size, bounds.keys);
+	int64		size = Min(run->next_size, bounds.keys);
 
 	if (redo != run->redo)
 		size = dt_batch_cautious(size, &bounds, BLCKSZ);
@@ -162,6 +183,184 @@ move_window(Run *run)
 	run->rate = run->job->rate;
 }
 
+/* --------------------------------------------------------- who is in the way */
+
+/*
+ * When the error is reported the process does not wait any more, so the lock is noted
+ * when lock_timeout expires, and who holds it is looked up after that.  For a row the
+ * process waits for the end of a transaction, and has a lock that says that it is the
+ * next one to get that row; which one it is, that lock says.
+ */
+static LOCKTAG wanted;
+static volatile LOCKMODE wanted_mode = NoLock;	/* NoLock: nothing is noted */
+
+/* The row for which it has waited, in this table; 0: it was none. */
+static Oid	row_table = InvalidOid;
+static ItemPointerData row;
+
+/* lock_timeout ends a wait: for what?  In a signal handler. */
+static void
+note_holder(void)
+{
+	LOCK	   *lock = MyProc->waitLock;
+
+	if (lock == NULL)
+		return;
+	wanted = lock->tag;
+	wanted_mode = MyProc->waitLockMode;
+}
+
+/* The same, after the error, and before the transaction is aborted: for which row? */
+static void
+note_row(void)
+{
+	LockData   *locks;
+
+	row_table = InvalidOid;
+	if (wanted_mode == NoLock || (wanted.locktag_type != LOCKTAG_TRANSACTION &&
+								  wanted.locktag_type != LOCKTAG_TUPLE))
+		return;
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LOCKTAG *tag = &locks->locks[i].locktag;
+
+		if (locks->locks[i].pid != MyProcPid || tag->locktag_type != LOCKTAG_TUPLE)
+			continue;
+		row_table = tag->locktag_field2;
+		ItemPointerSet(&row, tag->locktag_field3, tag->locktag_field4);
+	}
+}
+
+/* Its key, "5,7", or NULL if there is none of the job's table any more.  Waits for nobody. */
+static char *
+key_of_row(const DtJob *job)
+{
+	StringInfoData buf = {0};
+	List	   *names;
+	Relation	table;
+	TupleTableSlot *slot;
+
+	if (!list_member_oid(find_all_inheritors(job->table, NoLock, NULL), row_table) ||
+		!ConditionalLockRelationOid(row_table, AccessShareLock) ||
+		(table = try_relation_open(row_table, NoLock)) == NULL)
+		return NULL;
+	slot = table_slot_create(table, NULL);
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (ItemPointerGetBlockNumber(&row) < RelationGetNumberOfBlocks(table) &&
+		table_tuple_fetch_row_version(table, &row, GetActiveSnapshot(), slot) &&
+		SplitIdentifierString(pstrdup(job->columns), ',', &names))
+	{
+		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
+
+		initStringInfo(&buf);
+		foreach_ptr(char, name, names)
+		{
+			int			n = SPI_fnumber(RelationGetDescr(table), name);
+			char	   *value = n > 0 ? SPI_getvalue(tuple, RelationGetDescr(table), n) : NULL;
+
+			appendStringInfo(&buf, "%s%s", buf.len > 0 ? "," : "", value != NULL ? value : "");
+		}
+	}
+	PopActiveSnapshot();
+	ExecDropSingleTupleTableSlot(slot);
+	relation_close(table, NoLock);
+	return buf.data;
+}
+
+static const char *
+describe_lock(const DtJob *job)
+{
+	const char *name = wanted.locktag_type == LOCKTAG_RELATION ?
+		get_rel_name(wanted.locktag_field2) : NULL;
+	const char *key = OidIsValid(row_table) ? key_of_row(job) : NULL;
+
+	return name != NULL ? psprintf(_("table \"%s\""), name) :
+		key != NULL ? psprintf(_("the row with key {%s}"), key) :
+		wanted.locktag_type == LOCKTAG_TUPLE ||
+		wanted.locktag_type == LOCKTAG_TRANSACTION ? _("a row") : _("the lock");
+}
+
+/* A sentence about who holds that, if anybody still does, or NULL.  In a transaction. */
+static char *
+describe_holder(const DtJob *job)
+{
+	VirtualTransactionId *holders;
+	PGPROC	   *proc;
+	const char *what;
+	int			n;
+
+	if (wanted_mode == NoLock)
+		return NULL;
+	holders = GetLockConflicts(&wanted, wanted_mode, &n);
+	what = describe_lock(job);
+	wanted_mode = NoLock;
+	row_table = InvalidOid;
+	if (n == 0)
+		return NULL;
+	proc = dt_proc_of(holders[0]);
+	if (proc == NULL || proc->pid == 0)
+		return psprintf(_("A prepared transaction holds %s."), what);
+	return psprintf(_("Process %d (role \"%s\") holds %s."), proc->pid,
+					OidIsValid(proc->roleId) ? GetUserNameFromId(proc->roleId, true) : "",
+					what);
+}
+
+/* --------------------------------------------------------- the process */
+
+static void
+handle_sigint(SIGNAL_ARGS)
+{
+	static volatile bool is_stopping = false;
+	int			save_errno = errno;
+	bool		is_cancel = is_stopping || dt_queue_stops() != 1;
+
+	is_stopping = dt_queue_stops() > 0; /* what comes later is a cancel */
+	if (get_timeout_indicator(LOCK_TIMEOUT, false))
+		note_holder();
+	if (is_cancel || dt_work_is_pausing() ||
+		get_timeout_indicator(LOCK_TIMEOUT, false) ||
+		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
+		MyProc->syncRepState == SYNC_REP_WAITING)
+		StatementCancelHandler(DT_SIGNAL_PASSED);
+	else
+		SetLatch(MyLatch);		/* it may wait before another try */
+	errno = save_errno;
+}
+
+static void
+check_owner(const DtJob *job)
+{
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the role that has started batches \"%s\" does not exist any more", job->name),
+				 errhint("To begin anew as another role, start them there. A superuser can use forget_batches().")));
+}
+
+/* In a transaction. */
+static void
+become(const DtJob *job)
+{
+	SetConfigOption("application_name", job->name, PGC_SUSET, PGC_S_SESSION);
+	debug_query_string = MemoryContextStrdup(TopMemoryContext, job->statement);
+	pgstat_report_activity(STATE_RUNNING, debug_query_string);
+	process_session_preload_libraries();
+	check_owner(job);
+	/* the user may have a setting of "role", which is not that of the session */
+	SetConfigOption("role", job->owner == GetSessionUserId() ? "none" :
+					GetUserNameFromId(job->owner, false), PGC_SUSET, PGC_S_SESSION);
+	ProcessGUCArray(job->settings, superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION,
+					GUC_ACTION_SET);
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_SESSION);	/* new in 17 */
+	if (!dt_work_join((uint64) job->group_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the resource group of batches \"%s\" does not exist any more", job->name),
+				 errhint("Start them again in a session that is in another one.")));
+}
+
 /* ------------------------------------------- what is done in a transaction */
 
 /*
@@ -177,25 +376,9 @@ get_out_of_the_way(void)
 
 	if (LockTimeout > 0)
 		wait_ms = Min(wait_ms, LockTimeout);
-	dt_settings_set("lock_timeout", psprintf("%d", Max(wait_ms, 1)));
-	dt_settings_set("deadlock_timeout", psprintf("%d", check_ms));
-	dt_settings_set("log_lock_waits", "off");
-}
-
-/* A position that has been found is beyond the last one, or we would stay. */
-static void
-check_moves(const DtJob *job, ArrayType *found)
-{
-	if (job->position != NULL && found != NULL &&
-		VARSIZE(job->position) == VARSIZE(found) &&
-		memcmp(job->position, found, VARSIZE(found)) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("batches \"%s\" cannot go along %s", job->name,
-						job->columns),
-				 errdetail("The text of a value does not tell it from others."),
-				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
-						 quote_literal_cstr(job->name))));
+	SetConfigOption("lock_timeout", psprintf("%d", Max(wait_ms, 1)), PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("deadlock_timeout", psprintf("%d", check_ms), PGC_SUSET, PGC_S_SESSION);
+	SetConfigOption("log_lock_waits", "off", PGC_SUSET, PGC_S_SESSION);
 }
 
 /*
@@ -204,13 +387,13 @@ check_moves(const DtJob *job, ArrayType *found)
  * twice as many as there are, it has met some of them again.
  */
 static void
-check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
+check_key_stays(Run *run, const DtJob *job, const DtKey *key)
 {
 	DtRange		all = {0};
 	int64		n;
 
 	/* without a "finish" it ends where the last one was at the beginning */
-	if (job->keys <= run->keys_to_count || job->finish == NULL || !dt_statement_updates(plan))
+	if (job->keys <= run->keys_to_count || job->finish == NULL)
 		return;
 	run->keys_to_count = 2 * job->keys;
 	n = dt_walk_count(key, &all, job->keys / 2 + 1);
@@ -224,11 +407,12 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key, SPIPlanPtr plan)
 						 quote_literal_cstr(job->name))));
 }
 
-static int64
+/* Returns what SPI does. */
+static int
 run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	DtBatchBounds bounds = get_bounds(run->job);
-	int64		rows;
+	int			result;
 
 	run->limit_us = StatementTimeout * INT64CONST(1000);
 	if (run->size > 1)
@@ -242,63 +426,71 @@ run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 	run->statement_start = GetCurrentTimestamp();
 	if (run->limit_us > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, Min(run->limit_us / 1000 + 1, INT_MAX / 2));
-	rows = dt_statement_run(plan, key, range);
-	dt_statement_end_deferred();
+	result = dt_statement_run(plan, key, range);
 	disable_timeout(STATEMENT_TIMEOUT, false);
-	return rows;
+	return result;
 }
 
 /* Run the statement on the next keys, if there are any. */
 static void
 run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	int64		start_us = dt_now_us();
-	DtStore		store = dt_store_open(run->store, RowExclusiveLock);
-	Relation	table = dt_job_open_table(job->table, job->name);
-	DtKey	   *key = dt_key_find(table, job->columns, job->ordering);
-	DtRange		range = dt_job_rest(job, key);
+	int64		start_us;
+	DtStore		store;
+	Relation	table;
+	DtKey	   *key;
+	DtRange		range;
 	ArrayType  *last = NULL;
 	SPIPlanPtr	plan;
 
-	/* what is granted to PUBLIC is still granted to it */
-	dt_settings_check_owner(job->owner, job->name);
+	dt_work_pay_before();
+	/* it may have waited for long, and is to stop by now */
+	if (dt_queue_stops() > 0)
+		return;
+	start_us = dt_now_us();
+	run->size = get_size(run);
+	store = dt_store_open(run->store, RowExclusiveLock);
+	table = dt_job_open_table(job->table, job->name);
+	key = dt_key_find(table, job->columns, job->ordering);
+	range = dt_job_rest(job, key);
+	/* what is granted to PUBLIC is still granted to a role that is gone */
+	check_owner(job);
 	/* the tables are locked before the transaction's snapshot is taken */
 	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
-	plan = dt_statement_prepare(run->statement, key, &range);
+	plan = dt_statement_prepare(job->statement, key, &range);
 	PopActiveSnapshot();
-	dt_statement_check_again(plan, job->table, job->row_security);
+	dt_job_check_rows(job, dt_statement_check(plan, key, job->table));
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (job->until != NULL)
-		cost->keys = dt_walk_ahead(key, &range, job->size, &last);
-	check_moves(job, last);
+		cost->keys = dt_walk_ahead(key, &range, run->size, &last);
 	if (last != NULL)
 	{
 		int			n = range.high.n;
 
 		range.high = dt_key_from_text(key, last);
 		if (range.high.n != n)
-			plan = dt_statement_prepare(run->statement, key, &range);
+			plan = dt_statement_prepare(job->statement, key, &range);
 	}
 	else
-		job->finished = GetCurrentTimestamp();
-	if (last == NULL)
-		last = job->until;
-	if (last != NULL)
 	{
-		MemoryContext old = MemoryContextSwitchTo(run->context);
-
-		job->position = DatumGetArrayTypePCopy(PointerGetDatum(last));
-		MemoryContextSwitchTo(old);
+		job->finished = GetCurrentTimestamp();
+		last = job->until;
 	}
+	if (last != NULL)
+		job->position = (ArrayType *) memcpy(MemoryContextAlloc(run->context, VARSIZE(last)),
+											 last, VARSIZE(last));
 	if (cost->keys > 0)
 	{
-		job->rows += run_statement(run, plan, key, &range);
+		int			result = run_statement(run, plan, key, &range);
+
+		job->rows += SPI_processed;
 		job->keys += cost->keys;
 		job->batches++;
-		check_key_stays(run, job, key, plan);
+		if (result == SPI_OK_UPDATE || result == SPI_OK_UPDATE_RETURNING)
+			check_key_stays(run, job, key);
 	}
 	note_time(run, job);
-	dt_store_update_progress(&store, job);
+	dt_store_put_progress(&store, job);
 	dt_store_close(&store, NoLock);
 	relation_close(table, NoLock);
 	PopActiveSnapshot();
@@ -312,41 +504,63 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 static void
 store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	char	   *holder = dt_holder_describe(job);
+	char	   *holder = describe_holder(job);
 	DtStore		store;
 
 	if (holder != NULL)
-		job->detail = MemoryContextStrdup(run->context, holder);
+		job->detail = MemoryContextStrdup(run->error_context, holder);
 	if (job->outcome != NULL)
 	{
-		note_time(run, job);
 		/* it is the last thing to do, so it may wait, for the store as well */
-		dt_settings_set("lock_timeout", "0");
+		dt_work_leave();
+		note_time(run, job);
+		SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_SESSION);
+		if (dt_queue_stops() > 0)
+			SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_SESSION);
 	}
 	store = dt_store_open(run->store, RowExclusiveLock);
-	if (dt_queue_stops() > 0)
-		(void) set_config_option("synchronous_commit", "local", PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_LOCAL, true, ERROR, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	dt_store_update_progress(&store, job);
+	dt_store_put_progress(&store, job);
 	PopActiveSnapshot();
 	dt_store_close(&store, NoLock);
 }
 
+/* The first transaction: read what is stored, and make the process what it needs. */
+static void
+begin(Run *run, DtJob *job, DtBatchCost *cost)
+{
+	MemoryContextSwitchTo(run->context);
+	*run->job = *job = *dt_store_read(run->store, job->id);
+	run->elapsed_before_us = run->window_us = job->elapsed_us;
+	run->window_keys = job->keys;
+	run->keys_to_count = Max(2 * job->expected, KEYS_TO_COUNT) + job->keys;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	become(job);
+	PopActiveSnapshot();
+	get_out_of_the_way();
+	dt_tell_begin(job, NULL, false);
+}
+
 /* ---------------------------------------------------------- a transaction */
 
-/* The error that is being handled. */
+/* The error that is being handled; the job has it. */
 static ErrorData *
-take_error(MemoryContext context)
+take_error(Run *run)
 {
+	DtJob	   *job = run->job;
 	ErrorData  *error;
 
-	MemoryContextSwitchTo(context);
+	MemoryContextReset(run->error_context);
+	MemoryContextSwitchTo(run->error_context);
 	error = CopyErrorData();
 	/* not copied, and perhaps a part of a parallel worker's message */
 	if (error->funcname != NULL)
 		error->funcname = pstrdup(error->funcname);
 	FlushErrorState();
+	job->error = error->message;
+	job->sqlstate = pstrdup(unpack_sql_state(error->sqlerrcode));
+	job->detail = error->detail;
+	job->hint = error->hint;
 	return error;
 }
 
@@ -356,7 +570,6 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 {
 	DtJob		job = *run->job;
 	ErrorData  *volatile error = NULL;
-	bool		is_end = job.finished != 0 || job.outcome != NULL;
 	int64		paused_us = dt_work_paused_us();
 	int64		before[DT_RESOURCES];
 
@@ -368,26 +581,19 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 	{
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		if (is_end)
-			dt_work_leave();
-		else
-			dt_work_pay_before();
 		MemoryContextSwitchTo(run->batch_context);
 		SPI_connect();
 		MemoryContextSwitchTo(run->batch_context);
-		run->size = job.size = get_size(run);
-		/* it may have waited for long, and is to stop by now */
-		if (is_end || dt_queue_stops() == 0)
-			action(run, &job, cost);
+		action(run, &job, cost);
 		SPI_finish();
 		CommitTransactionCommand();
 	}
 	PG_CATCH();
 	{
-		error = take_error(run->context);
+		error = take_error(run);
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(run->batch_context);
-		dt_holder_note_row();
+		note_row();
 		AbortCurrentTransaction();
 		QueryCancelPending = false;
 	}
@@ -437,12 +643,10 @@ serve_interrupts(Run *run)
 static void
 wait_us(Run *run, int64 us)
 {
-	static uint32 wait_event = 0;
+	uint32		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
 	int64		until = dt_now_us() + us;
 	int64		left;
 
-	if (wait_event == 0)
-		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
 	while ((left = until - dt_now_us()) > 0 && may_go_on(run))
 	{
 		if (dt_clock_sleep(left, WL_EXIT_ON_PM_DEATH, wait_event) & WL_LATCH_SET)
@@ -492,10 +696,6 @@ fail(Run *run, const ErrorData *error)
 		return;
 	}
 	job->outcome = DT_FAILED;
-	job->error = error->message;
-	job->sqlstate = pstrdup(unpack_sql_state(error->sqlerrcode));
-	job->detail = error->detail;
-	job->hint = error->hint;
 	if (run->tries >= MOST_TRIES)
 		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
 							 run->tries, dt_tell_start_again(job));
@@ -504,47 +704,33 @@ fail(Run *run, const ErrorData *error)
 							 dt_tell_start_again(job));
 }
 
-/* That is for who looks: no batch depends on it. */
-static void
-store_retry(Run *run)
-{
-	DtBatchCost cost;
-	ErrorData  *error = run_transaction(run, store_state, &cost);
-
-	if (error != NULL && is_cancel(error))
-		fail(run, error);
-}
-
 /* Try again, unless it has failed for good. */
 static void
-handle_error(Run *run, ErrorData *error, const DtBatchCost *cost)
+handle_error(Run *run, const ErrorData *error, DtBatchCost *cost)
 {
 	DtJob	   *job = run->job;
+	int64		us = 0;
 
 	if (dt_queue_stops() > 0)
 		return;
 	if (run->size > 1 && timed_out(run, error))
+		run->next_size = dt_batch_much_smaller(Min(run->size, cost->keys));
+	else if (is_temporary(error) && ++run->tries < MOST_TRIES)
 	{
-		job->retries++;
-		job->size = dt_batch_much_smaller(Min(run->size, cost->keys));
-		FreeErrorData(error);
-		store_retry(run);
-		return;
+		run->next_size = dt_batch_smaller(run->size);
+		us = Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US);
 	}
-	if (!is_temporary(error) || ++run->tries >= MOST_TRIES)
+	else
 	{
 		fail(run, error);
 		return;
 	}
 	job->retries++;
-	job->size = dt_batch_smaller(job->size);
-	job->error = error->message;
-	job->detail = error->detail;
-	store_retry(run);
-	if (run->error != NULL)
-		FreeErrorData(run->error);
-	run->error = error;
-	wait_us(run, Min(FIRST_WAIT_US << (run->tries - 1), LONGEST_WAIT_US));
+	/* that is for who looks: no batch depends on it */
+	error = run_transaction(run, store_state, cost);
+	if (error != NULL && is_cancel(error))
+		fail(run, error);
+	wait_us(run, us);
 }
 
 static void
@@ -568,7 +754,8 @@ next_batch(Run *run)
 	DtBatchBounds bounds;
 	ErrorData  *error;
 
-	dt_holder_forget();
+	wanted_mode = NoLock;
+	row_table = InvalidOid;
 	error = run_transaction(run, run_batch, &cost);
 	if (error != NULL)
 	{
@@ -580,7 +767,7 @@ next_batch(Run *run)
 		return;
 	run->last_us = cost.us;
 	bounds = get_bounds(run->job);
-	run->job->size = dt_batch_next(run->job->size, &cost, &bounds, &run->fixed);
+	run->next_size = dt_batch_next(run->size, &cost, &bounds, &run->fixed);
 	log_fixed_cost(run, &cost);
 }
 
@@ -597,41 +784,7 @@ do_between(Run *run)
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
 	}
-	if (dt_now_us() - run->reported_us >= REPORT_US)
-	{
-		(void) pgstat_report_stat(true);
-		run->reported_us = dt_now_us();
-	}
-}
-
-/* The first transaction: read what is stored.  False: it is gone. */
-static bool
-begin(Run *run, Oid id, void (*prepare) (const DtJob *job))
-{
-	DtStore		store;
-
-	StartTransactionCommand();
-	store = dt_store_open(run->store, AccessShareLock);
-	MemoryContextSwitchTo(run->context);
-	/* what is stored out of line is not read without one */
-	PushActiveSnapshot(GetTransactionSnapshot());
-	run->job = dt_store_get(&store, id);
-	dt_store_close(&store, AccessShareLock);
-	if (run->job != NULL)
-	{
-		run->elapsed_before_us = run->window_us = run->job->elapsed_us;
-		run->window_keys = run->job->keys;
-		run->keys_to_count = Max(2 * run->job->expected, KEYS_TO_COUNT) + run->job->keys;
-		prepare(run->job);
-		get_out_of_the_way();
-		MemoryContextSwitchTo(run->context);
-		run->statement = dt_statement_parse(run->job->statement);
-		dt_tell_log_begin(run->job);
-	}
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(run->context);
-	return run->job != NULL;
+	(void) pgstat_report_stat(false);	/* once a second */
 }
 
 static void
@@ -643,49 +796,61 @@ end(Run *run)
 
 	if (job->finished == 0 && job->outcome == NULL)
 		job->outcome = DT_STOPPED;
-	dt_tell_log_end(job);
+	if (job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0)
+		job->error = job->sqlstate = job->detail = job->hint = NULL;
+	dt_tell_end(job, LOG);
+	if (job->finished != 0)
+		return;					/* the last batch has stored that */
 	HOLD_CANCEL_INTERRUPTS();	/* there is nothing left to be canceled */
 	error = run_transaction(run, store_state, &cost);
 	if (error != NULL)
 		ThrowErrorData(error);
 }
 
-void
-dt_run(Oid store, Oid id, void (*prepare) (const DtJob *job))
+static void
+run_job(Oid store, Oid id)
 {
-	int64		now = dt_now_us();
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "batches", ALLOCSET_DEFAULT_SIZES);
 	Run			run = {
 		.store = store,
-		.context = AllocSetContextCreate(TopMemoryContext, "batches", ALLOCSET_DEFAULT_SIZES),
-		.started_us = now,
-		.reported_us = now
+		.job = MemoryContextAllocZero(context, sizeof(DtJob)),
+		.context = context,
+		.batch_context = AllocSetContextCreate(context, "batch", ALLOCSET_DEFAULT_SIZES),
+		.error_context = AllocSetContextCreate(context, "error", ALLOCSET_DEFAULT_SIZES),
+		.next_size = 1,
+		.started_us = dt_now_us()
 	};
-	ErrorData  *volatile error = NULL;
-	volatile bool exists = true;
+	DtBatchCost cost;
+	ErrorData  *error;
 
-	run.batch_context = AllocSetContextCreate(run.context, "batch", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(run.context);
-	PG_TRY();
-	{
-		exists = begin(&run, id, prepare);
-	}
-	PG_CATCH();
-	{
-		error = take_error(run.context);
-		AbortCurrentTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(run.context);
-	if (error != NULL && run.job == NULL)
-		ReThrowError(error);
+	run.job->id = id;
+	error = run_transaction(&run, begin, &cost);
+	if (error != NULL && run.job->name == NULL)
+		ThrowErrorData(error);
 	if (error != NULL)
 		fail(&run, error);
-	if (!exists)
-		return;
 	while (may_go_on(&run))
 	{
 		next_batch(&run);
 		do_between(&run);
 	}
 	end(&run);
+}
+
+void
+dt_batches_main(Datum main_arg)
+{
+	DtQueued	queued;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, handle_sigint);
+	pqsignal(SIGTERM, die);
+	if (!dt_shmem_available() ||
+		!dt_queue_begin(DatumGetInt32(main_arg), &queued))
+		proc_exit(0);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(queued.database, queued.login,
+											  queued.connection_flags);
+	run_job(queued.store, queued.job);
+	proc_exit(0);
 }

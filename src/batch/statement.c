@@ -18,63 +18,75 @@
 
 #include "batch/statement.h"
 #include "commands/trigger.h"
-#include "executor/spi.h"
-#include "mb/pg_wchar.h"
 #include "parser/parsetree.h"
 #include "parser/scanner.h"
-#include "parser/scansup.h"
-#include "utils/builtins.h"
+#include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
-#include "utils/snapmgr.h"
 
 #include "compat.h"
 
-#define PLACE	"batch"
+#define SPACE	" \t\n\r\f\v"
 
-/* Reads the tokens of a text. */
-typedef struct Reader
+/*
+ * The alias in the {batch alias} at p, or an empty string, and where that ends.  NULL: it
+ * is something else, about which the server has an error.
+ */
+static char *
+read_place(const char *p, const char **end)
 {
-	const char *source;
-	core_yyscan_t scanner;
+	const char *close = strchr(p, '}');
+	const char *word = p + 1 + strspn(p + 1, SPACE);
+	const char *alias;
+
+	if (close == NULL || pg_strncasecmp(word, "batch", 5) != 0)
+		return NULL;
+	alias = word + 5 + strspn(word + 5, SPACE);
+	if (alias == word + 5 && alias != close)
+		return NULL;
+	*end = close + 1;
+	return pnstrdup(alias, close - alias);
+}
+
+/* The statement with the condition for a range. */
+static char *
+fill(const char *source, const DtKey *key, const DtRange *range)
+{
 	core_yy_extra_type extra;
+	core_yyscan_t scanner = scanner_init(source, &extra, &ScanKeywords, ScanKeywordTokens);
 	core_YYSTYPE value;
-	YYLTYPE		at;				/* offset of the present token */
-	bool		ended;
-} Reader;
+	YYLTYPE		at;
+	StringInfoData buf;
+	const char *from = source;
 
-static void
-next_token(Reader *reader)
-{
-	reader->ended = core_yylex(&reader->value, &reader->at,
-							   reader->scanner) == 0;
-}
+	dt_scan_without_warnings(&extra);	/* they come later */
+	initStringInfo(&buf);
+	while (core_yylex(&value, &at, scanner) != 0)
+	{
+		const char *p = source + at;
+		const char *end;
+		char	   *alias = *p == '{' ? read_place(p, &end) : NULL;
 
-static inline const char *
-token(const Reader *reader)
-{
-	return reader->ended ? "" : reader->source + reader->at;
-}
-
-/* Is the token this word, in whatever letters? */
-static bool
-is_word(const Reader *reader, const char *word)
-{
-	size_t		len = strlen(word);
-	const char *p = token(reader);
-
-	return pg_strncasecmp(p, word, len) == 0 &&
-		!isalnum((unsigned char) p[len]) && p[len] != '_' && p[len] != '$' &&
-		!IS_HIGHBIT_SET(p[len]);
-}
-
-/* Is it a name, or a key word?  Then its value has been set. */
-static bool
-is_name(const Reader *reader)
-{
-	unsigned char c = *token(reader);
-
-	return c == '"' || c == '_' || isalpha(c) || IS_HIGHBIT_SET(c);
+		/* it would get one of our values */
+		if (p[0] == '$' && isdigit((unsigned char) p[1]))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_PARAMETER),
+					 errmsg("a statement that is run in batches cannot have parameters"),
+					 errhint("Write the value into the statement, for example with format() and %%L.")));
+		if (alias == NULL)
+			continue;
+		appendBinaryStringInfo(&buf, from, p - from);
+		dt_key_condition(&buf, key, alias, range);
+		from = end;
+	}
+	scanner_finish(scanner);
+	if (from == source)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the statement has no {batch}"),
+				 errdetail("In quotes and comments it does not count.")));
+	appendStringInfoString(&buf, from);
+	return buf.data;
 }
 
 /*
@@ -82,129 +94,15 @@ is_name(const Reader *reader)
  * is not that of a place in the client's command, and conditions have been put in.
  */
 static void
-forget_position(void *arg)
-{
-	errposition(0);
-	internalerrposition(0);
-	internalerrquery(NULL);
-}
-
-static void
-report_malformed(const Reader *reader, int from)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_SYNTAX_ERROR),
-			 errmsg("malformed place for the condition in the statement, at \"%s\"",
-					pnstrdup(reader->source + from,
-							 pg_mbcliplen(reader->source + from, strlen(reader->source + from), 30))),
-			 errhint("Write {batch}, or {batch o} where \"o\" is the alias of the table in the statement.")));
-}
-
-/* The token is an opening brace. */
-static DtPlace *
-read_place(Reader *reader)
-{
-	DtPlace    *place = palloc0(sizeof(DtPlace));
-
-	place->from = reader->at;
-	next_token(reader);
-	if (!is_word(reader, PLACE))
-		report_malformed(reader, place->from);
-	next_token(reader);
-	/* the scanner has not decoded U&"..." yet */
-	if (is_name(reader) && strncasecmp(token(reader), "u&\"", 3) != 0)
-	{
-		place->alias = quote_identifier(reader->value.str);
-		next_token(reader);
-	}
-	if (*token(reader) != '}')
-		report_malformed(reader, place->from);
-	place->to = reader->at + 1;
-	return place;
-}
-
-/* A parameter of the statement's own would get one of our values. */
-static void
-check_no_parameter(Reader *reader)
-{
-	const char *p = token(reader);
-
-	if (p[0] == '$' && isdigit((unsigned char) p[1]))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_PARAMETER),
-				 errmsg("a statement that is run in batches cannot have parameters"),
-				 errhint("Write the value into the statement, for example with format() and %%L.")));
-}
-
-static List *
-find_places(Reader *reader)
-{
-	List	   *places = NIL;
-
-	for (next_token(reader); !reader->ended; next_token(reader))
-	{
-		if (*token(reader) == '{')
-			places = lappend(places, read_place(reader));
-		else
-			check_no_parameter(reader);
-	}
-	return places;
-}
-
-DtStatement *
-dt_statement_parse(const char *source)
-{
-	DtStatement *statement = palloc(sizeof(DtStatement));
-	Reader		reader = {.source = source};
-	ErrorContextCallback callback = {
-		.callback = forget_position,
-		.previous = error_context_stack
-	};
-
-	reader.scanner = scanner_init(source, &reader.extra, &ScanKeywords,
-								  ScanKeywordTokens);
-	dt_scan_without_warnings(&reader.extra);	/* they come later */
-	error_context_stack = &callback;
-	statement->source = source;
-	statement->places = find_places(&reader);
-	error_context_stack = callback.previous;
-	scanner_finish(reader.scanner);
-	if (statement->places == NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("the statement has no {batch}"),
-				 errdetail("In quotes and comments it does not count."),
-				 errhint("Write {batch} where the condition for a range of keys belongs, for example: UPDATE orders SET state = lower(state) WHERE {batch} AND state <> lower(state).")));
-	return statement;
-}
-
-static char *
-fill(const DtStatement *statement, const DtKey *key,
-	 const DtRange *range)
-{
-	StringInfoData buf;
-	int			from = 0;
-
-	initStringInfo(&buf);
-	foreach_ptr(DtPlace, place, statement->places)
-	{
-		appendBinaryStringInfo(&buf, statement->source + from,
-							   place->from - from);
-		dt_key_condition(&buf, key, place->alias, range);
-		from = place->to;
-	}
-	appendStringInfoString(&buf, statement->source + from);
-	return buf.data;
-}
-
-static void
-add_hint(void *arg)
+mend_error(void *arg)
 {
 	const DtKey *key = arg;
 
-	forget_position(NULL);
+	errposition(0);
+	internalerrposition(0);
+	internalerrquery(NULL);
 	if (geterrcode() == ERRCODE_SYNTAX_ERROR)
-		errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT, with {batch} where a condition can be.");
+		errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT, with {batch} where the condition for a range of keys belongs, for example: UPDATE orders SET state = lower(state) WHERE {batch} AND state <> lower(state).");
 	else if (geterrcode() == ERRCODE_AMBIGUOUS_COLUMN)
 		errhint("{batch} stands for a condition on the key columns (%s). Write {batch o} where \"o\" is the alias of the table in the statement.",
 				key->columns);
@@ -213,45 +111,25 @@ add_hint(void *arg)
 }
 
 SPIPlanPtr
-dt_statement_prepare(const DtStatement *statement, const DtKey *key,
-					 const DtRange *range)
+dt_statement_prepare(const char *source, const DtKey *key, const DtRange *range)
 {
 	ErrorContextCallback callback = {
-		.callback = add_hint,
+		.callback = mend_error,
 		.arg = unconstify(DtKey *, key),
 		.previous = error_context_stack
 	};
+	ParamListInfo params = dt_key_params(key, range);
+	Oid			types[2 * INDEX_MAX_KEYS];
 	SPIPlanPtr	plan;
 
+	for (int i = 0; i < params->numParams; i++)
+		types[i] = params->params[i].ptype;
 	error_context_stack = &callback;
-	plan = dt_key_prepare(fill(statement, key, range), dt_key_params(key, range));
+	plan = SPI_prepare(fill(source, key, range), params->numParams, types);
 	error_context_stack = callback.previous;
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
 	return plan;
-}
-
-static CachedPlanSource *
-source_of(SPIPlanPtr plan)
-{
-	return linitial(SPI_plan_get_plan_sources(plan));
-}
-
-static bool
-can_be_run(const CachedPlanSource *source)
-{
-	switch (source->commandTag)
-	{
-		case CMDTAG_UPDATE:
-		case CMDTAG_DELETE:
-		case CMDTAG_INSERT:
-		case CMDTAG_MERGE:
-			return true;
-		case CMDTAG_SELECT:
-			/* SELECT INTO has become a command */
-			return source->query_list != NIL &&
-				linitial_node(Query, source->query_list)->commandType != CMD_UTILITY;
-		default:
-			return false;
-	}
 }
 
 /* Rows whose key changes may be seen again, or never. */
@@ -292,19 +170,18 @@ check_no_temporary(const CachedPlanSource *source)
 bool
 dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 {
-	CachedPlanSource *source = source_of(plan);
+	const CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
+	Query	   *first = source->query_list ? linitial_node(Query, source->query_list) : NULL;
 
 	if (list_length(SPI_plan_get_plan_sources(plan)) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("more than one statement cannot be run in batches"),
 				 errhint("Use a job for each of them, or a data-modifying WITH clause.")));
-	if (!can_be_run(source))
+	if (first != NULL && first->commandType == CMD_UTILITY)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s cannot be run in batches",
-						source->commandTag == CMDTAG_SELECT ? "SELECT INTO" :
-						GetCommandTagName(source->commandTag)),
+				 errmsg("%s cannot be run in batches", CreateCommandName((Node *) first)),
 				 errhint("The statement must be an UPDATE, DELETE, INSERT, MERGE or SELECT.")));
 	if (!list_member_oid(source->relationOids, table))
 		ereport(ERROR,
@@ -312,63 +189,29 @@ dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 				 errmsg("the statement does not name table %s, along whose key the batches go",
 						key->table),
 				 errdetail("Rows of other tables would be changed again by each batch, or by none."),
-				 errhint("Name the table of the statement, or write a condition that joins the two.")));
+				 errhint("Name the table of the statement, or write a condition that joins the two. If it has named this one before, the table was renamed or search_path has changed.")));
 	check_no_temporary(source);
 	foreach_ptr(Query, query, source->query_list)
 		check_key_stays(query, key, table);
 	return source->dependsOnRLS;
 }
 
-void
-dt_statement_check_again(SPIPlanPtr plan, Oid table, bool row_security)
-{
-	const CachedPlanSource *source = source_of(plan);
-
-	if (!list_member_oid(source->relationOids, table))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the statement does not name table \"%s\" any more",
-						get_rel_name(table)),
-				 errdetail("The table was renamed, or search_path has changed, since the batches have begun."),
-				 errhint("To go on, give the table its name again. To begin anew, use forget_batches() before.")));
-	if (source->dependsOnRLS != row_security)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 row_security ?
-				 errmsg("row security does not apply to the statement any more") :
-				 errmsg("row security applies to the statement now"),
-				 errdetail("Batches that go on would see other rows than those before."),
-				 errhint("To begin anew, use forget_batches() before.")));
-}
-
-uint64
+int
 dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
 	int			result = SPI_execute_plan_extended(plan, &options);
+	ConstraintsSetStmt *all = makeNode(ConstraintsSetStmt);
 
 	if (result < 0)
 		elog(ERROR, "SPI_execute_plan_extended failed: %s",
 			 SPI_result_code_string(result));
-	return SPI_processed;
-}
 
-void
-dt_statement_end_deferred(void)
-{
-	ConstraintsSetStmt *all = makeNode(ConstraintsSetStmt);
-
+	/*
+	 * triggers that are deferred would run in the COMMIT that follows, in
+	 * which nothing pauses or counts as part of a batch
+	 */
 	all->deferred = false;
 	AfterTriggerSetState(all);
-}
-
-bool
-dt_statement_updates(SPIPlanPtr plan)
-{
-	foreach_ptr(Query, query, source_of(plan)->query_list)
-	{
-		if (query->canSetTag && query->commandType == CMD_UPDATE)
-			return true;
-	}
-	return false;
+	return result;
 }

@@ -23,24 +23,25 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "batch/store.h"
 #include "catalog/indexing.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "common/hashfn.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 
@@ -53,53 +54,28 @@
 /* At most this many bytes of a message are kept. */
 #define LONGEST_ERROR	4096
 
-typedef enum Kind
-{
-	KIND_OID,
-	KIND_NAME,
-	KIND_TEXT,
-	KIND_ERROR,					/* the same, perhaps cut */
-	KIND_ARRAY,
-	KIND_INT,
-	KIND_BOOL,
-	KIND_FLOAT,
-	KIND_TIME
-} Kind;
-
-typedef struct Column
-{
-	Kind		kind;
-	int			offset;			/* in DtJob */
-} Column;
-
-#define COLUMN(kind, member)	{kind, offsetof(DtJob, member)}
-
-/* The columns, in the order of the relations. */
-static const Column jobs_columns[] = {
-	COLUMN(KIND_OID, id), COLUMN(KIND_OID, owner), COLUMN(KIND_NAME, name),
-	COLUMN(KIND_OID, login), COLUMN(KIND_OID, table), COLUMN(KIND_TEXT, statement),
-	COLUMN(KIND_TEXT, columns), COLUMN(KIND_TEXT, ordering),
-	COLUMN(KIND_ARRAY, start), COLUMN(KIND_ARRAY, finish),
-	COLUMN(KIND_ARRAY, settings), COLUMN(KIND_INT, group_id),
-	COLUMN(KIND_BOOL, row_security), COLUMN(KIND_INT, batch_us),
-	COLUMN(KIND_INT, max_rows), COLUMN(KIND_INT, run_us)
+/* The columns, in the order of the relations: where they are in DtJob. */
+static const size_t jobs_columns[] = {
+	offsetof(DtJob, id), offsetof(DtJob, owner), offsetof(DtJob, name),
+	offsetof(DtJob, table), offsetof(DtJob, statement), offsetof(DtJob, columns),
+	offsetof(DtJob, ordering), offsetof(DtJob, start), offsetof(DtJob, finish),
+	offsetof(DtJob, settings), offsetof(DtJob, group_id), offsetof(DtJob, row_security),
+	offsetof(DtJob, batch_us), offsetof(DtJob, max_rows), offsetof(DtJob, run_us)
 };
 
-static const Column progress_columns[] = {
-	COLUMN(KIND_OID, id), COLUMN(KIND_ARRAY, position), COLUMN(KIND_ARRAY, until),
-	COLUMN(KIND_INT, size), COLUMN(KIND_INT, keys), COLUMN(KIND_INT, expected),
-	COLUMN(KIND_INT, rows), COLUMN(KIND_INT, batches), COLUMN(KIND_INT, retries),
-	COLUMN(KIND_INT, elapsed_us), COLUMN(KIND_INT, paused_us),
-	COLUMN(KIND_FLOAT, rate), COLUMN(KIND_TIME, updated),
-	COLUMN(KIND_TIME, finished),
-	COLUMN(KIND_TEXT, outcome), COLUMN(KIND_ERROR, error),
-	COLUMN(KIND_TEXT, sqlstate), COLUMN(KIND_ERROR, detail),
-	COLUMN(KIND_ERROR, hint)
+static const size_t progress_columns[] = {
+	offsetof(DtJob, id), offsetof(DtJob, position), offsetof(DtJob, until),
+	offsetof(DtJob, keys), offsetof(DtJob, expected),
+	offsetof(DtJob, rows), offsetof(DtJob, batches), offsetof(DtJob, retries),
+	offsetof(DtJob, elapsed_us), offsetof(DtJob, paused_us), offsetof(DtJob, rate),
+	offsetof(DtJob, updated), offsetof(DtJob, finished), offsetof(DtJob, outcome),
+	offsetof(DtJob, error), offsetof(DtJob, sqlstate), offsetof(DtJob, detail),
+	offsetof(DtJob, hint)
 };
 
 #define MOST_COLUMNS	lengthof(progress_columns)
 
-static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility;
 
 Oid
 dt_store_oid(Oid routine)
@@ -147,195 +123,159 @@ dt_store_close(DtStore *store, LOCKMODE lockmode)
 
 /* ------------------------------------------------------------ rows */
 
-/* A value as a datum; a pointer that is NULL, and no time, as NULL. */
-static Datum
-get_value(const DtJob *job, const Column *column, bool *isnull)
+/* Is it a number or the like, and not a pointer to something?  On 32 bits that, too. */
+static bool
+is_number(Form_pg_attribute attribute)
 {
-	const void *field = (const char *) job + column->offset;
-	char	   *string;
-
-	*isnull = false;
-	switch (column->kind)
-	{
-		case KIND_OID:
-			return ObjectIdGetDatum(*(const Oid *) field);
-		case KIND_INT:
-			return Int64GetDatum(*(const int64 *) field);
-		case KIND_BOOL:
-			return BoolGetDatum(*(const bool *) field);
-		case KIND_FLOAT:
-			return Float8GetDatum(*(const double *) field);
-		case KIND_TIME:
-			*isnull = *(const TimestampTz *) field == 0;
-			return TimestampTzGetDatum(*(const TimestampTz *) field);
-		default:
-			break;
-	}
-	string = *(char *const *) field;
-	*isnull = string == NULL;
-	if (*isnull || column->kind == KIND_ARRAY)
-		return PointerGetDatum(string);
-	if (column->kind == KIND_NAME)
-	{
-		Name		name = palloc(sizeof(NameData));
-
-		namestrcpy(name, string);
-		return NameGetDatum(name);
-	}
-	return PointerGetDatum(cstring_to_text_with_len(string, column->kind == KIND_ERROR ?
-													pg_mbcliplen(string, strlen(string), LONGEST_ERROR) :
-													(int) strlen(string)));
+	return attribute->attlen > 0 && attribute->attlen <= sizeof(int64);
 }
 
-static void
-set_value(DtJob *job, const Column *column, Datum value, bool isnull)
-{
-	void	   *field = (char *) job + column->offset;
-
-	if (isnull)
-		return;					/* all was zero */
-	switch (column->kind)
-	{
-		case KIND_OID:
-			*(Oid *) field = DatumGetObjectId(value);
-			break;
-		case KIND_INT:
-			*(int64 *) field = DatumGetInt64(value);
-			break;
-		case KIND_BOOL:
-			*(bool *) field = DatumGetBool(value);
-			break;
-		case KIND_FLOAT:
-			*(double *) field = DatumGetFloat8(value);
-			break;
-		case KIND_TIME:
-			*(TimestampTz *) field = DatumGetTimestampTz(value);
-			break;
-		case KIND_ARRAY:
-			*(ArrayType **) field = DatumGetArrayTypePCopy(value);
-			break;
-		case KIND_NAME:
-			*(char **) field = pstrdup(NameStr(*DatumGetName(value)));
-			break;
-		default:
-			*(char **) field = TextDatumGetCString(value);
-	}
-}
-
+/* A text in C is one of SQL there, and a pointer that is NULL is NULL. */
 static HeapTuple
-form(Relation relation, const Column *columns, const DtJob *job)
+form(Relation relation, const size_t *columns, const DtJob *job)
 {
 	Datum		values[MOST_COLUMNS];
 	bool		nulls[MOST_COLUMNS];
 
 	for (int i = 0; i < RelationGetNumberOfAttributes(relation); i++)
-		values[i] = get_value(job, &columns[i], &nulls[i]);
+	{
+		Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(relation), i);
+		const char *field = (const char *) job + columns[i];
+		const char *string = is_number(attribute) ? field : *(char *const *) field;
+		int			most = columns[i] < offsetof(DtJob, error) ? INT_MAX : LONGEST_ERROR;
+
+		nulls[i] = string == NULL;
+		if (is_number(attribute))
+			values[i] = fetch_att(field, attribute->attbyval, attribute->attlen);
+		else if (attribute->atttypid != TEXTOID || nulls[i])
+			values[i] = PointerGetDatum(string);
+		else
+			values[i] = PointerGetDatum(cstring_to_text_with_len(string, pg_mbcliplen(string, strlen(string), most)));
+	}
 	return heap_form_tuple(RelationGetDescr(relation), values, nulls);
 }
 
 static void
-deform(Relation relation, const Column *columns, HeapTuple tuple, DtJob *job)
+deform(Relation relation, const size_t *columns, HeapTuple tuple, DtJob *job)
 {
 	Datum		values[MOST_COLUMNS];
 	bool		nulls[MOST_COLUMNS];
 
 	heap_deform_tuple(tuple, RelationGetDescr(relation), values, nulls);
 	for (int i = 0; i < RelationGetNumberOfAttributes(relation); i++)
-		set_value(job, &columns[i], values[i], nulls[i]);
+	{
+		Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(relation), i);
+		char	   *field = (char *) job + columns[i];
+
+		if (nulls[i])
+			continue;			/* all was zero */
+		if (attribute->attbyval)
+			store_att_byval(field, values[i], attribute->attlen);
+		else if (is_number(attribute))
+			memcpy(field, DatumGetPointer(values[i]), attribute->attlen);
+		else if (attribute->atttypid == TEXTOID)
+			*(char **) field = TextDatumGetCString(values[i]);
+		else
+			*(Pointer *) field = attribute->attlen < 0 ? (Pointer) DatumGetArrayTypePCopy(values[i]) :
+				DatumGetPointer(datumCopy(values[i], false, attribute->attlen));
+	}
 }
 
 /* ------------------------------------------------------------ the relations */
 
-static SysScanDesc
-begin_scan(Relation relation, const char *index_name, int n, ScanKey key)
+/* The row that an index finds, copied, or NULL. */
+static HeapTuple
+find(Relation relation, const char *index_name, int n, ScanKey key)
 {
 	Oid			index = get_relname_relid(index_name, RelationGetNamespace(relation));
+	SysScanDesc scan = systable_beginscan(relation, index, OidIsValid(index), NULL, n, key);
+	HeapTuple	tuple = systable_getnext(scan);
 
-	return systable_beginscan(relation, index, OidIsValid(index), NULL, n, key);
-}
-
-/* The row with this ID, copied, or NULL. */
-static HeapTuple
-find_id(Relation relation, const char *index_name, Oid id)
-{
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(id));
-	scan = begin_scan(relation, index_name, 1, &key);
-	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 		tuple = heap_copytuple(tuple);
 	systable_endscan(scan);
 	return tuple;
 }
 
-/* The job of a row, with its progress, or NULL. */
+/* The row with this ID, or NULL if that is not an error. */
+static HeapTuple
+get(Relation relation, const char *index_name, Oid id, bool missing_ok)
+{
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(id));
+	tuple = find(relation, index_name, 1, &key);
+	if (tuple == NULL && !missing_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("what is stored of these batches is gone"),
+				 errhint("Start them again to begin anew.")));
+	return tuple;
+}
+
+/* The job of a row, with its progress; NULL: there is no row, or it was forgotten just now. */
 static DtJob *
 job_of(const DtStore *store, HeapTuple tuple)
 {
 	DtJob	   *job = palloc0(sizeof(DtJob));
 	HeapTuple	progress;
 
+	if (tuple == NULL)
+		return NULL;
 	deform(store->jobs, jobs_columns, tuple, job);
-	job->tid = tuple->t_self;
-	progress = find_id(store->progress, PROGRESS_ID, job->id);
+	progress = get(store->progress, PROGRESS_ID, job->id, true);
 	if (progress == NULL)
-		return NULL;			/* it was forgotten just now */
+		return NULL;
 	deform(store->progress, progress_columns, progress, job);
 	job->progress_tid = progress->t_self;
 	return job;
 }
 
 DtJob *
-dt_store_find(const DtStore *store, Oid owner, const char *name)
+dt_store_find(const DtStore *store, Oid owner, const char *name, bool missing_ok)
 {
 	ScanKeyData key[2];
-	NameData	name_buffer;
-	SysScanDesc scan;
-	HeapTuple	tuple;
 	DtJob	   *job;
 
-	namestrcpy(&name_buffer, name);
 	ScanKeyInit(&key[0], 2, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(owner));
-	ScanKeyInit(&key[1], 3, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(&name_buffer));
-	scan = begin_scan(store->jobs, JOBS_KEY, 2, key);
-	tuple = systable_getnext(scan);
-	job = HeapTupleIsValid(tuple) ? job_of(store, tuple) : NULL;
-	systable_endscan(scan);
+	ScanKeyInit(&key[1], 3, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum(name));
+	job = job_of(store, find(store->jobs, JOBS_KEY, 2, key));
+	if (job == NULL && !missing_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("batches \"%s\" do not exist", name),
+				 errhint("The view dirty_throttle_batches lists those that there are. To define them, call start_batches() with the table and the statement, too.")));
 	return job;
 }
 
 DtJob *
 dt_store_get(const DtStore *store, Oid id)
 {
-	HeapTuple	tuple = find_id(store->jobs, JOBS_ID, id);
-
-	return tuple ? job_of(store, tuple) : NULL;
+	return job_of(store, get(store->jobs, JOBS_ID, id, false));
 }
 
 DtJob *
+dt_store_read(Oid jobs, Oid id)
+{
+	DtStore		store = dt_store_open(jobs, AccessShareLock);
+	DtJob	   *job;
+
+	/* what is stored out of line is not read without a snapshot */
+	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
+	job = dt_store_get(&store, id);
+	PopActiveSnapshot();
+	dt_store_close(&store, AccessShareLock);
+	InvalidateCatalogSnapshot();
+	return job;
+}
+
+void
 dt_store_lock(const DtStore *store, Oid owner, const char *name)
 {
-	DtJob	   *job = dt_store_find(store, owner, name);
-	TupleTableSlot *slot;
-	TM_FailureData failure;
-	TM_Result	result;
-
-	if (job == NULL)
-		return NULL;
-	slot = table_slot_create(store->jobs, NULL);
-	PushActiveSnapshot(GetLatestSnapshot());
-	result = table_tuple_lock(store->jobs, &job->tid, GetActiveSnapshot(), slot,
-							  GetCurrentCommandId(false), LockTupleExclusive,
-							  LockWaitBlock,
-							  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
-	PopActiveSnapshot();
-	ExecDropSingleTupleTableSlot(slot);
-	if (result != TM_Ok && result != TM_Deleted)
-		elog(ERROR, "could not lock a row of \"%s\": %d", JOBS, result);
-	return dt_store_find(store, owner, name);
+	LockDatabaseObject(RelationGetRelid(store->jobs),
+					   hash_bytes((const unsigned char *) name, strlen(name)) + owner, 0,
+					   ExclusiveLock);
 }
 
 void
@@ -363,18 +303,20 @@ dt_store_each(const DtStore *store, void (*act) (const DtJob *job, void *arg), v
 }
 
 void
-dt_store_insert(const DtStore *store, const DtJob *job)
+dt_store_put(const DtStore *store, DtJob *job)
 {
+	if (OidIsValid(job->id))
+	{
+		HeapTuple	tuple = get(store->jobs, JOBS_ID, job->id, false);
+
+		CatalogTupleUpdate(store->jobs, &tuple->t_self, form(store->jobs, jobs_columns, job));
+		dt_store_put_progress(store, job);
+		return;
+	}
+	job->id = GetNewObjectId();
 	CatalogTupleInsert(store->jobs, form(store->jobs, jobs_columns, job));
 	CatalogTupleInsert(store->progress, form(store->progress, progress_columns, job));
 	CommandCounterIncrement();
-}
-
-void
-dt_store_update(const DtStore *store, DtJob *job)
-{
-	CatalogTupleUpdate(store->jobs, &job->tid, form(store->jobs, jobs_columns, job));
-	dt_store_update_progress(store, job);
 }
 
 /*
@@ -384,38 +326,23 @@ dt_store_update(const DtStore *store, DtJob *job)
 static bool
 is_at(Relation relation, ItemPointer tid, Oid id)
 {
-	TupleTableSlot *slot;
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	bool		isnull;
-	bool		result;
-
-	if (ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(relation))
-		return false;
-	slot = table_slot_create(relation, NULL);
-	PushActiveSnapshot(GetLatestSnapshot());
-	result = table_tuple_fetch_row_version(relation, tid, GetActiveSnapshot(), slot) &&
+	bool		result = ItemPointerGetBlockNumber(tid) < RelationGetNumberOfBlocks(relation) &&
+		table_tuple_fetch_row_version(relation, tid, SnapshotSelf, slot) &&
 		DatumGetObjectId(slot_getattr(slot, 1, &isnull)) == id;
-	PopActiveSnapshot();
+
 	ExecDropSingleTupleTableSlot(slot);
 	return result;
 }
 
 void
-dt_store_update_progress(const DtStore *store, DtJob *job)
+dt_store_put_progress(const DtStore *store, DtJob *job)
 {
-	HeapTuple	tuple;
+	HeapTuple	tuple = form(store->progress, progress_columns, job);
 
 	if (!is_at(store->progress, &job->progress_tid, job->id))
-	{
-		HeapTuple	old = find_id(store->progress, PROGRESS_ID, job->id);
-
-		if (old == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("what is stored of batches \"%s\" is gone", job->name),
-					 errhint("Start them again to begin anew.")));
-		job->progress_tid = old->t_self;
-	}
-	tuple = form(store->progress, progress_columns, job);
+		job->progress_tid = get(store->progress, PROGRESS_ID, job->id, false)->t_self;
 	CatalogTupleUpdate(store->progress, &job->progress_tid, tuple);
 	job->progress_tid = tuple->t_self;
 	CommandCounterIncrement();
@@ -424,7 +351,7 @@ dt_store_update_progress(const DtStore *store, DtJob *job)
 void
 dt_store_delete(const DtStore *store, DtJob *job)
 {
-	CatalogTupleDelete(store->jobs, &job->tid);
+	CatalogTupleDelete(store->jobs, &get(store->jobs, JOBS_ID, job->id, false)->t_self);
 	CatalogTupleDelete(store->progress, &job->progress_tid);
 	CommandCounterIncrement();
 }
@@ -445,40 +372,27 @@ dt_store_copy(Oid routine, Tuplestorestate *to)
 	table_close(relation, AccessShareLock);
 }
 
-/* ------------------------------------------------------------ REFRESH */
-
-/* Is it one of ours?  No user has the privilege to have another one of that name there. */
-static bool
-is_stored(const RangeVar *name)
-{
-	Oid			oid;
-
-	if (strcmp(name->relname, JOBS) != 0 && strcmp(name->relname, PROGRESS) != 0)
-		return false;
-	oid = RangeVarGetRelid(name, NoLock, true);
-	return OidIsValid(oid) &&
-		OidIsValid(get_relname_relid(JOBS_ID, get_rel_namespace(oid)));
-}
-
-/* From 17 on, a role that maintains a database may refresh what it does not own. */
+/*
+ * From 17 on, a role that maintains a database may refresh what it does not own.  No
+ * other materialized view has a name like these.
+ */
 static void
 refuse_no_data(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			   ProcessUtilityContext context, ParamListInfo params,
 			   QueryEnvironment *queryEnv, DestReceiver *dest,
 			   QueryCompletion *qc)
 {
-	if (IsA(pstmt->utilityStmt, RefreshMatViewStmt))
-	{
-		RefreshMatViewStmt *refresh = castNode(RefreshMatViewStmt, pstmt->utilityStmt);
+	RefreshMatViewStmt *refresh = (RefreshMatViewStmt *) pstmt->utilityStmt;
 
-		if (refresh->skipData && is_stored(refresh->relation))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("materialized view \"%s\" cannot be refreshed WITH NO DATA",
-							refresh->relation->relname),
-					 errdetail("That would forget the batch jobs of all roles."),
-					 errhint("Use SELECT forget_batches(...) for a job.")));
-	}
+	if (IsA(refresh, RefreshMatViewStmt) && refresh->skipData &&
+		(strcmp(refresh->relation->relname, JOBS) == 0 ||
+		 strcmp(refresh->relation->relname, PROGRESS) == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("materialized view \"%s\" cannot be refreshed WITH NO DATA",
+						refresh->relation->relname),
+				 errdetail("That would forget the batch jobs of all roles."),
+				 errhint("Use SELECT forget_batches(...) for a job.")));
 	(prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }

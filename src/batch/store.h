@@ -24,8 +24,7 @@ typedef struct DtJob
 	/* what it is, written when it is started */
 	Oid			id;
 	Oid			owner;
-	char	   *name;
-	Oid			login;			/* as whom the session has logged in */
+	char	   *name;			/* NAMEDATALEN bytes */
 	Oid			table;
 	char	   *statement;
 	char	   *columns;
@@ -42,7 +41,6 @@ typedef struct DtJob
 	/* how far it is, written with each batch; the ID again comes first */
 	ArrayType  *position;		/* of the last batch's end */
 	ArrayType  *until;			/* where it is to end */
-	int64		size;			/* keys of the next batch */
 	int64		keys;			/* that it has come past */
 	int64		expected;		/* keys of all of it; -1: not known */
 	int64		rows;			/* changed, or returned */
@@ -60,9 +58,8 @@ typedef struct DtJob
 	char	   *detail;
 	char	   *hint;
 
-	/* where both rows were, when they were read or written */
-	ItemPointerData tid;
-	ItemPointerData progress_tid;
+	ItemPointerData progress_tid;	/* where that was, when it was read or
+									 * written */
 } DtJob;
 
 #define DT_STOPPED	"stopped"
@@ -75,6 +72,9 @@ typedef struct DtStore
 	Relation	progress;
 } DtStore;
 
+/* Install the hook that protects them. */
+extern void dt_store_init(void);
+
 /* The first one; "routine" is one of the extension's, which has the same schema. */
 extern Oid	dt_store_oid(Oid routine);
 
@@ -82,15 +82,16 @@ extern Oid	dt_store_oid(Oid routine);
 extern DtStore dt_store_open(Oid jobs, LOCKMODE lockmode);
 extern void dt_store_close(DtStore *store, LOCKMODE lockmode);
 
-/* The job, or NULL. */
-extern DtJob *dt_store_find(const DtStore *store, Oid owner, const char *name);
+/* The job.  ERROR if there is none, or NULL if that is not an error. */
+extern DtJob *dt_store_find(const DtStore *store, Oid owner, const char *name,
+							bool missing_ok);
 extern DtJob *dt_store_get(const DtStore *store, Oid id);
 
-/*
- * The same, but it stays as it is until the transaction ends: waits for who is
- * going to delete it.
- */
-extern DtJob *dt_store_lock(const DtStore *store, Oid owner, const char *name);
+/* The same, outside of any work: nothing is held afterwards. */
+extern DtJob *dt_store_read(Oid jobs, Oid id);
+
+/* Until the transaction ends nobody else starts, forgets or stops a job of that name. */
+extern void dt_store_lock(const DtStore *store, Oid owner, const char *name);
 
 /*
  * Do it with each job, one after the other: what it allocates, and the job, is gone
@@ -99,16 +100,12 @@ extern DtJob *dt_store_lock(const DtStore *store, Oid owner, const char *name);
 extern void dt_store_each(const DtStore *store,
 						  void (*act) (const DtJob *job, void *arg), void *arg);
 
-/* Write both rows of it, new or not; or that of its progress. */
-extern void dt_store_insert(const DtStore *store, const DtJob *job);
-extern void dt_store_update(const DtStore *store, DtJob *job);
-extern void dt_store_update_progress(const DtStore *store, DtJob *job);
+/* Write both rows of it, without an ID as new ones; or that of its progress. */
+extern void dt_store_put(const DtStore *store, DtJob *job);
+extern void dt_store_put_progress(const DtStore *store, DtJob *job);
 extern void dt_store_delete(const DtStore *store, DtJob *job);
 
 /* All rows of a relation of the store that has this function's name. */
 extern void dt_store_copy(Oid routine, Tuplestorestate *to);
-
-/* Refuses what would empty it; at server start. */
-extern void dt_store_init(void);
 
 #endif							/* DT_STORE_H */

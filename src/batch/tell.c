@@ -12,7 +12,6 @@
 #include "batch/tell.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -62,20 +61,6 @@ duration(double seconds)
 					(int) (s / 60 % 60), (int) (s % 60));
 }
 
-/* Has it become slower?  Then it may become slower yet. */
-static bool
-slows_down(const DtJob *job)
-{
-	return job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
-}
-
-/* "{5,7}", as the view has it */
-static char *
-place(ArrayType *position)
-{
-	return OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(position));
-}
-
 static char *
 rows_expected(const DtJob *job)
 {
@@ -84,45 +69,35 @@ rows_expected(const DtJob *job)
 		psprintf(_("about %lld rows"), (long long) job->expected);
 }
 
-/* "table public.orders along id (index orders_pkey)" */
-static char *
-describe_way(const DtKey *key)
+void
+dt_tell_begin(const DtJob *job, const DtStart *start, bool dry_run)
 {
-	return psprintf(_("table %s along %s (index %s)"), key->table, key->columns,
-					quote_identifier(key->index));
-}
+	const char *way = psprintf(_("table %s along %s, %s"),
+							   DatumGetCString(DirectFunctionCall1(regclassout, ObjectIdGetDatum(job->table))),
+							   job->columns, rows_expected(job));
+	const char *place = job->position == NULL ? NULL :
+		OidOutputFunctionCall(F_ARRAY_OUT, PointerGetDatum(job->position));
+	long long	batches = (job->expected - job->keys + job->max_rows - 1) / job->max_rows;
 
-/* "123 of 456 rows changed in 7 batches, in 0:00:12, of which 0:00:03 paused" */
-static char *
-describe_work(const DtJob *job)
-{
-	return psprintf(_("%lld of %lld rows changed in %lld batches, in %s, of which %s paused"),
-					(long long) job->rows, (long long) job->keys,
-					(long long) job->batches, duration(job->elapsed_us / 1e6),
-					duration(job->paused_us / 1e6));
-}
-
-/* --------------------------------------------------------- to the client */
-
-static void
-tell_plan(const DtStart *start, const DtJobOptions *options)
-{
-	const DtJob *job = start->job;
-	long long	batches = (job->expected - job->keys + options->max_rows - 1) / options->max_rows;
-
-	ereport(NOTICE,
-			(start->is_new ?
-			 errmsg("batches \"%s\" would go through %s, %s", job->name,
-					describe_way(start->key), rows_expected(job)) :
-			 errmsg("batches \"%s\" would go on after key %s: %s", job->name,
-					job->position ? place(job->position) : "{}", describe_way(start->key)),
-			 job->expected < 0 ? 0 :
-			 start->is_new ?
-			 errdetail("At least %lld batches of at most %lld rows.", batches,
-					   (long long) options->max_rows) :
-			 errdetail("They have come past %lld rows, of %s. At least %lld batches of at most %lld rows.",
-					   (long long) job->keys, rows_expected(job), batches,
-					   (long long) options->max_rows)));
+	ereport(start != NULL ? NOTICE : LOG,
+			(dry_run && place == NULL ?
+			 errmsg("batches \"%s\" would begin: %s", job->name, way) :
+			 dry_run ?
+			 errmsg("batches \"%s\" would go on after key %s: %s", job->name, place, way) :
+			 place == NULL ?
+			 errmsg("batches \"%s\" begin: %s", job->name, way) :
+			 errmsg("batches \"%s\" go on after key %s: %s", job->name, place, way),
+			 dry_run && job->expected >= 0 && place == NULL ?
+			 errdetail("At least %lld batches of at most %lld rows.", batches, (long long) job->max_rows) :
+			 dry_run && job->expected >= 0 ?
+			 errdetail("They have come past %lld rows. At least %lld batches of at most %lld rows are left.",
+					   (long long) job->keys, batches, (long long) job->max_rows) :
+			 start != NULL && start->group[0] != '\0' ?
+			 errdetail("They run in resource group \"%s\".", start->group) : 0,
+			 start != NULL && !start->key->is_unique ?
+			 errhint("Several rows may have the same %s, and all of these are in one batch. If they are many, name the columns of a unique index, for example key => '%s, id'.",
+					 job->columns, job->columns) : 0,
+			 errhidestmt(true)));
 }
 
 void
@@ -132,30 +107,19 @@ dt_tell_start(const DtStart *start, const DtJobOptions *options)
 
 	if (start->state == DT_QUEUE_WAITS)
 		dt_tell_waits(job->name);
-	else if (start->state == DT_QUEUE_ENDS)
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" are being stopped by stop_batches()", job->name),
-				 errhint("Start them again when they have ended.")));
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are being run by process %d already",
-						job->name, start->pid)));
-	else if (start->finished)
+						job->name, start->pid),
+				 start->state != DT_QUEUE_ENDS ? 0 :
+				 errhint("They are being stopped. Start them again when they have ended.")));
+	else if (job->finished != 0)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" have finished at %s already", job->name,
 						timestamptz_to_str(job->finished)),
 				 errhint("To run them again, use restart => true.")));
-	else if (options->dry_run)
-		tell_plan(start, options);
 	else
-		ereport(NOTICE,
-				(start->is_new || job->position == NULL ?
-				 errmsg("batches \"%s\" begin: %s, %s", job->name,
-						describe_way(start->key), rows_expected(job)) :
-				 errmsg("batches \"%s\" go on after key %s: %s", job->name,
-						place(job->position), describe_way(start->key)),
-				 start->group[0] ?
-				 errdetail("They run in resource group \"%s\".", start->group) : 0));
+		dt_tell_begin(job, start, options->dry_run);
 }
 
 void
@@ -170,62 +134,43 @@ dt_tell_waits(const char *name)
 void
 dt_tell_progress(const DtJob *job)
 {
-	double		percent;
-	double		left;
+	double		percent = dt_tell_percent(job);
+	double		left = dt_tell_seconds_left(job);
 
-	if (job == NULL)
-		return;
-	percent = dt_tell_percent(job);
-	left = dt_tell_seconds_left(job);
+	/* has it become slower?  Then it may become slower yet */
+	bool		slows_down = job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
+
 	ereport(NOTICE,
 			(errmsg("batches \"%s\": %s%lld of %lld rows changed in %lld batches, %.0f rows per second%s",
 					job->name, percent < 0 ? "" : psprintf("%.0f %%, ", floor(percent)),
 					(long long) job->rows, (long long) job->keys,
 					(long long) job->batches, job->rate,
 					left < 0 ? "" :
-					psprintf(slows_down(job) ? ", at least %s left" : ", about %s left", duration(left)))));
+					psprintf(slows_down ? ", at least %s left" : ", about %s left", duration(left)))));
 }
 
 void
-dt_tell_end(const DtJob *job)
+dt_tell_end(const DtJob *job, int elevel)
 {
-	if (job->finished != 0)
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" have finished: %s", job->name,
-						describe_work(job))));
-	else
-		ereport(NOTICE,
-				(errmsg("batches \"%s\" were stopped before their end: %s so far",
-						job->name, describe_work(job)),
-				 errhint("%s goes on with them.", dt_tell_start_again(job))));
-}
+	bool		stopped = job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0;
 
-/* --------------------------------------------------------- to the server log */
+	/*
+	 * "123 of 456 rows changed in 7 batches, in 0:00:12, of which 0:00:03
+	 * paused"
+	 */
+	const char *work = psprintf(_("%lld of %lld rows changed in %lld batches, in %s, of which %s paused"),
+								(long long) job->rows, (long long) job->keys,
+								(long long) job->batches, duration(job->elapsed_us / 1e6),
+								duration(job->paused_us / 1e6));
 
-void
-dt_tell_log_begin(const DtJob *job)
-{
-	const char *table = get_rel_name(job->table) ? get_rel_name(job->table) : "?";
-
-	ereport(LOG,
-			(job->position == NULL ?
-			 errmsg("batches \"%s\" begin: table \"%s\" along %s, %s", job->name,
-					table, job->columns, rows_expected(job)) :
-			 errmsg("batches \"%s\" go on: table \"%s\" along %s, %s", job->name,
-					table, job->columns, rows_expected(job)),
-			 errhidestmt(true)));
-}
-
-void
-dt_tell_log_end(const DtJob *job)
-{
-	ereport(LOG,
+	ereport(elevel,
 			(job->finished != 0 ?
-			 errmsg("batches \"%s\" have finished: %s", job->name, describe_work(job)) :
-			 job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0 ?
-			 errmsg("batches \"%s\" were stopped: %s", job->name, describe_work(job)) :
-			 errmsg("batches \"%s\" have failed: %s", job->name, describe_work(job)),
+			 errmsg("batches \"%s\" have finished: %s", job->name, work) :
+			 stopped ?
+			 errmsg("batches \"%s\" were stopped before their end: %s so far", job->name, work) :
+			 errmsg("batches \"%s\" have failed: %s", job->name, work),
 			 job->outcome != NULL && job->error != NULL ?
 			 errdetail_internal("%s", dt_tell_error(job)) : 0,
+			 stopped ? errhint("%s goes on with them.", dt_tell_start_again(job)) : 0,
 			 errhidestmt(true)));
 }

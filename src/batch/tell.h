@@ -22,14 +22,15 @@ extern char *dt_tell_error(const DtJob *job);
 /* What to type to go on with it, in a session as that of the start: a query. */
 extern char *dt_tell_start_again(const DtJob *job);
 
-/* To the client: it begins, or what else there is to say of it. */
+/* It begins, or would, or goes on: to the client, or without "start" to the server log. */
+extern void dt_tell_begin(const DtJob *job, const DtStart *start, bool dry_run);
+
+/* To the client: the same, or what else there is to say of it. */
 extern void dt_tell_start(const DtStart *start, const DtJobOptions *options);
 extern void dt_tell_waits(const char *name);
 extern void dt_tell_progress(const DtJob *job);
-extern void dt_tell_end(const DtJob *job);
 
-/* The same, to the server log. */
-extern void dt_tell_log_begin(const DtJob *job);
-extern void dt_tell_log_end(const DtJob *job);
+/* It has ended: NOTICE or LOG. */
+extern void dt_tell_end(const DtJob *job, int elevel);
 
 #endif							/* DT_TELL_H */

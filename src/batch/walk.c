@@ -16,21 +16,29 @@
 
 #include "batch/walk.h"
 #include "executor/spi.h"
-#include "nodes/plannodes.h"
 #include "utils/guc.h"
-#include "utils/plancache.h"
 
 #include "compat.h"
 
 /* The name of the table in these queries. */
 #define ALIAS	"batch"
 
+/* The rows of a range, with these columns. */
+static void
+append_query(StringInfo buf, const DtKey *key, int columns, const DtRange *range)
+{
+	appendStringInfoString(buf, "SELECT ");
+	dt_key_columns(buf, key, columns, ALIAS);
+	appendStringInfo(buf, " FROM %s AS " ALIAS " WHERE ", key->table);
+	dt_key_condition(buf, key, ALIAS, range);
+}
+
 /*
- * Until AtEOXact_GUC() with the result, the planner sorts if it must.  Before 18 that
- * seems so expensive to it then that it would have the query compiled.
+ * Run a query on the range, and return the number of its rows.  Before 18 a sort that the
+ * planner must not use seems so expensive to it that it would have the query compiled.
  */
-static int
-begin_following_index(void)
+static int64
+run_query(const char *query, const DtKey *key, const DtRange *range)
 {
 	static const char *const settings[][2] = {
 		{"enable_bitmapscan", "off"},
@@ -38,21 +46,12 @@ begin_following_index(void)
 		{"enable_sort", "off"},
 		{"jit", "off"}
 	};
-
-	return dt_key_begin_settings(settings, lengthof(settings));
-}
-
-/* Run a query on the range.  Returns the number of its rows. */
-static int64
-run_query(const char *query, const DtKey *key, const DtRange *range)
-{
-	SPIExecuteOptions options = {
-		.params = dt_key_params(key, range),
-		.read_only = true
-	};
+	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
+	int			level = dt_key_begin_settings(settings, lengthof(settings));
 	int			result = SPI_execute_extended(query, &options);
 
-	if (result != SPI_OK_SELECT)
+	AtEOXact_GUC(true, level);
+	if (result < 0 || SPI_tuptable == NULL)
 		elog(ERROR, "SPI_execute_extended failed: %s",
 			 SPI_result_code_string(result));
 	return SPI_processed;
@@ -71,83 +70,60 @@ get_value(int column)
 	return value;
 }
 
-/* That row, if there is one, as a position. */
-static ArrayType *
-get_position(const DtKey *key)
+/* How many rows have the same key as this one, from an end?  *position: where it is. */
+static int64
+find(const DtKey *key, const DtRange *range, bool back, int64 before, ArrayType **position)
 {
+	StringInfoData query;
 	DtBound		bound = {.n = key->n};
+	int64		n;
 
-	if (SPI_processed == 0)
-		return NULL;
+	initStringInfo(&query);
+	append_query(&query, key, key->n, range);
 	for (int i = 0; i < key->n; i++)
+		appendStringInfo(&query, "%s" ALIAS ".%s USING %s", i > 0 ? ", " : " ORDER BY ", key->column[i].name,
+						 key->operators[back ? BTGreaterStrategyNumber : BTLessStrategyNumber]);
+	appendStringInfo(&query, " OFFSET " INT64_FORMAT " ROWS FETCH FIRST 1 ROWS WITH TIES", before);
+	n = run_query(query.data, key, range);
+	for (int i = 0; i < key->n && n > 0; i++)
 		bound.values[i] = get_value(i + 1);
-	return dt_key_to_text(key, &bound);
-}
-
-static void
-begin_query(StringInfo buf, const DtKey *key, const DtRange *range)
-{
-	initStringInfo(buf);
-	appendStringInfoString(buf, "SELECT ");
-	dt_key_column_list(buf, key, ALIAS);
-	appendStringInfo(buf, " FROM %s AS " ALIAS " WHERE ", key->table);
-	dt_key_condition(buf, key, ALIAS, range);
+	*position = n > 0 ? dt_key_to_text(key, &bound) : NULL;
+	return n;
 }
 
 int64
 dt_walk_ahead(const DtKey *key, const DtRange *range, int64 wanted,
 			  ArrayType **last)
 {
-	StringInfoData query;
-	int			level = begin_following_index();
-	int64		n;
-
-	begin_query(&query, key, range);
-	dt_key_order(&query, key, ALIAS, false);
 	/* the last of those that are wanted, and what is equal to it */
-	appendStringInfo(&query, " OFFSET " INT64_FORMAT " ROWS FETCH FIRST 1 ROWS WITH TIES",
-					 wanted - 1);
-	n = run_query(query.data, key, range);
-	*last = get_position(key);
-	n = n > 0 ? wanted - 1 + n : dt_walk_count(key, range, wanted);
-	AtEOXact_GUC(true, level);
-	return n;
+	int64		n = find(key, range, false, wanted - 1, last);
+
+	return n > 0 ? wanted - 1 + n : dt_walk_count(key, range, wanted);
 }
 
 ArrayType *
 dt_walk_to_end(const DtKey *key, const DtRange *range)
 {
-	StringInfoData query;
-	int			level = begin_following_index();
+	ArrayType  *last;
 
-	begin_query(&query, key, range);
-	dt_key_order(&query, key, ALIAS, true);
-	appendStringInfoString(&query, " FETCH FIRST 1 ROWS ONLY");
-	(void) run_query(query.data, key, range);
-	AtEOXact_GUC(true, level);
-	return get_position(key);
+	(void) find(key, range, true, 0, &last);
+	return last;
 }
 
-int64
+double
 dt_walk_expect(const DtKey *key, const DtRange *range)
 {
-	ParamListInfo params = dt_key_params(key, range);
 	StringInfoData query;
-	SPIPlanPtr	plan;
-	CachedPlan *cached;
-	PlannedStmt *planned;
-	int64		rows;
+	const char *costs;
+	double		rows = 0;
 
-	begin_query(&query, key, range);
-	plan = dt_key_prepare(query.data, params);
-	cached = GetCachedPlan(linitial(SPI_plan_get_plan_sources(plan)), params,
-						   NULL, NULL);
-	planned = linitial_node(PlannedStmt, cached->stmt_list);
-	/* its statistics are for who may read the table */
-	dt_check_permissions(planned);
-	rows = (int64) Min(planned->planTree->plan_rows, 1e18);
-	ReleaseCachedPlan(cached, NULL);
-	SPI_freeplan(plan);
+	initStringInfo(&query);
+	appendStringInfoString(&query, "EXPLAIN ");
+	append_query(&query, key, key->n, range);
+	(void) run_query(query.data, key, range);
+	costs = strstr(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), "  (cost=");
+	if (costs == NULL || sscanf(costs, "  (cost=%*f..%*f rows=%lf", &rows) != 1)
+		return 0;
 	return rows;
 }
 
@@ -157,8 +133,8 @@ dt_walk_count(const DtKey *key, const DtRange *range, int64 most)
 	StringInfoData query;
 
 	initStringInfo(&query);
-	appendStringInfo(&query, "SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS " ALIAS " WHERE ", key->table);
-	dt_key_condition(&query, key, ALIAS, range);
+	appendStringInfoString(&query, "SELECT pg_catalog.count(*) FROM (");
+	append_query(&query, key, 0, range);
 	appendStringInfo(&query, " FETCH FIRST " INT64_FORMAT " ROWS ONLY) AS rows", most);
 	(void) run_query(query.data, key, range);
 	return DatumGetInt64(get_value(1));

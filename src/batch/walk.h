@@ -25,6 +25,6 @@ extern ArrayType *dt_walk_to_end(const DtKey *key, const DtRange *range);
 
 /* How many rows are in the range, up to "most"; how many the planner expects there. */
 extern int64 dt_walk_count(const DtKey *key, const DtRange *range, int64 most);
-extern int64 dt_walk_expect(const DtKey *key, const DtRange *range);
+extern double dt_walk_expect(const DtKey *key, const DtRange *range);
 
 #endif							/* DT_WALK_H */

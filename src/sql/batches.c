@@ -67,12 +67,13 @@ get_string(FunctionCallInfo fcinfo, int arg)
 		text_to_cstring(PG_GETARG_TEXT_PP(arg));
 }
 
-/* The first argument. */
+/* The first argument, of NAMEDATALEN bytes. */
 static char *
 get_job_name(FunctionCallInfo fcinfo)
 {
 	const char *flaw;
 	char	   *name;
+	Name		result = palloc0(sizeof(NameData));
 
 	check_given(fcinfo, ARG_NAME);
 	name = get_string(fcinfo, ARG_NAME);
@@ -84,7 +85,8 @@ get_job_name(FunctionCallInfo fcinfo)
 				 errmsg("the name of batches must not %s", flaw),
 				 errhint("Write a name of 1 to %d bytes, for example 'purge log'.",
 						 NAMEDATALEN - 1)));
-	return name;
+	namestrcpy(result, name);
+	return NameStr(*result);
 }
 
 static bool
@@ -134,34 +136,36 @@ get_time(FunctionCallInfo fcinfo, int arg, int64 min_us, const char *example)
 static void
 get_options(FunctionCallInfo fcinfo, DtJobOptions *options)
 {
+	DtJob	   *job = &options->job;
+
 	dt_sql_need_library();
 	options->store = dt_store_oid(fcinfo->flinfo->fn_oid);
-	options->name = get_job_name(fcinfo);
-	/* neither: go on with what is stored */
+	job->owner = GetUserId();
+	job->name = get_job_name(fcinfo);
 	if (!PG_ARGISNULL(ARG_TABLE) || !PG_ARGISNULL(ARG_STATEMENT))
 	{
 		check_given(fcinfo, ARG_TABLE);
 		check_given(fcinfo, ARG_STATEMENT);
-		options->table = PG_GETARG_OID(ARG_TABLE);
-		options->statement = get_string(fcinfo, ARG_STATEMENT);
+		job->table = PG_GETARG_OID(ARG_TABLE);
+		job->statement = get_string(fcinfo, ARG_STATEMENT);
 	}
 	options->key = get_string(fcinfo, ARG_KEY);
 	options->start = get_value(fcinfo, ARG_START);
 	options->finish = get_value(fcinfo, ARG_FINISH);
 	options->restart = get_bool(fcinfo, ARG_RESTART);
-	options->row_security = get_bool(fcinfo, ARG_ROW_SECURITY);
-	options->unthrottled = get_bool(fcinfo, ARG_UNTHROTTLED);
 	check_given(fcinfo, ARG_BATCH_TIME);
-	options->batch_us = get_time(fcinfo, ARG_BATCH_TIME, 1000, "100 ms");
+	job->batch_us = get_time(fcinfo, ARG_BATCH_TIME, 1000, "100 ms");
 	check_given(fcinfo, ARG_MAX_ROWS);
-	options->max_rows = PG_GETARG_INT32(ARG_MAX_ROWS);
-	if (options->max_rows < 1)
+	job->max_rows = PG_GETARG_INT32(ARG_MAX_ROWS);
+	if (job->max_rows < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"%s\" must be 1 or more",
 						arg_names[ARG_MAX_ROWS]),
 				 errhint("Leave it out, and batches are as large as \"batch_time\" and the limits of the group allow.")));
-	options->run_us = get_time(fcinfo, ARG_RUN_TIME, USECS_PER_SEC, "4 h");
+	job->run_us = get_time(fcinfo, ARG_RUN_TIME, USECS_PER_SEC, "4 h");
+	job->row_security = get_bool(fcinfo, ARG_ROW_SECURITY);
+	options->unthrottled = get_bool(fcinfo, ARG_UNTHROTTLED);
 	options->dry_run = get_bool(fcinfo, ARG_DRY_RUN);
 }
 
@@ -180,7 +184,7 @@ run_in_batches(PG_FUNCTION_ARGS)
 						   !castNode(CallContext, fcinfo->context)->atomic);
 
 	get_options(fcinfo, &options);
-	rows = dt_start_and_wait(&options, atomic, &finished);
+	rows = dt_start(&options, true, atomic, &finished);
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -195,13 +199,14 @@ Datum
 start_batches(PG_FUNCTION_ARGS)
 {
 	DtJobOptions options = {0};
+	bool		finished;
 
 	get_options(fcinfo, &options);
-	dt_start(&options);
+	(void) dt_start(&options, false, true, &finished);
 	PG_RETURN_VOID();
 }
 
-/* Who has a job with that name? */
+/* Who else has a job with that name? */
 typedef struct Owners
 {
 	const char *name;
@@ -214,10 +219,11 @@ note_owner(const DtJob *job, void *arg)
 {
 	Owners	   *owners = arg;
 
-	if (strcmp(job->name, owners->name) != 0 || !has_privs_of_role(GetUserId(), job->owner))
-		return;
-	owners->owner = job->owner;
-	owners->n++;
+	if (strcmp(job->name, owners->name) == 0 && has_privs_of_role(GetUserId(), job->owner))
+	{
+		owners->owner = job->owner;
+		owners->n++;
+	}
 }
 
 /*
@@ -227,48 +233,43 @@ note_owner(const DtJob *job, void *arg)
 static DtJob *
 find_job(const DtStore *store, const char *name)
 {
-	Owners		owners = {.name = name,.owner = GetUserId(),.n = 1};
-	DtJob	   *found = dt_store_find(store, owners.owner, name);
+	Owners		owners = {.name = name};
+	DtJob	   *job = dt_store_find(store, GetUserId(), name, true);
 
-	if (found == NULL)
-	{
-		owners.n = 0;
-		dt_store_each(store, note_owner, &owners);
-		found = dt_store_find(store, owners.owner, name);
-	}
+	if (job != NULL)
+		return job;
+	dt_store_each(store, note_owner, &owners);
 	if (owners.n > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("several roles have batches \"%s\"", name),
 				 errhint("The view dirty_throttle_batches lists the owners. Use SET ROLE for one of them before.")));
-	if (found == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("batches \"%s\" do not exist", name),
-				 errhint("The view dirty_throttle_batches lists those that there are.")));
-	return found;
+	return dt_store_find(store, owners.owner, name, false);
+}
+
+/* That with the name that was given, and the store. */
+static DtJob *
+open_job(FunctionCallInfo fcinfo, const char *function, DtStore *store)
+{
+	dt_sql_need_library();
+	PreventCommandDuringRecovery(function);
+	*store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
+	return find_job(store, get_job_name(fcinfo));
 }
 
 PG_FUNCTION_INFO_V1(stop_batches);
 Datum
 stop_batches(PG_FUNCTION_ARGS)
 {
-	char	   *name;
 	DtStore		store;
-	DtJob	   *job;
-	DtQueueState state;
+	DtJob	   *job = open_job(fcinfo, "stop_batches()", &store);
+	DtQueueState state = dt_queue_stop(job->id);
 
-	dt_sql_need_library();
-	PreventCommandDuringRecovery("stop_batches()");
-	name = get_job_name(fcinfo);
-	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
-	job = find_job(&store, name);
-	state = dt_queue_stop(job->id);
 	if (state == DT_QUEUE_ABSENT)
 		ereport(NOTICE,
-				(errmsg("batches \"%s\" are not running", name)));
+				(errmsg("batches \"%s\" are not running", job->name)));
 	else if (state < DT_QUEUE_RUNS && !XactReadOnly)
-		dt_job_store_stop(&store, job->owner, name);
+		dt_job_store_stop(&store, job);
 	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
 }
@@ -277,35 +278,23 @@ PG_FUNCTION_INFO_V1(forget_batches);
 Datum
 forget_batches(PG_FUNCTION_ARGS)
 {
-	char	   *name;
 	DtStore		store;
-	DtJob	   *job;
+	DtJob	   *job = open_job(fcinfo, "forget_batches()", &store);
 	int			pid;
 
-	dt_sql_need_library();
-	PreventCommandDuringRecovery("forget_batches()");
 	PreventCommandIfReadOnly("forget_batches()");
-	name = get_job_name(fcinfo);
-	store = dt_store_open(dt_store_oid(fcinfo->flinfo->fn_oid), RowExclusiveLock);
-	job = find_job(&store, name);
-
-	/*
-	 * who starts it has locked the row, and adds it to the queue before that
-	 * ends
-	 */
-	job = dt_store_lock(&store, job->owner, name);
-	if (job != NULL)
-	{
-		if (dt_queue_find(job->id, &pid) != DT_QUEUE_ABSENT)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 pid != 0 ?
-					 errmsg("batches \"%s\" are being run by process %d", name, pid) :
-					 errmsg("batches \"%s\" wait for a background worker", name),
-					 errhint("End them first, with SELECT stop_batches(%s).",
-							 quote_literal_cstr(name))));
-		dt_store_delete(&store, job);
-	}
+	/* who starts it adds it to the queue before the lock is released */
+	dt_store_lock(&store, job->owner, job->name);
+	job = find_job(&store, job->name);
+	if (dt_queue_find(job->id, &pid) != DT_QUEUE_ABSENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 pid != 0 ?
+				 errmsg("batches \"%s\" are being run by process %d", job->name, pid) :
+				 errmsg("batches \"%s\" wait for a background worker", job->name),
+				 errhint("End them first, with SELECT stop_batches(%s).",
+						 quote_literal_cstr(job->name))));
+	dt_store_delete(&store, job);
 	dt_store_close(&store, NoLock);
 	PG_RETURN_VOID();
 }

@@ -36,7 +36,6 @@ CALL again('UPDATE orders SET n = n + 1 WHERE ''{batch}'' IS NOT NULL');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch.id}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batches}');
-CALL again('UPDATE orders SET n = n + 1 WHERE {batch 1}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch U&"\0061"}');
 CALL again('UPDATE orders SET n = n + $1 WHERE {batch}');
 CALL again('UPDATE orders SET n = n + 1 WHERE {batch} AND state = ''open');
