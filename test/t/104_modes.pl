@@ -168,7 +168,8 @@ subtest 'a long pause at a check' => sub {
 
 	foreach my $pause (1, 2)
 	{
-		my $most = int($since / $rate / 200) + 1;
+		# on a busy machine a check may come before anything was used: 200 ms more
+		my $most = int($since / $rate / 200) + 10;
 		my $slices = 0;
 
 		while ($slices <= $most && ($dt->used('g', 'dirty'))[0] == $used)
