@@ -62,6 +62,7 @@
 #include "storage/sinvaladt.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -467,6 +468,15 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	{
 		int			n = range.high.n;
 
+		/* or it would change the same rows again, for ever */
+		if (job->position != NULL &&
+			datumIsEqual(PointerGetDatum(job->position), PointerGetDatum(last), false, -1))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("batches \"%s\" cannot go along %s", job->name, job->columns),
+					 errdetail("The text of a value does not tell it from others."),
+					 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
+							 quote_literal_cstr(job->name))));
 		range.high = dt_key_from_text(key, last);
 		if (range.high.n != n)
 			plan = dt_statement_prepare(job->statement, key, &range);
