@@ -498,7 +498,7 @@ dt_session_begin_statement_slow(void)
 		(!my.wanted->warned || my.changes_seen != dt_registry_changes()))
 	{
 		is_member = apply_wanted_group();
-		if (!is_member && !my.wanted->warned)
+		if (!is_member && !my.wanted->warned && !dt_account.slot->moved)
 		{
 			my.wanted->warned = true;
 			warn_unknown_group(my.wanted_name);

@@ -432,8 +432,8 @@ dt_group_move(int pid, const char *name)
 	member = dt_member_find(pid);
 	if (name != NULL || member->moved)
 	{
+		member->moved = (name != NULL); /* before it is woken */
 		dt_member_put(member, own ? dt_group_slot_for(own, member) : NULL);
-		member->moved = (name != NULL);
 	}
 	LWLockRelease(dt_shared->registry_lock);
 }
