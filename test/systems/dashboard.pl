@@ -110,6 +110,7 @@ $dt->sql(q{CREATE TABLE hot AS SELECT 1 AS id, 0 AS n;
 	SELECT set_group_pressure('trial', 'checkpoint');
 	SELECT set_group_dirty_limit('nightly', 2000);
 	SELECT set_group_wal_limit('nightly', 5000);
+	SELECT alter_resource_group('etl', scope => 'role');
 	ALTER ROLE exporter IN DATABASE template1 SET dirty_throttle."group" = 'renamed'});
 # Batch jobs in no group, one of which fails.
 $dt->sql(q{CREATE TABLE jobs AS SELECT i AS id, 0 AS n FROM generate_series(1, 200) i;
