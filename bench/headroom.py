@@ -3,11 +3,13 @@
 pgbench runs at a fixed rate, 35 % of what the machine can do with it, in an open
 loop: the latency of a transaction counts from when it should have begun, so what
 waits for another one counts, too. Beside it a job in a group writes as fast as the
-group may, for the whole case: an UPDATE of every row, as one statement or in
-batches of 2000 rows. How fast it goes is the WAL that it writes.
+group may, for the whole case: an UPDATE of every row, in batches of 2000 rows.
+(Scenario `long_statement` has the same as one statement.) How fast it goes is the WAL
+that it writes.
 
-The cases are: the load alone; an unthrottled job; a fixed WAL limit; and a group
-that follows `commit_latency` at 50 %, which needs no number. They take turns within
+The cases are: the load alone; an unthrottled job; fixed WAL limits; and groups
+that follow `commit_latency`, which need no number: "protected" is the threshold that
+protect_from() sets. They take turns within
 a round, in another order in each round. Figures are medians of windows of 2 s, with
 95 % intervals, of all rounds; in brackets the median of the ratios to `alone` of the
 same round, so that what changes slowly does not count. *Stalls* are windows whose
@@ -28,9 +30,8 @@ import time
 
 from bench import canary, measure, oltp, plot, protection, replica, server
 
-JOBS = ['UPDATE', 'UPDATE in batches']
 PLANS = {
-    'full': {'seconds': 60, 'rounds': 5, 'rows': 1000000},
+    'full': {'seconds': 36, 'rounds': 5, 'rows': 1000000},
     'quick': {'seconds': 14, 'rounds': 3, 'rows': 1000000},
     'tiny': {'seconds': 6, 'rounds': 2, 'rows': 50000},
 }
@@ -38,7 +39,9 @@ SCALE = 10
 CLIENTS = 8
 SHARE = 35                      # percent of the maximum
 LIMIT = 20000                   # KB/s
-SIGNAL = ('commit_latency', '50%')
+LIMITS = (LIMIT // 2, LIMIT, 2 * LIMIT)
+SIGNAL = ('commit_latency', '50%')      # what protect_from() sets
+LOWER = '20%'                   # the other threshold that is tried
 LEAD = 4                        # seconds before the job begins
 WINDOW = 2                      # seconds
 STALL = 3                       # times the median p99 of `alone`
@@ -52,25 +55,29 @@ class Setting:
     """A job beside a load, on a configuration."""
 
     def __init__(self, job, label=None, share=SHARE, script='tpcb-like',
-                 limits=(LIMIT,), synchronous=False, **conf):
+                 limits=(LIMIT,), lower=None, synchronous=False, **conf):
         self.job = job
         self.label = label or job
         self.share, self.script, self.synchronous = share, script, synchronous
-        self.limits, self.conf = limits, conf
+        self.limits, self.lower, self.conf = limits, lower, conf
 
     def cases(self):
         """[(name, WAL limit or 0, signal and its threshold or None)]"""
         return ([('alone', None, None), ('unthrottled', 0, None)]
                 + [(protection.fixed(kb), kb, None) for kb in self.limits]
-                + [('protected', 0, SIGNAL)])
+                + [('protected', 0, SIGNAL)]
+                + ([(self.lower, 0, (SIGNAL[0], self.lower))] if self.lower else []))
 
     def make(self, case, srv, rows, path):
         """The job of a case, or None."""
         return Job(srv, self.job, rows, path) if case[1] is not None else None
 
 
+SETTINGS = [Setting('UPDATE in batches', limits=LIMITS, lower=LOWER)]
+
+
 def seconds(mode):
-    return estimate(PLANS[mode], map(Setting, JOBS))
+    return estimate(PLANS[mode], SETTINGS)
 
 
 def estimate(plan, settings):
@@ -306,8 +313,7 @@ def draw(ctx, result, figures):
 
 
 def run(ctx, result):
-    draw(ctx, result, run_settings(ctx, result, PLANS[ctx.mode],
-                                   list(map(Setting, JOBS))))
+    draw(ctx, result, run_settings(ctx, result, PLANS[ctx.mode], SETTINGS))
 
 
 def run_settings(ctx, result, plan, settings):

@@ -23,8 +23,8 @@ PLANS = {
     'full': {'rows': 2000000, 'scale': 20, 'rate': 1500, 'rounds': 3,
              'guards': [10000, 50000, 200000], 'most': 180,
              'scripts': ['tpcb-like', 'simple-update']},
-    'quick': {'rows': 500000, 'scale': 10, 'rate': 800, 'rounds': 1,
-              'guards': [10000], 'most': 45, 'scripts': ['tpcb-like']},
+    'quick': {'rows': 2000000, 'scale': 20, 'rate': 1500, 'rounds': 1,
+              'guards': [50000], 'most': 120, 'scripts': ['tpcb-like']},
     'tiny': {'rows': 30000, 'scale': 1, 'rate': 100, 'rounds': 1,
              'guards': [500], 'most': 10, 'scripts': ['tpcb-like']},
 }
