@@ -117,12 +117,8 @@ def seconds(mode):
 def press(signal, threshold):
     """A function that sets the pressure of a group."""
     def define(connection, group='job'):
-        if threshold is None:
-            connection.execute('SELECT set_group_pressure(%s, %s)',
-                               (group, signal))
-        else:
-            connection.execute('SELECT set_group_pressure(%s, %s, %s)',
-                               (group, signal, threshold))
+        connection.execute('SELECT set_group_pressure(%s, %s, %s)',
+                           (group, signal, threshold))
     return define
 
 
@@ -647,7 +643,7 @@ def set_out_of_reach(connection, on, refused):
             if on:
                 press(signal, threshold)(connection)
             else:
-                connection.execute("SELECT reset_group_pressure('job', %s)",
+                connection.execute("SELECT set_group_pressure('job', %s, NULL)",
                                    (signal,))
         except psycopg.errors.FeatureNotSupported:
             refused.add(signal)

@@ -129,23 +129,26 @@ read_value(const DtProperty *property, const char *written, const char *shown)
 
 /*
  * A limit that may not be what was meant: a number of KB/s that was taken for MB/s, or
- * 0, which stops nothing.  A group or an instance is "limited".
+ * 0, which stops nothing.
  */
 static void
 notice_limit(const DtProperty *property, const char *written, int64 limit,
-			 const char *limited, const char *group)
+			 const char *group, const char *instance)
 {
+	const char *limited = instance[0] == '\0' ?
+		psprintf(_("resource group \"%s\""), group) :
+		psprintf(_("instance \"%s\" of resource group \"%s\""), instance, group);
 	float8		unused;
 
 	if (limit == 0)
 		ereport(NOTICE,
-				(errmsg("\"%s\" has no %s now", limited, property->label),
-				 errhint("A limit of 0 is none. To stop resource group \"%s\", use SELECT suspend_group(%s).",
-						 group, quote_literal_cstr(group))));
+				(errmsg("%s has no %s now", limited, property->label),
+				 errhint("A limit of 0 is none. To stop the group, use SELECT suspend_group(%s).",
+						 quote_literal_cstr(group))));
 	else if (limit < LEAST_USUAL_LIMIT &&
 			 !dt_amount_read(property->unit, written, 0, &unused))
 		ereport(NOTICE,
-				(errmsg("%s of \"%s\" is %s KB/s", property->label, limited,
+				(errmsg("%s of %s is %s KB/s", property->label, limited,
 						float8out_internal(limit / 1000.0)),
 				 errhint("A number without a unit is in KB/s; for %s MB/s write '%s MB'.",
 						 written, written)));
@@ -160,7 +163,6 @@ set_property(FunctionCallInfo fcinfo, int arg, const char *key,
 			 const DtEntry *group, DtEntry *entry)
 {
 	const DtProperty *property = dt_property(key);
-	const char *name = group->definition.name;
 	const char *written;
 	const char *shown;
 	int64		value;
@@ -172,8 +174,8 @@ set_property(FunctionCallInfo fcinfo, int arg, const char *key,
 	*dt_property_value(&entry->definition, property) = value;
 	dt_property_differs(entry, property);
 	if (property->unit == DT_UNIT_RATE && property->min == 0)
-		notice_limit(property, written, value,
-					 entry == group ? name : entry->instance, name);
+		notice_limit(property, written, value, group->definition.name,
+					 entry->instance);
 	return true;
 }
 

@@ -75,7 +75,7 @@ sub round
 	my $start = time;
 	$s->send("BEGIN \\; SELECT set_group_dirty_limit('grp_a', $new), set_group_wal_limit('grp_a', $new) \\; "
 		  . ($new % 2
-			? q{SELECT create_resource_group('other'), grant_group_use('other', 'etl')}
+			? q{SELECT alter_resource_group('other'), grant_group_use('other', 'etl')}
 			: q{SELECT drop_resource_group('other')})
 		  . ' \; COMMIT');
 	if (!$at{call})
