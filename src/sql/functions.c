@@ -401,50 +401,13 @@ is_granted(const DtEntry *entry, Oid user)
 	return superuser_arg(user);
 }
 
-/*
- * ERROR in a session that was moved by set_session_group(), where the
- * parameter has no effect.
- */
+/* ERROR if this session must not join the group. */
 static void
-check_not_moved(void)
+check_granted(const char *name)
 {
-	if (dt_account.slot->moved)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
-				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
-}
-
-/* Go back from join_group() to what the settings of role and database say. */
-static void
-leave_joined_group(void)
-{
-	check_not_moved();
-	if (!dt_session_has_joined())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("session has not joined a resource group with join_group()"),
-				 errhint("A role that may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
-	dt_pay_before_leaving(true);
-	dt_session_set_parameter(NULL);
-}
-
-PG_FUNCTION_INFO_V1(join_group);
-Datum
-join_group(PG_FUNCTION_ARGS)
-{
-	char	   *name;
-	DtEntry    *entry;
+	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
 	Oid			user = GetUserId();
 
-	dt_sql_need_library();
-	if (PG_ARGISNULL(0))
-	{
-		leave_joined_group();
-		PG_RETURN_VOID();
-	}
-	name = dt_sql_get_group(fcinfo);
-	entry = dt_definitions_find(dt_definitions_read(true), name);
 	if (entry == NULL)
 		dt_group_missing(name);
 
@@ -462,7 +425,34 @@ join_group(PG_FUNCTION_ARGS)
 				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(user, false)))));
-	check_not_moved();
+}
+
+/*
+ * Set the parameter in this session, or with NULL go back to what the settings of role
+ * and database say.
+ */
+PG_FUNCTION_INFO_V1(join_group);
+Datum
+join_group(PG_FUNCTION_ARGS)
+{
+	char	   *name = NULL;
+
+	dt_sql_need_library();
+	if (!PG_ARGISNULL(0))
+	{
+		name = dt_sql_get_name(fcinfo, 0, "group name");
+		check_granted(name);
+	}
+	if (dt_account.slot->moved)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
+				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
+	if (name == NULL && !dt_session_has_joined())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session has not joined a resource group with join_group()"),
+				 errhint("A role that may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
 	dt_pay_before_leaving(true);
 	dt_session_set_parameter(name);
 	PG_RETURN_VOID();

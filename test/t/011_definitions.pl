@@ -102,7 +102,7 @@ subtest 'transactions' => sub {
 		'another change waits');
 	is($dt->definitions, 'a=1', 'who reads does not wait');
 	$s->query('COMMIT');
-	is($t->wait->{err}, '', 'then it is made');
+	is($t->wait->{sqlstate}, undef, 'then it is made');
 	is($dt->definitions, 'a=1 s=0 t=0', 'both are in force');
 	$s->query(q{BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class});
 	$t->query(q{SELECT drop_resource_group('t')});
@@ -125,7 +125,7 @@ subtest 'transactions' => sub {
 	# many at once
 	my @many = map { $dt->session } 1 .. 6;
 	$many[$_]->send("SELECT alter_resource_group('many $_')") foreach 0 .. 5;
-	is($_->wait->{err}, '', 'one of many') foreach @many;
+	is($_->wait->{sqlstate}, undef, 'one of many') foreach @many;
 	is($dt->definitions, join(' ', 'a=1', map { "many $_=0" } 0 .. 5), 'all are there');
 	$_->quit foreach @many, $s, $t;
 	reset_all();

@@ -54,7 +54,7 @@ like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions t
 	'the default of max_wal_size leaves too little: not checkpoint');
 like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
 	'disk_free');
-like($err, qr/"new" is not slowed down below 512 kB\/s\n.*\nHINT:  Change what was chosen with set_group_pressure/,
+like($err, qr/"new" is not slowed down below 512 kB\/s\n.*\nHINT:  Use set_group_pressure\(\), with NULL to remove a signal, and SELECT alter_resource_group\(.new., floor/,
 	'the floor, and how to change what was chosen');
 my ($disk) = $err =~ /"disk_free" at (\S+)\n/;
 is(followed('new'), "commit_latency 50%, disk_free $disk", 'so it is defined');
