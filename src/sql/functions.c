@@ -138,6 +138,7 @@ notice_limit(const DtProperty *property, const char *written, int64 limit,
 	const char *limited = instance[0] == '\0' ?
 		psprintf(_("resource group \"%s\""), group) :
 		psprintf(_("instance \"%s\" of resource group \"%s\""), instance, group);
+	char	   *number = float8out_internal(limit / 1000.0);
 	float8		unused;
 
 	if (limit == 0)
@@ -148,10 +149,9 @@ notice_limit(const DtProperty *property, const char *written, int64 limit,
 	else if (limit < LEAST_USUAL_LIMIT &&
 			 !dt_amount_read(property->unit, written, 0, &unused))
 		ereport(NOTICE,
-				(errmsg("%s of %s is %s KB/s", property->label, limited,
-						float8out_internal(limit / 1000.0)),
+				(errmsg("%s of %s is %s KB/s", property->label, limited, number),
 				 errhint("A number without a unit is in KB/s; for %s MB/s write '%s MB'.",
-						 written, written)));
+						 number, number)));
 }
 
 /*

@@ -203,7 +203,7 @@ ALTER SYSTEM SET dirty_throttle.enabled = off;
 SELECT pg_reload_conf();
 \c -
 SHOW dirty_throttle.enabled;
-SELECT set_group_dirty_limit('grp_a', 1);
+SELECT set_group_dirty_limit('grp_a', '1 kB');
 SET dirty_throttle."group" = 'grp_a';
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(1000) AS dirtied \gset

@@ -134,7 +134,7 @@ two
 -- In another schema, which is not in the search_path.
 CREATE SCHEMA "Throttle it";
 CREATE EXTENSION dirty_throttle SCHEMA "Throttle it";
-SELECT "Throttle it".set_group_dirty_limit('grp_b', 10);
+SELECT "Throttle it".set_group_dirty_limit('grp_b', '10 kB');
 SELECT group_name, dirty_limit, members
 FROM "Throttle it".dirty_throttle_groups
 ORDER BY group_name COLLATE "C";

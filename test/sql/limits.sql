@@ -136,7 +136,7 @@ SELECT drop_resource_group('grp_w');
 -- What is rolled back has changed nothing.
 BEGIN;
 SELECT set_group_dirty_limit('grp_a', 1000);
-SELECT set_group_dirty_limit('grp_e', 1);
+SELECT set_group_dirty_limit('grp_e', 1000);
 SELECT drop_resource_group('grp_c');
 SELECT set_group_wal_limit('grp_a', 500);
 SELECT alter_resource_group('grp_a', burst => 30);
@@ -147,7 +147,7 @@ TABLE definitions;
 --
 -- What is wrong.  Nothing has changed after all of this.
 --
-SELECT set_group_dirty_limit('grp_c', 77);
+SELECT set_group_dirty_limit('grp_c', 777);
 CREATE TABLE before AS TABLE definitions;
 
 SELECT value, f, try(format(f, value))
@@ -245,7 +245,7 @@ UNION ALL
 --
 SHOW dirty_throttle.max_groups;
 SELECT count(*) FROM dirty_throttle_groups;
-SELECT i, try(format('SELECT set_group_dirty_limit(%L, %s)', 'more_' || i, i))
+SELECT i, try(format('SELECT set_group_dirty_limit(%L, %s)', 'more_' || i, i * 1000))
 FROM generate_series(1, 6) AS i;
 SELECT try($$SELECT set_group_dirty_limit('one_too_many', 1)$$);
 SELECT try($$SELECT set_group_wal_limit('one_too_many', 1)$$);
@@ -256,7 +256,7 @@ SELECT try($$SELECT rename_resource_group('more_1', 'more_one')$$);
 SELECT try($$SELECT set_group_wal_limit('more_one', 222)$$);
 -- and a slot that is freed is free
 SELECT try($$SELECT drop_resource_group('more_2')$$);
-SELECT try($$SELECT set_group_dirty_limit('just_right', 1)$$);
+SELECT try($$SELECT set_group_dirty_limit('just_right', 1000)$$);
 SELECT try($$SELECT alter_resource_group('one_too_many')$$);
 TABLE definitions;
 

@@ -209,7 +209,7 @@ COMMIT;
 TABLE me;
 SELECT rename_resource_group('grp_newer', 'grp_new');
 -- even when another group has taken the old name
-SELECT set_group_dirty_limit('grp_a', 5);
+SELECT set_group_dirty_limit('grp_a', '5 kB');
 BEGIN;
 SET LOCAL dirty_throttle."group" = 'grp_a';
 TABLE me;
