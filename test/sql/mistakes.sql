@@ -32,7 +32,9 @@ EXCEPTION WHEN OTHERS THEN
 					 nullif(hint, ''));
 END $$;
 
+SET client_min_messages = warning;	-- no notices of what is created here
 SELECT set_group_dirty_limit('batch', '12 MB');
+RESET client_min_messages;
 CREATE ROLE regress_dt_user LOGIN;
 
 -- What is an error
@@ -125,6 +127,7 @@ SELECT set_group_dirty_limit('batch', '5 MB');
 PREPARE TRANSACTION 'regress_dt';
 \echo :LAST_ERROR_SQLSTATE
 BEGIN;
+SET LOCAL client_min_messages = warning;
 SELECT alter_resource_group('new');
 SET dirty_throttle."group" = 'new';
 \echo :LAST_ERROR_SQLSTATE
@@ -132,8 +135,11 @@ ROLLBACK;
 SET dirty_throttle."group" = 'batch';
 SELECT drop_resource_group('batch');
 \echo :LAST_ERROR_SQLSTATE
+SET client_min_messages = warning;
 SELECT alter_resource_group('group ' || i) FROM generate_series(1, 8) AS i;	-- of 8, with batch
 \echo :LAST_ERROR_SQLSTATE
+
+RESET client_min_messages;
 
 -- What succeeds, with a notice
 SELECT resume_group('batch');
