@@ -66,7 +66,7 @@ sub round
 	my $pid = $s->pid;
 	my $mark = $dt->log_mark;
 
-	$s->query('SELECT * FROM dirty_throttle_groups');
+	$s->query('SET client_min_messages = warning; SELECT * FROM dirty_throttle_groups');
 	if ($at{call})
 	{
 		append_to_file("$fault.new", "$pid $at{call}\n");
