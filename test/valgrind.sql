@@ -54,8 +54,7 @@ SELECT alter_resource_group('grp_p', floor => 0), alter_resource_group('none', f
 SELECT alter_resource_group('grp_p', floor => 10.5);
 SELECT pg_sleep(1);
 SELECT * FROM dirty_throttle_pressure;
-SELECT * FROM dirty_throttle_thresholds;
-SELECT set_group_pressure('grp_p', signal, NULL) FROM dirty_throttle_thresholds;
+SELECT set_group_pressure('grp_p', signal, NULL) FROM dirty_throttle_pressure WHERE group_name = 'grp_p';
 SELECT set_group_pressure('grp_p', 'checkpoint', NULL);
 SELECT * FROM dirty_throttle_pressure;
 SELECT drop_resource_group('grp_p');
@@ -208,7 +207,7 @@ UPDATE t SET i = i + 1;
 VACUUM t;
 SELECT alter_resource_group('grp_a', mode => 'observe');
 INSERT INTO t SELECT i, repeat('o', 1000) FROM generate_series(1, 1000) i;
-SELECT observed_pauses > 0 FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
+SELECT observed_pauses > 0 FROM dirty_throttle_groups WHERE group_name = 'grp_a';
 SELECT alter_resource_group('grp_a', mode => 'enforce'), set_group_wal_limit('grp_a', 0);
 CREATE ROLE joiner;
 SELECT grant_group_use('grp_a', 'joiner');
@@ -217,7 +216,7 @@ SELECT join_group('grp_a'), join_group(NULL);
 RESET ROLE;
 BEGIN; DROP ROLE joiner; ROLLBACK;
 DROP ROLE joiner;
-SELECT count(*) FROM dirty_throttle_grants();
+SELECT count(granted_to) FROM dirty_throttle_groups();
 SELECT set_session_group(pg_backend_pid(), NULL), set_session_group(1, 'grp_a');
 SELECT count(*) FROM t;
 SELECT set_session_group(pg_backend_pid(), 'grp_a');
@@ -228,9 +227,9 @@ SELECT alter_resource_group('grp_a', burst => 0), set_group_dirty_limit('grp_a',
 -- dropped under its member
 SELECT drop_resource_group('grp_b', force => true);
 CREATE TABLE done AS SELECT i, repeat('e', 1000) AS t FROM generate_series(1, 2000) i;
-SELECT blocks_dirtied, pauses FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
+SELECT blocks_dirtied, pauses FROM dirty_throttle_groups WHERE group_name = 'grp_a';
 SELECT 'VALGRIND.SQL DONE: ' || bool_and(blocks_dirtied > 20 AND pauses > 0)::text::char(1)
-FROM dirty_throttle_group_stats WHERE group_name = 'grp_a';
+FROM dirty_throttle_groups WHERE group_name = 'grp_a';
 SELECT dirty_throttle_reset();
 SELECT drop_resource_group('grp_a', force => true);
 INSERT INTO t SELECT i, repeat('e', 1000) FROM generate_series(1, 200) i;

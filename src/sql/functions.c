@@ -422,7 +422,7 @@ check_granted(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for resource group \"%s\"", name),
-				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
+				 errhint("The view dirty_throttle_groups lists in column granted_to which roles may join a group. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(user, false)))));
 }
