@@ -129,8 +129,8 @@ controller_for(const DtDefinition *d, DtSignal signal, const DtController *befor
 	subject.threshold = d->threshold[signal];
 	if (signal == DT_REPORTED)
 		memcpy(subject.names, d->reported, sizeof(d->reported));
-	else if (signal < DT_STANDBY_SIGNALS)
-		memcpy(subject.names, d->standbys[signal], sizeof(subject.names));
+	else if (signal == DT_REPLICA_LAG)
+		memcpy(subject.names, d->standbys, sizeof(subject.names));
 	w = find_watch(signal, &subject);
 	if (w == NULL)
 	{

@@ -248,7 +248,7 @@ add_highest(DtSignal signal, DtSignalInfo *info)
 	if (info->reason[0] == '\0')
 		strlcpy(info->reason, signal == DT_COMMIT_LATENCY ?
 				_("No commits outside of the groups that follow the signal, and none in them of sessions that owe nothing.") :
-				signal < DT_STANDBY_SIGNALS ?
+				signal == DT_REPLICA_LAG ?
 				_("No standby that counts is streaming.") :
 				_(no_new_value),
 				DT_REASON_SIZE);

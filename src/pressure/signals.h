@@ -6,7 +6,7 @@
  * A function for each signal, but wal_rate, commit_latency and reported ones, looks at the
  * server's shared memory or at files of the kernel, without SQL, a transaction or
  * a heavyweight lock, so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
- * buffers.c, kernel.c, reports.c.
+ * kernel.c, reports.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -43,12 +43,10 @@ extern DtLook dt_signal_look(DtSignal signal, int64 now, DtFound *found);
 
 /* The functions for these, which dt_signal_look() calls. */
 extern DtLook dt_look_replica_lag(DtFound *found);
-extern DtLook dt_look_flush_lag(DtFound *found);
 extern DtLook dt_look_slot_lag(DtFound *found);
 extern DtLook dt_look_archive_lag(DtFound *found);
 extern DtLook dt_look_disk_free(DtFound *found);
 extern DtLook dt_look_checkpoint(DtFound *found);
-extern DtLook dt_look_dirty_buffers(DtFound *found);
 extern DtLook dt_look_kernel_dirty(DtFound *found);
 extern DtLook dt_look_io_pressure(DtFound *found);
 

@@ -68,7 +68,7 @@ notice_budget(const DtDefinition *d)
 static void
 notice_standbys(const DtDefinition *d, DtSignal signal, const DtFound *found)
 {
-	const char *list = d->standbys[signal];
+	const char *list = d->standbys;
 	int			count = 0;
 
 	for (int i = 0; i < found->n; i++)
@@ -94,7 +94,7 @@ notice_value(const DtDefinition *d, DtSignal signal, const DtFound *found)
 	int64		threshold = t->value;
 	bool		is_less = dt_signals[signal].law == DT_LAW_RESERVE;
 
-	if (signal < DT_STANDBY_SIGNALS)
+	if (signal == DT_REPLICA_LAG)
 	{
 		notice_standbys(d, signal, found);
 		return;

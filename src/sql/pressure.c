@@ -88,8 +88,8 @@ set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
 	d->threshold[signal] = threshold;
 	if (signal == DT_REPORTED)
 		strncpy(d->reported, names, sizeof(d->reported));
-	else if (signal < DT_STANDBY_SIGNALS)
-		strncpy(d->standbys[signal], names, sizeof(d->standbys[signal]));
+	else if (signal == DT_REPLICA_LAG)
+		strncpy(d->standbys, names, sizeof(d->standbys));
 }
 
 /*
@@ -104,7 +104,7 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal,
 
 	if (names[0] == '\0')
 		return names;
-	if (signal >= DT_STANDBY_SIGNALS)
+	if (signal != DT_REPLICA_LAG)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("signal \"%s\" is not about standbys", name)));
@@ -128,13 +128,12 @@ read_threshold(DtSignal signal, const char *name, const char *value,
 	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
 	bool		has_none = (kind->threshold == DT_UNIT_NONE);
 
-	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
+	if (ignore < 0 || (ignore > 0 && signal != DT_REPLICA_LAG))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("cannot ignore %d for signal \"%s\"", ignore, name),
-				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
-						 dt_signals[DT_REPLICA_LAG].name,
-						 dt_signals[DT_FLUSH_LAG].name)));
+				 errhint("\"ignore\" is how many of the slowest standbys do not count for signal \"%s\".",
+						 dt_signals[DT_REPLICA_LAG].name)));
 	if (value == NULL ? !has_none :
 		has_none || !dt_threshold_read(signal, value, &t))
 		ereport(ERROR,

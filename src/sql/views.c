@@ -212,7 +212,6 @@ may_see_values(DtSignal signal)
 	switch (signal)
 	{
 		case DT_REPLICA_LAG:
-		case DT_FLUSH_LAG:
 		case DT_DISK_FREE:
 		case DT_KERNEL_DIRTY:
 		case DT_IO_PRESSURE:
@@ -634,9 +633,9 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 			add_text(&row, dt_amount_text(t->unit, t->value));
 			add_in_unit(&row, unit, t->value, t->unit != DT_UNIT_NONE);
 			add_text(&row, units[unit].name);
-			add(&row, Int32GetDatum(t->ignore), s >= DT_STANDBY_SIGNALS);
-			add_text(&row, s < DT_STANDBY_SIGNALS && d->standbys[s][0] != '\0' ?
-					 d->standbys[s] : NULL);
+			add(&row, Int32GetDatum(t->ignore), s != DT_REPLICA_LAG);
+			add_text(&row, s == DT_REPLICA_LAG && d->standbys[0] != '\0' ?
+					 d->standbys : NULL);
 			add_text(&row, state_name(!facts->known ? DT_SIGNAL_ABSENT :
 									  dt_signal_state(facts->read_at,
 													  facts->fresh_us,

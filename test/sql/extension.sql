@@ -71,7 +71,7 @@ SELECT set_group_mode('grp_a', 'enforce');
 SELECT set_group_floor('select', 12.5);
 SELECT set_group_floor('grp_a', 1);
 SELECT set_group_floor('grp_a', 64);	-- the default again
-SELECT set_group_pressure('select', 'dirty_buffers', '12.5%');
+SELECT set_group_pressure('select', 'commit_latency', '12.5%');
 SELECT set_group_pressure('it''s "quoted" \ and %s', 'replica_lag', '2s', 1);
 SELECT set_group_pressure('it''s "quoted" \ and %s', 'checkpoint');
 SELECT set_group_pressure('grp_a', 'slot_lag', '5GB');
