@@ -93,13 +93,13 @@ REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_mode(text, text) IS
 'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
-CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0, standbys text DEFAULT NULL)
+CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_pressure(text, text, text, int4, text) IS
-'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag or archive_lag (bytes), checkpoint (no threshold), wal_rate (bytes a second), disk_free (bytes or percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (no threshold). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
+REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_pressure(text, text, text, int4) IS
+'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag or archive_lag (bytes), checkpoint (no threshold), wal_rate (bytes a second), disk_free (bytes or percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (no threshold). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag, ignore is how many of the slowest standbys do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
 
 CREATE FUNCTION protect_from(group_name text)
 RETURNS void
@@ -525,7 +525,6 @@ CREATE FUNCTION dirty_throttle_thresholds(
     OUT threshold_value float8,
     OUT unit text,
     OUT ignored_standbys int4,
-    OUT standbys text,
     OUT state text
 )
 RETURNS SETOF record
@@ -537,7 +536,7 @@ COMMENT ON FUNCTION dirty_throttle_thresholds() IS
 
 CREATE VIEW dirty_throttle_thresholds AS
 SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys,
-       standbys, state
+       state
 FROM dirty_throttle_thresholds();
 GRANT SELECT ON dirty_throttle_thresholds TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_thresholds IS 'Signals that resource groups follow: one row per group and signal, as set with set_group_pressure()';
@@ -547,8 +546,7 @@ COMMENT ON COLUMN dirty_throttle_thresholds.threshold IS 'Threshold, as an argum
 COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold as a number; NULL for signal checkpoint and reported ones, which have none';
 COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value; the same as in dirty_throttle_pressure, unless the threshold of commit_latency or disk_free is a percentage';
 COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag';
-COMMENT ON COLUMN dirty_throttle_thresholds.standbys IS 'Names of the standbys that count; NULL if all do, and for other signals';
-COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may follow other standbys than another one: fresh; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; or absent if the signal does not slow the group down';
+COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may ignore other standbys than another one: fresh; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; or absent if the signal does not slow the group down';
 
 CREATE FUNCTION dirty_throttle_pressure(
     OUT signal text,

@@ -23,7 +23,6 @@
 #include "replication/slot.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
-#include "utils/backend_status.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -37,7 +36,6 @@ typedef struct Replica
 	XLogRecPtr	position;		/* of replay */
 	TimeOffset	lag;			/* as the core has measured it, us; -1: it has
 								 * not */
-	char		name[NAMEDATALEN];	/* its application_name */
 	DtDrain		drain;
 } Replica;
 
@@ -61,27 +59,6 @@ copy_standby(WalSnd *walsnd, Replica *replica)
 		!dt_walsnd_is_logical(walsnd, replica->pid);
 }
 
-/*
- * The application_name of a process, which a walsender does not change while it
- * streams.
- */
-static void
-copy_name(int pid, char *name)
-{
-	int			i;
-
-	if (MyBackendType == B_BG_WORKER)
-		pgstat_clear_backend_activity_snapshot();
-	for (i = 1; i <= pgstat_fetch_stat_numbackends(); i++)
-	{
-		PgBackendStatus *status =
-			&pgstat_get_local_beentry_by_index(i)->backendStatus;
-
-		if (status->st_procpid == pid)
-			strlcpy(name, status->st_appname, NAMEDATALEN);
-	}
-}
-
 /* What a standby has told since the last look. */
 static void
 sample(Replica *seen, const Replica *told, int64 now)
@@ -93,8 +70,6 @@ sample(Replica *seen, const Replica *told, int64 now)
 		memset(seen, 0, sizeof(*seen));
 		seen->pid = told->pid;
 	}
-	if (seen->name[0] == '\0')	/* a backend's snapshot may be older than it */
-		copy_name(seen->pid, seen->name);
 	written = GetFlushRecPtr(NULL); /* after the standby's position */
 	if (told->reply_time != seen->reply_time ||
 		told->position != seen->position || told->position >= written)
@@ -115,8 +90,7 @@ DtLook
 dt_look_replica_lag(DtFound *found)
 {
 	static Replica *all;		/* of all walsenders */
-	static const DtDrain **drains;	/* of those that are standbys, ... */
-	static const char **names;	/* ... and their names */
+	static const DtDrain **drains;	/* of those that are standbys */
 	const DtDrain *worst;
 	int			i;
 
@@ -127,8 +101,6 @@ dt_look_replica_lag(DtFound *found)
 	{
 		drains = MemoryContextAlloc(TopMemoryContext,
 									max_wal_senders * sizeof(DtDrain *));
-		names = MemoryContextAlloc(TopMemoryContext,
-								   max_wal_senders * sizeof(char *));
 		all = MemoryContextAllocZero(TopMemoryContext,
 									 max_wal_senders * sizeof(Replica));
 	}
@@ -145,14 +117,12 @@ dt_look_replica_lag(DtFound *found)
 		}
 		sample(seen, &told, found->at);
 		found->other = Max(found->other, told.lag);
-		names[found->n] = seen->name;
 		drains[found->n++] = &seen->drain;
 	}
 	if (found->n == 0)
 		return dt_no_look(found, DT_LOOK_NOTHING,
 						  _("No standby is streaming."));
 	found->drains = drains;
-	found->names = names;
 	worst = dt_drain_worst(drains, found->n, 0, found->at);
 	found->at = worst ? worst->seen_at : 0;
 	found->value = worst ? dt_drain_lag_us(worst) : 0;

@@ -31,10 +31,9 @@ typedef struct DtFound
 	int64		at;				/* when that was so, us; 0: not known yet */
 	DtCommits	commits;		/* of commit_latency, and set by the sampler */
 
-	/* law queue: the queues, until the next look, and their standbys */
+	/* law queue: the queues, until the next look */
 	int			n;
 	const DtDrain *const *drains;
-	const char *const *names;	/* or NULL */
 
 	char		reason[DT_REASON_SIZE]; /* why there is no value; or empty */
 } DtFound;

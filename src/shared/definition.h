@@ -19,8 +19,6 @@
 #define DT_WEIGHT_MAX			1000000 /* in thousandths */
 #define DT_ALLOWANCE_MAX		INT64CONST(1000000000000)	/* bytes */
 
-#define DT_STANDBYS_SIZE	128
-
 /* At what value of a signal a group is under pressure. */
 typedef struct DtThreshold
 {
@@ -53,8 +51,6 @@ typedef struct DtDefinition
 	int64		allowance;		/* so many bytes of each transaction, of each
 								 * resource, are not owed */
 	DtThreshold threshold[DT_SIGNALS];
-	char		standbys[DT_STANDBYS_SIZE]; /* of DT_REPLICA_LAG: those that count,
-											 * zero-padded; empty: all */
 	char		reported[NAMEDATALEN];	/* DT_REPORTED: its name, zero-padded */
 } DtDefinition;
 

@@ -94,7 +94,7 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 	{
 		c->detail = psprintf(_("A standby is %s behind already."),
 							 dt_amount_about(DT_UNIT_US, lag));
-		c->hint = psprintf(_("To follow the other standbys, use SELECT set_group_pressure(%s, %s, %s, standbys => ...), with their names in pg_stat_replication."),
+		c->hint = psprintf(_("To follow the others, if there are any, use SELECT set_group_pressure(%s, %s, %s, ignore => 1)."),
 						   quote_literal_cstr(d->name),
 						   quote_literal_cstr(dt_signals[c->signal].name),
 						   quote_literal_cstr(dt_amount_text(DT_UNIT_US, REPLAY_LAG)));

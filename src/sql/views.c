@@ -634,8 +634,6 @@ dirty_throttle_thresholds(PG_FUNCTION_ARGS)
 			add_in_unit(&row, unit, t->value, t->unit != DT_UNIT_NONE);
 			add_text(&row, units[unit].name);
 			add(&row, Int32GetDatum(t->ignore), s != DT_REPLICA_LAG);
-			add_text(&row, s == DT_REPLICA_LAG && d->standbys[0] != '\0' ?
-					 d->standbys : NULL);
 			add_text(&row, state_name(!facts->known ? DT_SIGNAL_ABSENT :
 									  dt_signal_state(facts->read_at,
 													  facts->fresh_us,

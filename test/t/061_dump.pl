@@ -18,7 +18,7 @@ use Test::More;
 
 my $NAME = q{it's "quoted" \ and};
 my $ALL = q{SELECT group_name, scope, dirty_limit, wal_limit, burst, mode, floor, weight, allowance,
-		(SELECT string_agg(concat_ws(' ', signal, threshold, ignored_standbys, standbys), ', ' ORDER BY signal)
+		(SELECT string_agg(concat_ws(' ', signal, threshold, ignored_standbys), ', ' ORDER BY signal)
 		 FROM dirty_throttle_thresholds t WHERE t.group_name = g.group_name),
 		(SELECT string_agg(role_name, ', ' ORDER BY role_name)
 		 FROM dirty_throttle_grants r WHERE r.group_name = g.group_name),
