@@ -642,7 +642,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.xact_paused_time IS 'How much of the c
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
-COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, or another library keeps the server''s messages from dirty_throttle';
+COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the session joined the group';

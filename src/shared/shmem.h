@@ -318,7 +318,6 @@ typedef struct DtMember
 
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
-	bool		pauses_at_checks;	/* if it can; the parameter */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
 	DtPause		pause;
 
@@ -420,8 +419,6 @@ typedef struct DtShared
 	LWLock	   *registry_lock;
 	pg_atomic_uint64 registry_changes;	/* changes with the registry lock */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
-	bool		interrupt_pauses;	/* the same; sessions may have another
-									 * value */
 	pg_atomic_uint32 sampler;	/* its proc number + 1; 0: it does not run */
 	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups, ... */

@@ -412,7 +412,7 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);
 		add_thousandths(&row, copy.debt[DT_WAL]);
-		add(&row, BoolGetDatum(m->can_be_asked && m->pauses_at_checks),
+		add(&row, BoolGetDatum(m->can_be_asked),
 			false);
 		add_int(&row, m->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, m->usage[DT_WAL].used);
