@@ -27,7 +27,7 @@
 
 #include "compat.h"
 
-/* What was seen of a walsender, for one of the signals. */
+/* What was seen of a walsender. */
 typedef struct Replica
 {
 	pid_t		pid;			/* 0: no standby */
