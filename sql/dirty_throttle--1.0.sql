@@ -45,13 +45,13 @@ REVOKE ALL ON FUNCTION set_group_wal_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
 'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
-CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text, ignore int4 DEFAULT 0, standbys text DEFAULT NULL)
+CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text, ignore int4 DEFAULT 0)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_pressure(text, text, text, int4, text) IS
-'Makes the limits of a resource group follow a signal: replica_lag or flush_lag (a time), slot_lag or archive_lag (bytes), checkpoint (''on'', as it has no threshold), wal_rate (bytes a second), disk_free (bytes or percent), dirty_buffers (percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (''on''). A threshold of NULL ends that, with a notice if the group did not follow the signal. The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag and flush_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
+REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION set_group_pressure(text, text, text, int4) IS
+'Makes the limits of a resource group follow a signal: replica_lag (a time), slot_lag or archive_lag (bytes), checkpoint (''on'', as it has no threshold), wal_rate (bytes a second), disk_free (bytes or percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (''on''). A threshold of NULL ends that, with a notice if the group did not follow the signal. The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag, ignore is how many of the slowest standbys do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
 
 CREATE FUNCTION protect_from(group_name text)
 RETURNS void
@@ -59,7 +59,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION protect_from(text) FROM PUBLIC;
 COMMENT ON FUNCTION protect_from(text) IS
-'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, flush_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
+'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION report_pressure(signal text, value float8, ttl interval DEFAULT '10 s')
 RETURNS void

@@ -231,15 +231,6 @@ dt_is_decoding(pid_t pid)
 #define dt_slot_user(slot)	((slot)->active_pid)
 #endif
 
-/* 19: the state of a buffer has 64 bits */
-#if PG_VERSION_NUM >= 190000
-#define dt_buffer_is_dirty(desc) \
-	((pg_atomic_read_u64(&(desc)->state) & BM_DIRTY) != 0)
-#else
-#define dt_buffer_is_dirty(desc) \
-	((pg_atomic_read_u32(&(desc)->state) & BM_DIRTY) != 0)
-#endif
-
 /*
  * 16: workers of their own apply large transactions while these arrive.  They
  * know the process ID of the one that receives them, and the memory context in

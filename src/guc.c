@@ -71,13 +71,6 @@ dt_guc_init(void)
 							&dt_parameters.log_min_pause, -1, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
-	DefineCustomBoolVariable("dirty_throttle.interrupt_pauses",
-							 "Enables pauses where a running statement checks for interrupts.",
-							 "When off, whatever returns and changes no rows in a plan for a while (index builds, rewrites, VACUUM, COPY, sorts) runs at full speed meanwhile. It is paid for at the next row, before the next statement, or after the transaction.",
-							 &dt_parameters.interrupt_pauses, true,
-							 PGC_SUSET, 0,
-							 NULL, dt_assign_interrupt_pauses, NULL);
-
 	DefineCustomStringVariable(DT_DEFINITIONS_PARAMETER,
 							   "Defines all resource groups, as a setting of role dirty_throttle.",
 							   "The functions that change resource groups write it. In a session it has no value.",

@@ -42,7 +42,6 @@ SELECT set_group_dirty_limit('grp_p', 4000);
 SELECT set_group_pressure('grp_p', 'replica_lag', '2s', 1);
 SELECT set_group_pressure('grp_p', 'slot_lag', '2GB');
 SELECT set_group_pressure('grp_p', 'checkpoint', 'on');
-SELECT set_group_pressure('grp_p', 'dirty_buffers', '1.5 %');
 SELECT set_group_pressure('grp_p', 'kernel_dirty', '10%');
 SELECT set_group_pressure('grp_p', 'kernel_dirty', '100MB');
 SELECT set_group_pressure('grp_p', 'io_pressure', '20');

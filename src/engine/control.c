@@ -284,14 +284,6 @@ pressure_of(int64_t value, int64_t per)
 	return clamp64(muldiv64(value, 1000, max64(per, 1)), 0, DT_PRESSURE_MAX);
 }
 
-/* What may be a share of the whole, in bytes. */
-static int64_t
-in_bytes(const DtController *c, int64_t amount)
-{
-	return dt_signals[c->signal].unit == DT_UNIT_SHARE ?
-		muldiv64(amount, c->other, 1000000) : amount;
-}
-
 /*
  * Room in a queue that is to hold two thirds of a threshold, in bytes.  It is
  * the threshold that is not to be exceeded, a longer queue does not make
@@ -337,11 +329,11 @@ room_of(DtController *c)
 								 dt_drain_speed(c->queue),
 								 threshold_of_queue(c));
 		case DT_LAW_LEVEL:
-			dt_drain_sample_level(&c->level, c->written, in_bytes(c, c->value),
+			dt_drain_sample_level(&c->level, c->written, c->value,
 								  c->read_at);
-			return room_in_queue(in_bytes(c, c->value),
+			return room_in_queue(c->value,
 								 dt_drain_speed(&c->level),
-								 in_bytes(c, c->threshold));
+								 c->threshold);
 		case DT_LAW_BUDGET:
 			room.bytes = c->value;
 			room.horizon = clamp64(c->other, 0, INT64_MAX / 2) + BUDGET_MORE_US;

@@ -69,8 +69,7 @@ typedef struct DtController
 
 	/* set by the caller before each step */
 	int64_t		value;			/* of laws droop, queue and rate not used */
-	int64_t		other;			/* law budget: us that are left;
-								 * dirty_buffers: bytes that are the whole */
+	int64_t		other;			/* law budget: us that are left */
 	DtCommits	commits;		/* law droop: in the window that is open */
 	const DtDrain *queue;		/* law queue: the one that counts */
 	int64_t		read_at;		/* time of the value; 0: there is nothing to

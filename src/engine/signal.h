@@ -19,20 +19,18 @@
 typedef enum DtSignal
 {
 	DT_REPLICA_LAG,
-	DT_FLUSH_LAG,
 	DT_SLOT_LAG,
 	DT_ARCHIVE_LAG,
 	DT_CHECKPOINT,
 	DT_WAL_RATE,
 	DT_DISK_FREE,
-	DT_DIRTY_BUFFERS,
 	DT_KERNEL_DIRTY,
 	DT_IO_PRESSURE,
 	DT_COMMIT_LATENCY,
 	DT_REPORTED					/* what somebody has reported under a name */
 } DtSignal;
 
-#define DT_SIGNALS	12
+#define DT_SIGNALS	10
 
 /* Units of values and thresholds. */
 typedef enum DtUnit

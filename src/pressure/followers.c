@@ -3,9 +3,9 @@
  * followers.c
  *		The groups that follow signals, and the controllers of these.
  *
- * Groups that follow the same signal with the same threshold, and of standbys
- * the same ones, have one controller.  When the threshold is another one, so is the
- * controller, which goes on from the rate that the former one has found.
+ * Groups that follow the same signal with the same threshold have one controller.
+ * When the threshold is another one, so is the controller, which goes on from the
+ * rate that the former one has found.
  *
  * All of this belongs to the sampler.  Definitions are copied under the registry
  * lock, shared, and what a group has used under the group's lock.
@@ -19,18 +19,14 @@
 
 #include "compat.h"
 
-/* After a start it takes a while until standbys connect and reports come. */
+/* After a start it takes a while until reports come. */
 #define NOT_YET_US	INT64CONST(30000000)
-
-/* As many standbys as can be named. */
-#define MAX_NAMED	(DT_STANDBYS_SIZE / 2)
 
 /* What a group follows: those who follow the same have one controller. */
 typedef struct Subject
 {
 	DtThreshold threshold;
-	char		names[DT_STANDBYS_SIZE];	/* of standbys, or the name of
-											 * what is reported; zero-padded */
+	char		reported[NAMEDATALEN];	/* DT_REPORTED: its name, zero-padded */
 } Subject;
 
 typedef struct Watch
@@ -97,22 +93,6 @@ find_watch(DtSignal signal, const Subject *subject)
 	return NULL;
 }
 
-static bool
-has_same_names(const Watch *a, const Watch *b)
-{
-	return a->controller.signal == b->controller.signal &&
-		strcmp(a->subject.names, b->subject.names) == 0;
-}
-
-static void
-take_over(Watch *w, const Watch *before)
-{
-	dt_controller_take_over(&w->controller, &before->controller);
-	w->was_there = before->was_there;
-	w->missed_since = before->missed_since;
-	w->is_logged = before->is_logged;
-}
-
 /*
  * The controller for what a group follows, which had this one for the signal before;
  * NULL: it does not.
@@ -128,15 +108,14 @@ controller_for(const DtDefinition *d, DtSignal signal, const DtController *befor
 	memset(&subject, 0, sizeof(subject));
 	subject.threshold = d->threshold[signal];
 	if (signal == DT_REPORTED)
-		memcpy(subject.names, d->reported, sizeof(d->reported));
-	else if (signal < DT_STANDBY_SIGNALS)
-		memcpy(subject.names, d->standbys[signal], sizeof(subject.names));
+		memcpy(subject.reported, d->reported, sizeof(d->reported));
 	w = find_watch(signal, &subject);
 	if (w == NULL)
 	{
 		w = new_watch(signal, &subject);
-		if (before != NULL && has_same_names((const Watch *) before, w))
-			take_over(w, (const Watch *) before);
+		/* each name under which something is reported is a signal */
+		if (before != NULL && signal != DT_REPORTED)
+			dt_controller_take_over(&w->controller, before);
 	}
 	w->is_needed = true;
 	all.followed[signal] = true;
@@ -253,49 +232,6 @@ dt_followers_find(void)
 	return &all;
 }
 
-/*
- * Is a name in a list, separated by commas, of those that count?  Names may be in
- * double quotes.
- */
-bool
-dt_standby_is_listed(const char *list, const char *name)
-{
-	size_t		size;
-
-	for (; *list != '\0'; list += size)
-	{
-		list += strspn(list, ", ");
-		size = strcspn(list, ",");
-		while (size > 0 && list[size - 1] == ' ')
-			size--;
-		if (size >= 2 && list[0] == '"' && list[size - 1] == '"')
-		{
-			list++;
-			size -= 2;
-		}
-		if (strlen(name) == size && pg_strncasecmp(list, name, size) == 0)
-			return true;
-		list += strcspn(list + size, ",");
-	}
-	return false;
-}
-
-/* The queue that counts: the worst, or the worst of the standbys that do. */
-static const DtDrain *
-queue_for(const Watch *w, const DtFound *found, int64 now)
-{
-	const DtDrain *those[MAX_NAMED];
-	int			ignore = w->subject.threshold.ignore;
-	int			n = 0;
-
-	if (found->names == NULL || w->subject.names[0] == '\0')
-		return dt_drain_worst(found->drains, found->n, ignore, now);
-	for (int i = 0; i < found->n && n < MAX_NAMED; i++)
-		if (dt_standby_is_listed(w->subject.names, found->names[i]))
-			those[n++] = found->drains[i];
-	return dt_drain_worst(those, n, ignore, now);
-}
-
 /* The report that counts, if there is one.  It may have come since "now". */
 static void
 read_report(Watch *w, int64 now)
@@ -306,7 +242,7 @@ read_report(Watch *w, int64 now)
 	w->controller.read_at = 0;
 	for (int i = 0; i < n; i++)
 	{
-		if (strcmp(reports[i].name, w->subject.names) != 0)
+		if (strcmp(reports[i].name, w->subject.reported) != 0)
 			continue;
 		w->controller.value = reports[i].value;
 		w->controller.read_at = Min(reports[i].at, now);
@@ -333,7 +269,8 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 			c->read_at = 0;
 		else if (dt_signals[signal].law == DT_LAW_QUEUE)
 		{
-			c->queue = queue_for(w, found, now);
+			c->queue = dt_drain_worst(found->drains, found->n,
+									  w->subject.threshold.ignore, now);
 			c->read_at = c->queue != NULL ? c->queue->seen_at : 0;
 		}
 		else if (look == DT_LOOK_MEASURED && found->at != 0)
@@ -352,27 +289,16 @@ dt_followers_read(DtSignal signal, DtLook look, const DtFound *found, int64 now)
 static void
 log_absence(const Watch *w)
 {
-	if (w->controller.signal == DT_REPORTED)
-		ereport(LOG,
-				(errmsg("signal \"%s\" is not reported", w->subject.names),
-				 errdetail("It slows nobody down until it is.")));
-	else
-		ereport(LOG,
-				(errmsg("signal \"%s\" has no value for \"%s\"",
-						dt_signals[w->controller.signal].name, w->subject.names),
-				 errdetail("It does not slow down those who follow it for that.")));
+	ereport(LOG,
+			(errmsg("signal \"%s\" is not reported", w->subject.reported),
+			 errdetail("It slows nobody down until it is.")));
 }
 
 static void
 log_return(const Watch *w)
 {
-	if (w->controller.signal == DT_REPORTED)
-		ereport(LOG,
-				(errmsg("signal \"%s\" is reported again", w->subject.names)));
-	else
-		ereport(LOG,
-				(errmsg("signal \"%s\" has a value for \"%s\" again",
-						dt_signals[w->controller.signal].name, w->subject.names)));
+	ereport(LOG,
+			(errmsg("signal \"%s\" is reported again", w->subject.reported)));
 }
 
 /* Is there something to log: has "is_logged" changed? */
@@ -397,25 +323,19 @@ has_news(Watch *w, int64 now)
 }
 
 /*
- * One line in the log when what a signal is followed of by name is no longer there,
- * or has not come, or is there again: the signal may still be measured of others.
+ * One line in the log when a report that a group follows is no longer there, or has
+ * not come, or is there again.
  */
 void
-dt_followers_log(DtSignal signal, int64 now)
+dt_followers_log(int64 now)
 {
 	for (int i = 0; i < all.n_controllers; i++)
 	{
 		Watch	   *w = (Watch *) all.controllers[i];
-		bool		is_told = false;	/* of one with another threshold */
 
-		if (w->controller.signal != signal || w->subject.names[0] == '\0' ||
-			!has_news(w, now))
+		if (w->controller.signal != DT_REPORTED || !has_news(w, now))
 			continue;
-		for (int k = 0; k < i; k++)
-			is_told |= has_same_names((Watch *) all.controllers[k], w);
-		if (is_told)
-			 /* once is enough */ ;
-		else if (w->is_logged)
+		if (w->is_logged)
 			log_absence(w);
 		else
 			log_return(w);

@@ -35,10 +35,9 @@ typedef struct DtFollowers
 	bool		followed[DT_SIGNALS];	/* by a group */
 } DtFollowers;
 
-extern bool dt_standby_is_listed(const char *list, const char *name);
 extern const DtFollowers *dt_followers_find(void);
 extern void dt_followers_read(DtSignal signal, DtLook look,
 							  const DtFound *found, int64 now);
-extern void dt_followers_log(DtSignal signal, int64 now);
+extern void dt_followers_log(int64 now);
 
 #endif							/* DT_FOLLOWERS_H */

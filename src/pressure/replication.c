@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * replication.c
- *		Signals replica_lag, flush_lag and slot_lag.
+ *		Signals replica_lag and slot_lag.
  *
  * Walsenders keep in shared memory what their standbys have told them, each
  * under its spinlock.  A standby counts while it streams: one that is still
@@ -23,72 +23,40 @@
 #include "replication/slot.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
-#include "utils/backend_status.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
 
-/* What was seen of a walsender, for one of the signals. */
+/* What was seen of a walsender. */
 typedef struct Replica
 {
 	pid_t		pid;			/* 0: no standby */
 	TimestampTz reply_time;		/* of the last reply, by the standby's clock */
 	XLogRecPtr	written;		/* here, when it was looked at */
-	XLogRecPtr	position;		/* of replay, or what is flushed there */
+	XLogRecPtr	position;		/* of replay */
 	TimeOffset	lag;			/* as the core has measured it, us; -1: it has
 								 * not */
-	char		name[NAMEDATALEN];	/* its application_name */
 	DtDrain		drain;
 } Replica;
-
-/* All walsenders, and those of them that are standbys. */
-typedef struct Replicas
-{
-	Replica    *all;
-	const DtDrain **drains;
-	const char **names;
-} Replicas;
 
 /*
  * Is there a standby behind this walsender?  What it has told is copied.
  */
 static bool
-copy_standby(WalSnd *walsnd, bool flushed, Replica *replica)
+copy_standby(WalSnd *walsnd, Replica *replica)
 {
 	bool		streams;
 
 	SpinLockAcquire(&walsnd->mutex);
 	replica->pid = walsnd->pid;
 	replica->reply_time = walsnd->replyTime;
-	replica->position = flushed ? walsnd->flush : walsnd->apply;
-	replica->lag = flushed ? walsnd->flushLag : walsnd->applyLag;
-	streams = walsnd->state == WALSNDSTATE_STREAMING &&
-		!XLogRecPtrIsInvalid(walsnd->apply);
+	replica->position = walsnd->apply;
+	replica->lag = walsnd->applyLag;
+	streams = walsnd->state == WALSNDSTATE_STREAMING;
 	SpinLockRelease(&walsnd->mutex);
 	return replica->pid != 0 && streams &&
 		!XLogRecPtrIsInvalid(replica->position) &&
 		!dt_walsnd_is_logical(walsnd, replica->pid);
-}
-
-/*
- * The application_name of a process, which a walsender does not change while it
- * streams.
- */
-static void
-copy_name(int pid, char *name)
-{
-	int			i;
-
-	if (MyBackendType == B_BG_WORKER)
-		pgstat_clear_backend_activity_snapshot();
-	for (i = 1; i <= pgstat_fetch_stat_numbackends(); i++)
-	{
-		PgBackendStatus *status =
-			&pgstat_get_local_beentry_by_index(i)->backendStatus;
-
-		if (status->st_procpid == pid)
-			strlcpy(name, status->st_appname, NAMEDATALEN);
-	}
 }
 
 /* What a standby has told since the last look. */
@@ -102,8 +70,6 @@ sample(Replica *seen, const Replica *told, int64 now)
 		memset(seen, 0, sizeof(*seen));
 		seen->pid = told->pid;
 	}
-	if (seen->name[0] == '\0')	/* a backend's snapshot may be older than it */
-		copy_name(seen->pid, seen->name);
 	written = GetFlushRecPtr(NULL); /* after the standby's position */
 	if (told->reply_time != seen->reply_time ||
 		told->position != seen->position || told->position >= written)
@@ -120,65 +86,47 @@ sample(Replica *seen, const Replica *told, int64 now)
  * The standbys that stream from this server, and how far the worst is behind.  A first
  * look does not know that yet, so what the core knows of it is in "other"; -1: nothing.
  */
-static DtLook
-look_at_standbys(DtFound *found, Replicas *r, bool flushed)
+DtLook
+dt_look_replica_lag(DtFound *found)
 {
+	static Replica *all;		/* of all walsenders */
+	static const DtDrain **drains;	/* of those that are standbys */
 	const DtDrain *worst;
 	int			i;
 
 	if (max_wal_senders == 0)
 		return dt_no_look(found, DT_LOOK_FAILED,
 						  _("No standby can connect, since max_wal_senders is 0."));
-	if (r->all == NULL)
+	if (all == NULL)
 	{
-		r->drains = MemoryContextAlloc(TopMemoryContext,
-									   max_wal_senders * sizeof(DtDrain *));
-		r->names = MemoryContextAlloc(TopMemoryContext,
-									  max_wal_senders * sizeof(char *));
-		r->all = MemoryContextAllocZero(TopMemoryContext,
-										max_wal_senders * sizeof(Replica));
+		drains = MemoryContextAlloc(TopMemoryContext,
+									max_wal_senders * sizeof(DtDrain *));
+		all = MemoryContextAllocZero(TopMemoryContext,
+									 max_wal_senders * sizeof(Replica));
 	}
 	found->other = -1;
 	for (i = 0; i < max_wal_senders; i++)
 	{
-		Replica    *seen = &r->all[i];
+		Replica    *seen = &all[i];
 		Replica		told;
 
-		if (!copy_standby(&WalSndCtl->walsnds[i], flushed, &told))
+		if (!copy_standby(&WalSndCtl->walsnds[i], &told))
 		{
 			seen->pid = 0;
 			continue;
 		}
 		sample(seen, &told, found->at);
 		found->other = Max(found->other, told.lag);
-		r->names[found->n] = seen->name;
-		r->drains[found->n++] = &seen->drain;
+		drains[found->n++] = &seen->drain;
 	}
 	if (found->n == 0)
 		return dt_no_look(found, DT_LOOK_NOTHING,
 						  _("No standby is streaming."));
-	found->drains = r->drains;
-	found->names = r->names;
-	worst = dt_drain_worst(r->drains, found->n, 0, found->at);
+	found->drains = drains;
+	worst = dt_drain_worst(drains, found->n, 0, found->at);
 	found->at = worst ? worst->seen_at : 0;
 	found->value = worst ? dt_drain_lag_us(worst) : 0;
 	return DT_LOOK_MEASURED;
-}
-
-DtLook
-dt_look_replica_lag(DtFound *found)
-{
-	static Replicas replicas;
-
-	return look_at_standbys(found, &replicas, false);
-}
-
-DtLook
-dt_look_flush_lag(DtFound *found)
-{
-	static Replicas replicas;
-
-	return look_at_standbys(found, &replicas, true);
 }
 
 /* What a client of a walsender has told that it has written; 0: nothing. */

@@ -201,7 +201,7 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 	if (signal == DT_REPORTED)
 	{
 		/* each name is a signal, which is there or not */
-		dt_followers_log(signal, now);
+		dt_followers_log(now);
 		return;
 	}
 	if (result == DT_LOOK_NOTHING)
@@ -212,8 +212,6 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 			 DT_SIGNAL_ABSENT)
 		condition = my.conditions[signal] == UNKNOWN ? UNKNOWN : OUTDATED;
 	log_condition(signal, condition);
-	if (condition == MEASURED)
-		dt_followers_log(signal, now);
 }
 
 /* For the views, and for who chooses a threshold. */

@@ -14,13 +14,11 @@ typedef DtLook (*LookFunction) (DtFound *found);
 
 static const LookFunction looks[DT_SIGNALS] = {
 	[DT_REPLICA_LAG] = dt_look_replica_lag,
-	[DT_FLUSH_LAG] = dt_look_flush_lag,
 	[DT_SLOT_LAG] = dt_look_slot_lag,
 	[DT_ARCHIVE_LAG] = dt_look_archive_lag,
 	[DT_CHECKPOINT] = dt_look_checkpoint,
 	[DT_WAL_RATE] = NULL,		/* the controller computes it itself */
 	[DT_DISK_FREE] = dt_look_disk_free,
-	[DT_DIRTY_BUFFERS] = dt_look_dirty_buffers,
 	[DT_KERNEL_DIRTY] = dt_look_kernel_dirty,
 	[DT_IO_PRESSURE] = dt_look_io_pressure,
 	[DT_COMMIT_LATENCY] = NULL, /* the sampler reads it itself */

@@ -6,7 +6,7 @@
  * A function for each signal, but wal_rate, commit_latency and reported ones, looks at the
  * server's shared memory or at files of the kernel, without SQL, a transaction or
  * a heavyweight lock, so it works in any process.  Files: replication.c, wal.c, checkpoint.c,
- * buffers.c, kernel.c, reports.c.
+ * kernel.c, reports.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,10 +31,9 @@ typedef struct DtFound
 	int64		at;				/* when that was so, us; 0: not known yet */
 	DtCommits	commits;		/* of commit_latency, and set by the sampler */
 
-	/* law queue: the queues, until the next look, and their standbys */
+	/* law queue: the queues, until the next look */
 	int			n;
 	const DtDrain *const *drains;
-	const char *const *names;	/* or NULL */
 
 	char		reason[DT_REASON_SIZE]; /* why there is no value; or empty */
 } DtFound;
@@ -43,12 +42,10 @@ extern DtLook dt_signal_look(DtSignal signal, int64 now, DtFound *found);
 
 /* The functions for these, which dt_signal_look() calls. */
 extern DtLook dt_look_replica_lag(DtFound *found);
-extern DtLook dt_look_flush_lag(DtFound *found);
 extern DtLook dt_look_slot_lag(DtFound *found);
 extern DtLook dt_look_archive_lag(DtFound *found);
 extern DtLook dt_look_disk_free(DtFound *found);
 extern DtLook dt_look_checkpoint(DtFound *found);
-extern DtLook dt_look_dirty_buffers(DtFound *found);
 extern DtLook dt_look_kernel_dirty(DtFound *found);
 extern DtLook dt_look_io_pressure(DtFound *found);
 

@@ -524,13 +524,10 @@ at_check(void)
 	if (MyProc->waitStatus == PROC_WAIT_STATUS_WAITING ||
 		dt_waiters_extends_relation() || dt_io_is_staged())
 		return;
-	/* there are checks without that parameter, too: other processes ask */
 	if (dt_activity_is_urgent())
 		dt_pay_later();
-	else if (dt_parameters.interrupt_pauses)
-		dt_pay_at_check();
 	else
-		dt_account_charge_at_next_safe_point();
+		dt_pay_at_check();
 }
 
 /* Messages by which the core serves our requests for checks are not logged. */

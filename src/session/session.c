@@ -211,13 +211,6 @@ dt_session_attach(void)
 	dt_check_listen(&mine->asked, &mine->can_be_asked);
 }
 
-void
-dt_assign_interrupt_pauses(bool newval, void *extra)
-{
-	if (!IsUnderPostmaster && dt_shmem_available())
-		dt_shared->interrupt_pauses = newval;
-}
-
 bool
 dt_session_follow(void)
 {

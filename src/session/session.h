@@ -36,7 +36,6 @@ extern bool dt_check_background_group(char **newval, void **extra,
 									  GucSource source);
 extern bool dt_check_group(char **newval, void **extra, GucSource source);
 extern void dt_assign_group(const char *newval, void *extra);
-extern void dt_assign_interrupt_pauses(bool newval, void *extra);
 extern const char *dt_show_group(void);
 
 /*

@@ -235,8 +235,7 @@ request_if_due(void)
 	if (!is_due())
 		return false;
 	dt_account_charge_at_next_safe_point(); /* a row may come before */
-	if (dt_parameters.interrupt_pauses)
-		dt_check_request();
+	dt_check_request();
 	return true;
 }
 

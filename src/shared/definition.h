@@ -19,16 +19,13 @@
 #define DT_WEIGHT_MAX			1000000 /* in thousandths */
 #define DT_ALLOWANCE_MAX		INT64CONST(1000000000000)	/* bytes */
 
-/* The first signals are about standbys, of which some may be named. */
-#define DT_STANDBY_SIGNALS	(DT_FLUSH_LAG + 1)
-#define DT_STANDBYS_SIZE	128
-
 /* At what value of a signal a group is under pressure. */
 typedef struct DtThreshold
 {
 	int64		value;
 	int64		unit;			/* a DtUnit */
-	int64		ignore;			/* so many of the worst standbys do not count */
+	int64		ignore;			/* of DT_REPLICA_LAG: so many of the worst
+								 * standbys do not count */
 } DtThreshold;
 
 /* For whom the limits of a group hold, each for itself. */
@@ -54,9 +51,6 @@ typedef struct DtDefinition
 	int64		allowance;		/* so many bytes of each transaction, of each
 								 * resource, are not owed */
 	DtThreshold threshold[DT_SIGNALS];
-	char		standbys[DT_STANDBY_SIGNALS][DT_STANDBYS_SIZE]; /* zero-padded lists of
-																 * those that count;
-																 * empty: all */
 	char		reported[NAMEDATALEN];	/* DT_REPORTED: its name, zero-padded */
 } DtDefinition;
 

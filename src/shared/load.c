@@ -317,13 +317,11 @@ static void
 log_start(int groups)
 {
 	ereport(LOG_SERVER_ONLY,
-			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s%s",
-						   "dirty_throttle %s has loaded %d resource groups%s%s",
+			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s",
+						   "dirty_throttle %s has loaded %d resource groups%s",
 						   groups, my.library_version, groups,
 						   dt_throttling_is_enabled() ? "" :
-						   "; dirty_throttle.enabled = off",
-						   dt_shared->interrupt_pauses ? "" :
-						   "; dirty_throttle.interrupt_pauses = off"),
+						   "; dirty_throttle.enabled = off"),
 			 errhidestmt(true)));
 }
 

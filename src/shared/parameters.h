@@ -18,7 +18,6 @@ typedef struct DtParameters
 	char	   *apply_group;
 	char	   *groups;			/* means something as a setting of a role only */
 	bool		enabled;		/* use dt_throttling_is_enabled() */
-	bool		interrupt_pauses;
 	int			transaction_grace;	/* ms */
 	int			max_commit_pause;	/* ms */
 	int			max_blocking_time;	/* ms; -1: no bound */

@@ -121,7 +121,6 @@ dt_shmem_startup(void)
 		dt_shared->n_members = MaxBackends;
 		pg_atomic_init_u64(&dt_shared->registry_changes, 1);
 		pg_atomic_init_u32(&dt_shared->enabled, dt_parameters.enabled);
-		dt_shared->interrupt_pauses = dt_parameters.interrupt_pauses;
 		SpinLockInit(&dt_shared->sampled.lock);
 		pg_atomic_init_u32(&dt_shared->sampler, 0);
 		for (int i = 0; i < dt_shared->n_members; i++)

@@ -404,8 +404,6 @@ typedef struct DtShared
 	LWLock	   *registry_lock;
 	pg_atomic_uint64 registry_changes;	/* changes with the registry lock */
 	pg_atomic_uint32 enabled;	/* written by the postmaster only */
-	bool		interrupt_pauses;	/* the same; sessions may have another
-									 * value */
 	pg_atomic_uint32 sampler;	/* its proc number + 1; 0: it does not run */
 	DtSampled	sampled;
 	int			max_groups;		/* slots in the array of groups, ... */

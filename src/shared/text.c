@@ -75,13 +75,7 @@ static const DtProperty properties[] = {
 	DT_UNIT_BYTES, "allowance", NULL},
 	{"reported", DT_NAME, MEMBER(reported), 1, NAMEDATALEN, 0, INTERNAL},
 	{"replica_lag_ignore", DT_INTEGER, MEMBER(threshold[DT_REPLICA_LAG].ignore),
-	0, PG_INT32_MAX, 0, INTERNAL},
-	{"replica_lag_standbys", DT_NAME, MEMBER(standbys[DT_REPLICA_LAG]),
-	1, DT_STANDBYS_SIZE, 0, INTERNAL},
-	{"flush_lag_ignore", DT_INTEGER, MEMBER(threshold[DT_FLUSH_LAG].ignore),
-	0, PG_INT32_MAX, 0, INTERNAL},
-	{"flush_lag_standbys", DT_NAME, MEMBER(standbys[DT_FLUSH_LAG]),
-	1, DT_STANDBYS_SIZE, 0, INTERNAL}
+	0, PG_INT32_MAX, 0, INTERNAL}
 };
 
 /* The keys are those of the properties, then the names of the signals. */
@@ -477,11 +471,9 @@ read_group(Reader *reader)
 			return NULL;
 	if (d->reported[0] != '\0')
 		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
-	for (int i = 0; i < DT_STANDBY_SIGNALS && reader->problem == NULL; i++)
-		if (!dt_definition_follows(d, i) &&
-			(d->threshold[i].ignore > 0 || d->standbys[i][0] != '\0'))
-			refuse(reader, psprintf("there are standbys without %s",
-									dt_signals[i].name));
+	if (!dt_definition_follows(d, DT_REPLICA_LAG) &&
+		d->threshold[DT_REPLICA_LAG].ignore > 0)
+		refuse(reader, "there is replica_lag_ignore without replica_lag");
 	return reader->problem ? NULL : entry;
 }
 

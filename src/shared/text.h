@@ -16,7 +16,7 @@ typedef enum DtPropertyKind
 	DT_INTEGER,
 	DT_THOUSANDTHS,				/* written as a decimal fraction */
 	DT_WORD,					/* one of a list; the value is its index */
-	DT_NAME						/* or a list of names */
+	DT_NAME
 } DtPropertyKind;
 
 /* A property of a group, in the text and, some of them, in functions. */

@@ -15,7 +15,7 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "postmaster/bgwriter.h"
-#include "pressure/followers.h"
+#include "pressure/signals.h"
 #include "shared/amount.h"
 #include "sql/notices.h"
 #include "storage/procarray.h"
@@ -61,26 +61,17 @@ notice_budget(const DtDefinition *d)
 					 dt_max_wal_size_for(2 * budget))));
 }
 
-/*
- * A group that follows a standby that is not there, or of all but as many as
- * there are, is slowed down by nobody.
- */
+/* A group that ignores as many standbys as there are is slowed down by nobody. */
 static void
 notice_standbys(const DtDefinition *d, DtSignal signal, const DtFound *found)
 {
-	const char *list = d->standbys[signal];
-	int			count = 0;
-
-	for (int i = 0; i < found->n; i++)
-		count += list[0] == '\0' || dt_standby_is_listed(list, found->names[i]);
-	if (count > d->threshold[signal].ignore)
-		return;
-	ereport(NOTICE,
-			(errmsg("signal \"%s\" slows nobody down at present",
-					dt_signals[signal].name),
-			 errdetail("Of the standbys that count, %d are streaming, and %d of these are ignored.",
-					   count, (int) Min(d->threshold[signal].ignore, count)),
-			 errhint("The view pg_stat_replication shows their names, in column application_name.")));
+	if (found->n <= d->threshold[signal].ignore)
+		ereport(NOTICE,
+				(errmsg("signal \"%s\" slows nobody down at present",
+						dt_signals[signal].name),
+				 errdetail_plural("The %d standby that is streaming is ignored.",
+								  "All %d standbys that are streaming are ignored.",
+								  found->n, found->n)));
 }
 
 /*
@@ -94,7 +85,7 @@ notice_value(const DtDefinition *d, DtSignal signal, const DtFound *found)
 	int64		threshold = t->value;
 	bool		is_less = dt_signals[signal].law == DT_LAW_RESERVE;
 
-	if (signal < DT_STANDBY_SIGNALS)
+	if (signal == DT_REPLICA_LAG)
 	{
 		notice_standbys(d, signal, found);
 		return;

@@ -78,43 +78,16 @@ get_signal(FunctionCallInfo fcinfo, const char *group, char **name)
 }
 
 /*
- * Have a group follow a signal, with the standbys that count or the name under
- * which the signal is reported; or with zeros not follow it.
+ * Have a group follow a signal, which may have been reported under that name; or
+ * with zeros not follow it.
  */
 static void
 set_threshold(DtDefinition *d, DtSignal signal, DtThreshold threshold,
-			  const char *names)
+			  const char *name)
 {
 	d->threshold[signal] = threshold;
 	if (signal == DT_REPORTED)
-		strncpy(d->reported, names, sizeof(d->reported));
-	else if (signal < DT_STANDBY_SIGNALS)
-		strncpy(d->standbys[signal], names, sizeof(d->standbys[signal]));
-}
-
-/*
- * The standbys that count, an argument that may be NULL.
- */
-static char *
-get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal,
-			 const char *name)
-{
-	char	   *names = PG_ARGISNULL(arg) ? "" :
-		text_to_cstring(PG_GETARG_TEXT_PP(arg));
-
-	if (names[0] == '\0')
-		return names;
-	if (signal >= DT_STANDBY_SIGNALS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("signal \"%s\" is not about standbys", name)));
-	if (strlen(names) >= DT_STANDBYS_SIZE || strchr(names, '\n') != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid list of standbys"),
-				 errdetail("The names, separated by commas, are limited to %d bytes in one line.",
-						   DT_STANDBYS_SIZE - 1)));
-	return names;
+		strncpy(d->reported, name, sizeof(d->reported));
 }
 
 /*
@@ -128,13 +101,12 @@ read_threshold(DtSignal signal, const char *name, const char *value,
 	DtThreshold t = {.unit = kind->threshold,.ignore = ignore};
 	bool		has_none = (kind->threshold == DT_UNIT_NONE);
 
-	if (ignore < 0 || (ignore > 0 && signal >= DT_STANDBY_SIGNALS))
+	if (ignore < 0 || (ignore > 0 && signal != DT_REPLICA_LAG))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("cannot ignore %d for signal \"%s\"", ignore, name),
-				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
-						 dt_signals[DT_REPLICA_LAG].name,
-						 dt_signals[DT_FLUSH_LAG].name)));
+				 errhint("\"ignore\" is how many of the slowest standbys do not count for signal \"%s\".",
+						 dt_signals[DT_REPLICA_LAG].name)));
 	if (has_none ? pg_strcasecmp(value, "on") != 0 :
 		!dt_threshold_read(signal, value, &t))
 		ereport(ERROR,
@@ -174,10 +146,9 @@ PG_FUNCTION_INFO_V1(set_group_pressure);
 Datum
 set_group_pressure(PG_FUNCTION_ARGS)
 {
-	char	   *name = dt_sql_get_group(fcinfo);
-	char	   *names;
-	char	   *standbys;
-	DtSignal	signal = get_signal(fcinfo, name, &names);
+	char	   *group = dt_sql_get_group(fcinfo);
+	char	   *name;
+	DtSignal	signal = get_signal(fcinfo, group, &name);
 	const char *value;
 	DtFound		found;
 	DtThreshold threshold;
@@ -188,18 +159,15 @@ set_group_pressure(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(2))
 	{
-		unfollow(name, signal, names);
+		unfollow(group, signal, name);
 		PG_RETURN_VOID();
 	}
 	value = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	dt_sql_check_not_null(fcinfo, 3, "argument \"ignore\"");
-	threshold = read_threshold(signal, names, value, PG_GETARG_INT32(3));
-	standbys = get_standbys(fcinfo, 4, signal, names);
-	if (signal != DT_REPORTED)
-		names = standbys;
+	threshold = read_threshold(signal, name, value, PG_GETARG_INT32(3));
 	look = dt_signal_look(signal, dt_now_us(), &found);
 	if (signal == DT_REPORTED)
-		look = dt_look_report(names, &found);
+		look = dt_look_report(name, &found);
 	if (look == DT_LOOK_FAILED)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -207,16 +175,16 @@ set_group_pressure(PG_FUNCTION_ARGS)
 						dt_signals[signal].name),
 				 errdetail("%s", found.reason),
 				 errhint("The view dirty_throttle_pressure shows which signals are available.")));
-	entry = dt_definitions_edit(name, DT_CREATE_OR_ALTER, &entries);
+	entry = dt_definitions_edit(group, DT_CREATE_OR_ALTER, &entries);
 	reported = entry->definition.reported;
 	if (signal == DT_REPORTED && reported[0] != '\0' &&
-		strcmp(reported, names) != 0)
+		strcmp(reported, name) != 0)
 		ereport(NOTICE,
 				(errmsg("resource group \"%s\" no longer follows signal \"%s\"",
-						name, reported),
+						group, reported),
 				 errdetail("It follows \"%s\" instead: a group can follow only one of the signals that report_pressure() has reported.",
-						   names)));
-	set_threshold(&entry->definition, signal, threshold, names);
+						   name)));
+	set_threshold(&entry->definition, signal, threshold, name);
 	dt_sql_write(entries, entry);
 	if (threshold.unit == DT_UNIT_SHARE && threshold.value < 10000 &&
 		strchr(value, '%') == NULL)

@@ -29,12 +29,8 @@
 /* How much longer nine of ten commits may take, in 1e-6. */
 #define COMMITS_SHARE	500000
 
-/*
- * How far standbys may be behind, us.  The replay of one that is read is late
- * anyway, by what its queries hold up.
- */
+/* How far the replay of standbys may be behind, us. */
 #define REPLAY_LAG		INT64CONST(5000000)
-#define FLUSH_LAG		INT64CONST(2000000)
 
 /*
  * A tenth of the disk is to stay free; of one that is nearly full a quarter of what
@@ -91,21 +87,20 @@ sampled(DtSignal signal, int64 fresh_us)
 static void
 choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 {
-	int64		threshold = c->signal == DT_REPLICA_LAG ? REPLAY_LAG : FLUSH_LAG;
 	int64		lag = Max(sampled(c->signal, DT_STALE_US + DT_STALE_COUNTS_US),
 						  found->other);
 
-	if (lag > threshold)
+	if (lag > REPLAY_LAG)
 	{
 		c->detail = psprintf(_("A standby is %s behind already."),
 							 dt_amount_about(DT_UNIT_US, lag));
-		c->hint = psprintf(_("To follow the other standbys, use SELECT set_group_pressure(%s, %s, %s, standbys => ...), with their names in pg_stat_replication."),
+		c->hint = psprintf(_("To follow the others, if there are any, use SELECT set_group_pressure(%s, %s, %s, ignore => 1)."),
 						   quote_literal_cstr(d->name),
 						   quote_literal_cstr(dt_signals[c->signal].name),
-						   quote_literal_cstr(dt_amount_text(DT_UNIT_US, threshold)));
+						   quote_literal_cstr(dt_amount_text(DT_UNIT_US, REPLAY_LAG)));
 		return;
 	}
-	follow(d, c, DT_UNIT_US, threshold);
+	follow(d, c, DT_UNIT_US, REPLAY_LAG);
 	if (lag >= 0)
 	{
 		c->detail = psprintf(ngettext("%d standby is streaming.",
@@ -228,7 +223,7 @@ choose(DtDefinition *d, DtSignal signal)
 	}
 	else if (dt_signal_look(signal, dt_now_us(), &found) != DT_LOOK_MEASURED)
 		c->detail = pstrdup(found.reason);
-	else if (signal < DT_STANDBY_SIGNALS)
+	else if (signal == DT_REPLICA_LAG)
 		choose_standbys(d, c, &found);
 	else if (signal == DT_DISK_FREE)
 		choose_disk(d, c, &found);
@@ -269,8 +264,7 @@ List *
 dt_protect_choose(DtDefinition *d)
 {
 	static const DtSignal candidates[] = {
-		DT_COMMIT_LATENCY, DT_REPLICA_LAG, DT_FLUSH_LAG, DT_CHECKPOINT,
-		DT_DISK_FREE
+		DT_COMMIT_LATENCY, DT_REPLICA_LAG, DT_CHECKPOINT, DT_DISK_FREE
 	};
 	List	   *choices = NIL;
 

@@ -20,20 +20,12 @@
 /* The sentences: the value, and what it may be. */
 static const char *const sentences[DT_SIGNALS] = {
 	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay; two thirds of the %s that are allowed are aimed at."),
-	[DT_FLUSH_LAG] = gettext_noop("A standby is %s behind with writing WAL to its disk; two thirds of the %s that are allowed are aimed at."),
 	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind; two thirds of the %s that are allowed are aimed at."),
 	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived; two thirds of the %s that are allowed are aimed at."),
 	[DT_WAL_RATE] = gettext_noop("The server writes %s of WAL, and %s are allowed."),
 	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free; what is more is to last for 30 s."),
-	[DT_DIRTY_BUFFERS] = gettext_noop("%s of shared_buffers are dirty; two thirds of the %s that are allowed are aimed at."),
 	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s; two thirds of the %s that are allowed are aimed at."),
 	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
-};
-
-/* Of those that would not drain within an hour. */
-static const char *const standing[DT_STANDBY_SIGNALS] = {
-	[DT_REPLICA_LAG] = gettext_noop("A standby does not go on with its replay."),
-	[DT_FLUSH_LAG] = gettext_noop("A standby does not go on with writing WAL to its disk.")
 };
 
 /* Commits of others: "facts" are known. */
@@ -82,8 +74,8 @@ signal_text(const DtGroup *g, DtSignal signal)
 	if (signal == DT_REPORTED)
 		return psprintf(_("The last report of \"%s\" is %s times its threshold."),
 						d->reported, dt_amount_about(unit, facts->value));
-	if (signal < DT_STANDBY_SIGNALS && facts->value >= DT_LAG_MAX_US)
-		return pstrdup(_(standing[signal]));
+	if (signal == DT_REPLICA_LAG && facts->value >= DT_LAG_MAX_US)
+		return pstrdup(_("A standby does not go on with its replay."));
 	return psprintf(_(sentences[signal]), dt_amount_about(unit, facts->value),
 					dt_amount_about(unit, facts->allowed));
 }

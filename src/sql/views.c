@@ -235,7 +235,6 @@ may_see_values(DtSignal signal)
 	switch (signal)
 	{
 		case DT_REPLICA_LAG:
-		case DT_FLUSH_LAG:
 		case DT_DISK_FREE:
 		case DT_KERNEL_DIRTY:
 		case DT_IO_PRESSURE:

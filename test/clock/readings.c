@@ -7,7 +7,7 @@
  * that in src/pressure (see Makefile), which it calls where a test has set
  * nothing.
  *
- * A queue, that is, replica_lag, slot_lag, dirty_buffers or kernel_dirty, is as
+ * A queue, that is, replica_lag, slot_lag or kernel_dirty, is as
  * long as the test has said, plus what has entered it since, less what has
  * drained at the speed that the test gives: so that a test sees where a law
  * ends up.  With a speed of -1 it stays as it is.  What enters is what groups
@@ -154,11 +154,6 @@ WRAP(dt_signal_look) (DtSignal signal, int64 now, DtFound *found)
 			break;
 		case DT_LAW_LEVEL:
 			found->value = level(signal, &reading);
-			if (signal == DT_DIRTY_BUFFERS)
-			{
-				found->other = (int64) NBuffers * BLCKSZ;
-				found->value = muldiv64(found->value, 1000000, found->other);
-			}
 			break;
 		case DT_LAW_BUDGET:
 			found->value = reading.value;

@@ -282,12 +282,11 @@ sub wait_paused
 	return $paused;
 }
 
-# A statement that cannot pause in the middle of commands, so that it pays after
-# its transactions, as where that does not work at all.
+# A statement that does not pause in flight, so that it pays after its transactions.
 sub pays_after
 {
 	my ($sql) = @_;
-	return "SET dirty_throttle.interrupt_pauses = off; $sql; RESET dirty_throttle.interrupt_pauses";
+	return "SET dirty_throttle.transaction_grace = '20d'; $sql; RESET dirty_throttle.transaction_grace";
 }
 
 # The kinds of pause: for each, where wait_paused() finds it, and statements

@@ -71,7 +71,7 @@ SELECT alter_resource_group('grp_a', mode => 'enforce');
 SELECT alter_resource_group('select', floor => 12.5);
 SELECT alter_resource_group('grp_a', floor => 1);
 SELECT alter_resource_group('grp_a', floor => 64);	-- the default again
-SELECT set_group_pressure('select', 'dirty_buffers', '12.5%');
+SELECT set_group_pressure('select', 'commit_latency', '12.5%');
 SELECT set_group_pressure('it''s "quoted" \ and %s', 'replica_lag', '2s', 1);
 SELECT set_group_pressure('it''s "quoted" \ and %s', 'checkpoint', 'on');
 SELECT set_group_pressure('grp_a', 'slot_lag', '5GB');

@@ -90,7 +90,7 @@ FROM unnest(ARRAY[
 	$$SELECT set_group_pressure('batch', 'slot_lag', '10G')$$,
 	$$SELECT set_group_pressure('batch', 'slot_lag', '10')$$,
 	$$SELECT set_group_pressure('batch', 'checkpoint', '5min')$$,
-	$$SELECT set_group_pressure('batch', 'dirty_buffers', '130%')$$,
+	$$SELECT set_group_pressure('batch', 'io_pressure', '130%')$$,
 	$$SELECT set_group_pressure('batch', 'slot_lag', '10GB', 1)$$,
 	-- sessions
 	$$SELECT set_session_group(0, 'batch')$$,
@@ -150,7 +150,6 @@ SELECT set_group_dirty_limit('batch', 1000.0 / 3);
 SELECT set_group_dirty_limit('batch', 12);
 SELECT set_group_dirty_limit('batch', 0);
 SELECT set_group_pressure('batch', 'replica_lag', '2s');
-SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
 SELECT set_group_pressure('batch', 'slot_lag', NULL);
 SELECT revoke_group_use('batch', 'regress_dt_user');
 SELECT drop_resource_group('nobody', if_exists => true);

@@ -39,7 +39,7 @@ $dt->sql(q{SELECT set_group_wal_limit('everyone', 1);
 	INSERT INTO t VALUES (1);
 	ALTER DATABASE postgres SET dirty_throttle."group" = 'everyone';
 	ALTER ROLE app SET dirty_throttle.max_commit_pause = 0;
-	ALTER ROLE app SET dirty_throttle.interrupt_pauses = off;
+	ALTER ROLE app SET dirty_throttle.transaction_grace = '20d';
 	SELECT lo_from_bytea(4711, 'large');
 	ALTER LARGE OBJECT 4711 OWNER TO app;
 	CREATE ROLE pooler LOGIN;

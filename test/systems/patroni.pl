@@ -118,7 +118,7 @@ foreach my $membership (sort keys %memberships)
 	# a session of the same role has left a debt of minutes
 	my $p = $cluster->primary;
 	$p->sql(q{SELECT set_group_wal_limit('everyone', 100)});
-	my $s = $p->session(options => '-c dirty_throttle.group=everyone -c dirty_throttle.interrupt_pauses=off');
+	my $s = $p->session(options => '-c dirty_throttle.group=everyone -c dirty_throttle.transaction_grace=20d');
 	$s->query(q{SET dirty_throttle.max_commit_pause = 0;
 		DO $$ DECLARE lsn pg_lsn; BEGIN
 			lsn := pg_logical_emit_message(true, '', repeat('x', 58000000)); END $$});

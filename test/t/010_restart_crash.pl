@@ -77,7 +77,7 @@ sub occupy
 
 	$s{in_flight}->send(insert_sql('in_flight', $big));
 	ok($dt->wait_paused($s{in_flight}, 'in flight'), 'one pauses in flight');
-	$s{after}->send('SET dirty_throttle.interrupt_pauses = off; '
+	$s{after}->send(q{SET dirty_throttle.transaction_grace = '20d'; }
 		  . 'BEGIN; ALTER TABLE after ALTER id TYPE '
 		  . ($dt->sql(
 				q{SELECT atttypid = 'int'::regtype FROM pg_attribute

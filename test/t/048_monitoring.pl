@@ -290,7 +290,7 @@ $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	SELECT set_group_wal_limit('archive', 0);
 	SELECT set_group_dirty_limit('trial', 100);
 	SELECT alter_resource_group('trial', mode => 'observe');
-	SELECT set_group_pressure('trial', 'dirty_buffers', '90%');
+	SELECT set_group_pressure('trial', 'disk_free', '1%');
 	SELECT set_group_dirty_limit('suspended', 5000);
 	SELECT set_group_dirty_limit('guests', 0);
 	SELECT set_group_pressure('guests', 'checkpoint', 'on');
@@ -557,17 +557,17 @@ foreach my $who (sort keys %user)
 			  @{ doc_rows($session, $heading, 1) } ],
 		[
 			[ 'guests', 'checkpoint', undef, 'bytes', 'on', 'fresh' ],
-			[ 'trial', 'dirty_buffers', 90, 'percent', '90%', 'fresh' ]
+			[ 'trial', 'disk_free', undef, 'bytes', '1%', 'fresh' ]
 		],
 		"$who: the signals that they follow");
 	my %signals = map { $_->{signal} => $_ }
 	  @{ rows($session, $exporter->{queries}{dirty_throttle_signal}{text}) };
 	is_deeply(
 		[ map { [ $_, @{ $signals{$_} }{qw(unit group_name fresh)} ] } sort keys %signals ],
-		[ [ 'checkpoint', 'bytes', 'guests', 1 ], [ 'dirty_buffers', 'percent', 'trial', 1 ] ],
+		[ [ 'checkpoint', 'bytes', 'guests', 1 ], [ 'disk_free', 'bytes', 'trial', 1 ] ],
 		"$who: metrics of signals");
 	cmp_ok($signals{checkpoint}{value}, '>', 1e6, "$who: their values");
-	cmp_ok($signals{dirty_buffers}{pressure}, '>', 0, "$who: and the pressure");
+	cmp_ok($signals{disk_free}{pressure}, '>', 0, "$who: and the pressure");
 	my %follows = map { $_->{group_name} => 1 } values %signals;
 
 	# Every member is shown by what is for members, every group by the others.

@@ -48,7 +48,7 @@ $dt->sql(
 	CREATE ROLE batch LOGIN;
 	ALTER ROLE batch SET dirty_throttle."group" = 'a';
 	GRANT app TO batch, chooser;
-	GRANT SET ON PARAMETER dirty_throttle.interrupt_pauses TO chooser, batch;
+	GRANT SET ON PARAMETER dirty_throttle.transaction_grace TO chooser, batch;
 	CREATE TABLE big (id int, pad text) WITH (fillfactor = 10);
 	ALTER TABLE big OWNER TO app;
 	GRANT CREATE ON SCHEMA public TO app;
@@ -248,7 +248,7 @@ foreach my $function ('f', 'work_in_none')
 # Who leaves within a transaction does not pay after it, but the next time that he
 # is in the group.
 my @left = (
-	q{SET dirty_throttle.interrupt_pauses = off; BEGIN; SET dirty_throttle."group" = 'a'},
+	q{SET dirty_throttle.transaction_grace = '20d'; BEGIN; SET dirty_throttle."group" = 'a'},
 	$rewrite, 'RESET dirty_throttle."group"', 'COMMIT', $MAY_WRITE);
 
 sub owed_us
@@ -355,7 +355,7 @@ $dt->sql(q{SELECT set_group_wal_limit('a', 0)});
 # ------------------------------------------------------- who leaves a debt
 
 fresh_limits($rate);
-$batch->value('SET dirty_throttle.interrupt_pauses = off');	# so that it pays after it
+$batch->value(q{SET dirty_throttle.transaction_grace = '20d'});	# so that it pays after it
 my $begun = $dt->now;
 $batch->simple($rewrite)->transmit;
 ok(poll_until(sub { $dt->sql('SELECT dt_test_state(' . $batch->pid . ')') eq 'sleeps' }),

@@ -27,9 +27,7 @@ my $n = 5;           # blocks that other things dirty
 
 # With wal_level minimal a rewrite writes its pages when it commits, and the
 # next one dirties them again, for hint bits.
-# It pays after its transaction here.
-my $dt = DirtyThrottle::Life->new('protocol', conf => q{wal_level = replica
-dirty_throttle.interrupt_pauses = off});
+my $dt = DirtyThrottle::Life->new('protocol', conf => 'wal_level = replica');
 my $block_kb = $dt->block_kb;
 
 # What may be owed where work begins: less than the shortest pause, and what
@@ -41,6 +39,7 @@ $dt->sql(
 	qq{SELECT alter_resource_group('a', burst => 0);
 	CREATE ROLE app LOGIN;
 	ALTER ROLE app SET dirty_throttle."group" = 'a';
+	GRANT SET ON PARAMETER dirty_throttle.transaction_grace TO app;
 	GRANT CREATE ON SCHEMA public TO app;
 	CREATE TABLE t (id int, pad text) WITH (fillfactor = 10);
 	CREATE TABLE copied (id int, pad text) WITH (fillfactor = 10);
@@ -239,7 +238,8 @@ sub pauses
 sub evade
 {
 	my ($name) = @_;
-	my $r = $w->query($rewrite, cancel_when => \&pauses);
+	my $r = $w->query("SET LOCAL dirty_throttle.transaction_grace = '20d'; $rewrite",
+		cancel_when => \&pauses);
 
 	is($r->{sqlstate}, undef, "$name: a rewrite whose pause was cancelled")
 	  or diag $r->{errors}[0][1];
@@ -535,7 +535,7 @@ foreach my $max ('100ms', '0')
 			{
 				$w->value('BEGIN');
 				$w->value($MAY_WRITE);    # pays for what is owed
-				$w->value($rewrite);
+				$w->value("SET LOCAL dirty_throttle.transaction_grace = '20d'; $rewrite");
 				my $pauses = $dt->group_row('a')->{pauses};
 				$w->value('COMMIT');
 				my $row = $dt->group_row('a');

@@ -356,9 +356,8 @@ $stays_since = time;
 
 # ----------------------------------------------------- parallel messages
 
-# The leader is stopped between two rows; its worker, which comes to no row, fails
-# meanwhile, when there is a file.
-$dt->set_conf('dirty_throttle.interrupt_pauses', 'off');
+# The leader is stopped, as a rule between two rows; its worker, which comes to no row,
+# fails meanwhile, when there is a file.
 $dt->sql(
 	q{CREATE TABLE many WITH (fillfactor = 10, parallel_workers = 1, autovacuum_enabled = off) AS
 		SELECT i, repeat('x', 800) FROM generate_series(1, 2000) i;
@@ -398,7 +397,6 @@ $dt->sql(
 	$dt->limit(parallel => 0);
 	like($s->wait->{err}, qr/the worker fails/,
 		"parallel message: the worker's error is the leader's");
-	$dt->set_conf('dirty_throttle.interrupt_pauses', 'on');
 	$s->quit;
 }
 

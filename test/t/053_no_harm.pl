@@ -240,7 +240,7 @@ foreach my $state ('nothing', 'relation', 'work')
 	};
 
 	# it is not to pause before that, either
-	$s->query('SET dirty_throttle.interrupt_pauses = off');
+	$s->query(q{SET dirty_throttle.transaction_grace = '20d'});
 	$dt->limit($kind->{group} => 1);
 	is($s->run($prepare)->{sqlstate}, undef, 'PREPARE TRANSACTION answers');
 	ok($owes->(), 'PREPARE TRANSACTION: it owes');

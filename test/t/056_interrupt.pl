@@ -137,11 +137,6 @@ check_works('log_min_messages = panic', 1, sql => 'SET log_min_messages = panic'
 check_works('log_min_messages = fatal', 1,
 	options => '-c log_min_messages=fatal');
 check_works('log_min_messages = log', 1, sql => 'SET log_min_messages = log');
-check_works('interrupt_pauses = off in the session', 0,
-	sql => 'SET dirty_throttle.interrupt_pauses = off');
-$dt->set_conf('dirty_throttle.interrupt_pauses', 'off', $outsider);
-check_works('interrupt_pauses = off', 0);
-$dt->set_conf('dirty_throttle.interrupt_pauses', 'on', $outsider);
 SKIP:
 {
 	skip 'no library can be compiled here', 1 unless $library;

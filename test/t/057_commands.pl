@@ -3,7 +3,7 @@
 # measured by bench/run commands.
 #
 # INSERT, REFRESH, CREATE TABLE AS and the PL/pgSQL function are paced between
-# rows.  The others fail here when dirty_throttle.interrupt_pauses is off.
+# rows, the others at checks for interrupts.
 #
 # Not checked is, in the core: a write to a large object (inv_write: lo_put(),
 # lo_import(), lo_from_bytea()); a WAL record, however big

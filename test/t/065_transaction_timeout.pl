@@ -30,8 +30,8 @@ sub debtor
 	$dt->limit(grp => 0);
 	$s->query("SET transaction_timeout = '${timeout}s'");
 	$dt->limit(grp => 1);
-	$s->query('BEGIN; SET LOCAL dirty_throttle.interrupt_pauses = off;
-		ALTER TABLE rewrite ALTER id TYPE int USING id + 1; ROLLBACK');
+	$s->query(q{BEGIN; SET LOCAL dirty_throttle.transaction_grace = '20d';
+		ALTER TABLE rewrite ALTER id TYPE int USING id + 1; ROLLBACK});
 	return $s;
 }
 

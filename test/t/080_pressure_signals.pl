@@ -1,7 +1,6 @@
 # The values of signals against the real thing: slot_lag and real slots,
-# checkpoint and the WAL after which one is really forced, dirty_buffers and
-# pg_buffercache, kernel_dirty and io_pressure and files with what the kernel
-# tells.  And where a signal is not to be had: the reason.
+# checkpoint and the WAL after which one is really forced, kernel_dirty and io_pressure
+# and files with what the kernel tells.  And where a signal is not to be had: the reason.
 
 use strict;
 use warnings FATAL => 'all';
@@ -216,42 +215,6 @@ ok(poll_until(sub { forced() > $forced }), '4 MB more: one is forced');
 ok(poll_until(sub { $dt->signal_now('checkpoint')->{value} > 16 * $MB }),
 	'then there is room again');
 
-# ------------------------------------------------------------------- dirty_buffers
-
-SKIP:
-{
-	skip 'there is no pg_buffercache', 9
-	  unless $dt->sql(
-		q{SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_buffercache'});
-	$dt->set_conf('max_wal_size', '4GB');
-	$dt->sql('CREATE EXTENSION pg_buffercache; CHECKPOINT');
-	my $buffers = $dt->sql('SELECT count(*) FROM pg_buffercache');
-
-	foreach my $percent (0, 10, 40, 75)
-	{
-		# 900 bytes leave room for 8 rows on a page
-		$dt->sql("INSERT INTO t SELECT i, repeat('x', 900)
-			FROM generate_series(1, 8 * $buffers / 100 * $percent -
-				8 * (SELECT count(*) FROM pg_buffercache WHERE isdirty)) i")
-		  if $percent;
-		followed_and_not('dirty_buffers', '100%', sub {
-			my ($what) = @_;
-			my $real = 100 / $buffers *
-			  $dt->sql('SELECT count(*) FROM pg_buffercache WHERE isdirty');
-
-			# the sampler's is a mean
-			poll_until(
-				sub {
-					abs($dt->signal_now('dirty_buffers')->{value} - $real) < 1.5;
-				});
-			between($dt->signal_now('dirty_buffers')->{value},
-				$real - 2, $real + 2, "$what, $percent %: percent");
-		});
-	}
-	$dt->sql('CHECKPOINT');
-	between($dt->signal_now('dirty_buffers')->{value}, 0, 2, 'after a checkpoint');
-}
-
 # -------------------------------------------------------------------------- reports
 
 # a group follows one of them
@@ -283,10 +246,15 @@ $dt->sql(q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = E'batch'});
 
 SKIP:
 {
-	skip 'this is no Linux', 2
+	skip 'this is no Linux', 3
 	  if $^O ne 'linux';
 	is($dt->signal_now('kernel_dirty')->{state}, undef, 'kernel_dirty: available');
 	ok(defined $dt->signal_now('kernel_dirty')->{value}, 'and it has a value');
+	$dt->follow('batch', 'kernel_dirty', '1TB');
+	like($dt->session->run(q{SELECT set_group_dirty_limit('batch', '64 kB')})->{err},
+		qr/NOTICE: .*no signal slows resource group "batch" down below its dirty rate limit\nDETAIL:  Its floor is 64\.0 kB\/s, and the limit 64\.0 kB\/s\./,
+		'a limit that is no more than the floor: a notice');
+	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty'), set_group_dirty_limit('batch', 0)});
 }
 
 # Now with files that say what we want.
@@ -320,6 +288,17 @@ SKIP:
 			$notice, "$threshold: a notice: $notice");
 	}
 	$dt->sql(q{SELECT set_group_pressure('batch', 'kernel_dirty', NULL)});
+
+	# a share that may be meant as one of 1
+	foreach my $case ([ '0.3', 1 ], [ '0.3%', 0 ], [ '1', 0 ])
+	{
+		my ($threshold, $notice) = @$case;
+		my $err = $dt->session->run(
+			"SELECT set_group_pressure('batch', 'io_pressure', '$threshold')")->{err};
+
+		is($err =~ /NOTICE: .*threshold "0\.3" means 0\.3 percent\nHINT:  Write '30%' if that is what you meant\./ ? 1 : 0,
+			$notice, "io_pressure, $threshold: a notice: $notice");
+	}
 
 	# they wait all the time, but did not before, which is part of the mean; 105 tests
 	# what comes of how much they do
@@ -388,8 +367,8 @@ foreach my $case (
 	like($result->{err}, qr/DETAIL:  \Q$reason\E/, 'with the reason');
 }
 is( $dt->sql(q{SELECT string_agg(signal || ' ' || coalesce(state, 'can be followed'), ', ') FROM dirty_throttle_pressure
-		WHERE signal ~ '_lag|check|buffers'}),
-	'replica_lag unavailable, flush_lag unavailable, slot_lag unavailable, archive_lag unavailable, checkpoint can be followed, dirty_buffers can be followed',
+		WHERE signal ~ '_lag|check'}),
+	'replica_lag unavailable, slot_lag unavailable, archive_lag unavailable, checkpoint can be followed',
 	'the view tells which signals there are');
 
 is($dt->crashes, '', 'no crash');

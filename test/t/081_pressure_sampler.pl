@@ -18,7 +18,7 @@ my $linux = $^O eq 'linux';
 my $signals =
   q{SELECT set_group_pressure('batch', s, t)
 	FROM (VALUES ('replica_lag', '2s'), ('slot_lag', '1GB'), ('checkpoint', 'on'),
-		('dirty_buffers', '50%'), ('kernel_dirty', '1TB'), ('io_pressure', '90%')) v(s, t)
+		('disk_free', '1MB'), ('kernel_dirty', '1TB'), ('io_pressure', '90%')) v(s, t)
 		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND state IS NULL};
 
 # How often a process has gone to sleep.
@@ -46,19 +46,19 @@ $standby_node->start;
 my $standby = DirtyThrottle::Pressure->over($standby_node);
 
 is($standby->sampler, undef, 'there is none on a standby');
-$dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', '1%'), alter_resource_group('batch', floor => 5)});
-ok(poll_until(sub { defined $standby->signal('dirty_buffers')->{group_name} }, 180),
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', '1MB'), alter_resource_group('batch', floor => 5)});
+ok(poll_until(sub { defined $standby->signal('disk_free')->{group_name} }, 180),
 	'a threshold comes there');
-my $row = $standby->signal('dirty_buffers');
+my $row = $standby->signal('disk_free');
 is($row->{reason}, 'Signals are not measured during recovery.',
 	'the view says so');
 is(join(' ', map { $row->{$_} // 'NULL' } qw(group_name value state)),
 	'batch NULL absent', 'and the signal is absent');
 $standby->sql('SELECT pg_promote()');
 ok(poll_until(sub { $standby->sampler }), 'it is there after the promotion');
-ok( poll_until(sub { $standby->signal('dirty_buffers')->{state} eq 'fresh' }),
+ok( poll_until(sub { $standby->signal('disk_free')->{state} eq 'fresh' }),
 	'and samples what was set before');
-$dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', NULL), alter_resource_group('batch', floor => 64)});
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', NULL), alter_resource_group('batch', floor => 64)});
 $standby->stop('fast');
 
 # --------------------------------------------------------------- sleeping, waking
@@ -105,7 +105,7 @@ kill 'TERM', $first;
 ok(poll_until(sub { ($dt->sampler // $first) != $first }),
 	'it is started again after a SIGTERM');
 is($dt->log_lines($mark, 'was terminated by signal'), 0, 'without a crash');
-ok( poll_until(sub { $dt->signal('dirty_buffers')->{state} eq 'fresh' }),
+ok( poll_until(sub { $dt->signal('disk_free')->{state} eq 'fresh' }),
 	'and samples');
 $dt->sql(q{SELECT set_group_pressure('batch', signal, NULL) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL});
 is($dt->sql("SELECT count(*) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL"),
@@ -131,10 +131,10 @@ $dt->node->start;
 is($dt->sampler, undef, 'max_worker_processes = 0: there is none');
 like(
 	$dt->session->run(
-		q{SELECT set_group_pressure('batch', 'dirty_buffers', '1%')})->{err},
+		q{SELECT set_group_pressure('batch', 'disk_free', '1MB')})->{err},
 	qr/NOTICE: .*signals are not measured at present\nDETAIL:  The background worker .* is not running\.\nHINT:  If max_worker_processes is too small/,
 	'a threshold can be set, with a notice');
-$row = $dt->signal('dirty_buffers');
+$row = $dt->signal('disk_free');
 is($row->{state}, 'absent', 'a signal is absent');
 is($row->{reason}, 'The background worker "dirty_throttle pressure" is not running.',
 	'and the view says why');

@@ -13,17 +13,12 @@ use DirtyThrottle;
 use DirtyThrottle::Pressure;
 use Test::More;
 
-# 16 MB that nobody writes, and a job that dirties more of them
 my $dt = DirtyThrottle::Pressure->new('changes', conf => q{
-shared_buffers = 64MB
-bgwriter_lru_maxpages = 0
 checkpoint_timeout = 1h
 max_wal_size = 100GB
 autovacuum = off
 });
-$dt->sql(q{SELECT alter_resource_group('batch');
-	CREATE TABLE filler (id int, pad text) WITH (fillfactor = 10);
-	INSERT INTO filler SELECT i, repeat('x', 900) FROM generate_series(1, 2000) i});
+$dt->sql(q{SELECT alter_resource_group('batch'), report_pressure('much', 10, '1 h')});
 $dt->follow('batch', 'checkpoint');
 
 sub paused_by
@@ -33,20 +28,20 @@ sub paused_by
 		WHERE group_name = 'batch' AND paused_by = '$cause'");
 }
 
-# Until a member pauses for dirty_buffers.
+# Until a member pauses for a signal that is far above its threshold.
 sub press
 {
-	$dt->follow('batch', 'dirty_buffers', '2%');
+	$dt->follow('batch', 'much');
 	ok( $dt->wait_group(
 			'batch',
 			sub {
-				($_[0]->{pressure_reason} // '') =~ /shared_buffers/
-				  && $_[0]->{effective_dirty_limit} > 0
-				  && $_[0]->{effective_dirty_limit} < 1000;
+				($_[0]->{pressure_reason} // '') =~ /much/
+				  && $_[0]->{effective_wal_limit} > 0
+				  && $_[0]->{effective_wal_limit} < 1000;
 			},
 			180),
 		'the group is limited');
-	ok(poll_until(sub { paused_by('dirty_buffers') > 0 }, 180),
+	ok(poll_until(sub { paused_by('much') > 0 }, 180),
 		'and a member pauses for that');
 }
 
@@ -61,7 +56,7 @@ sub limits_after
 	poll_until(
 		sub {
 			my $row = $dt->group_row('batch');
-			my $limit = $row->{effective_dirty_limit};
+			my $limit = $row->{effective_wal_limit};
 
 			push @limits, $limit unless @limits && $limits[-1] == $limit;
 			$reasons{ $row->{pressure_reason} // '' } = 1;
@@ -73,20 +68,20 @@ sub limits_after
 
 $dt->start_job('batch');
 press();
-my $before = $dt->group_row('batch')->{effective_dirty_limit};
-my ($limits, $reasons) = limits_after(q{SELECT set_group_pressure('batch', 'dirty_buffers', NULL)}, 0);
+my $before = $dt->group_row('batch')->{effective_wal_limit};
+my ($limits, $reasons) = limits_after(q{SELECT set_group_pressure('batch', 'much', NULL)}, 0);
 is($limits->[-1], 0, 'the signal is taken away: there is no limit');
 is(join(' ', grep { $_ != 0 && $_ != $before } @$limits), '', 'nor one in between');
-ok(!(grep { /dirty_buffers|shared_buffers/ } keys %$reasons), 'nor is it given as the reason');
-ok(poll_until(sub { paused_by('dirty_buffers') == 0 }, 180),
+ok(!(grep { /much/ } keys %$reasons), 'nor is it given as the reason');
+ok(poll_until(sub { paused_by('much') == 0 }, 180),
 	'no member pauses for it any more');
-is($dt->group_row('batch')->{effective_dirty_limit}, 0,
+is($dt->group_row('batch')->{effective_wal_limit}, 0,
 	'and there is still no limit');
 
 press();
 ($limits) = limits_after(q{SELECT alter_resource_group('batch', floor => 50000)}, 50000);
 is($limits->[-1], 50000, 'another floor holds');
-ok(poll_until(sub { paused_by('dirty_buffers') == 0 || $dt->group_row('batch')->{dirty_rate} > 1000 }, 180),
+ok(poll_until(sub { paused_by('much') == 0 || $dt->group_row('batch')->{wal_rate} > 1000 }, 180),
 	'and the job goes on');
 $dt->stop_jobs;
 is($dt->crashes, '', 'no crash');

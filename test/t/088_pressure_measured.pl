@@ -1,6 +1,5 @@
 # Signals with the real thing: archive_lag with an archiver that works and one
-# that fails, disk_free and the file system there is, flush_lag and standbys that
-# are named, a reported signal whose reporter dies, and wal_rate with two groups.
+# that fails, disk_free and the file system there is, a reported signal whose reporter dies, and wal_rate with two groups.
 #
 # expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
 # takes-about: 90 s
@@ -114,24 +113,7 @@ ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is reported 
 	'and when it is reported again');
 $dt->sql(q{SELECT set_group_pressure('batch', 'elsewhere', NULL)});
 
-# ----------------------------------------------------------------- flush_lag, names
-
-$dt->node->backup('standby');
-my $node = PostgreSQL::Test::Cluster->new('standby');
-$node->init_from_backup($dt->node, 'standby', has_streaming => 1);
-$node->start;
-my $standby = DirtyThrottle::Pressure->over($node);
-$dt->sql(q{SELECT set_group_pressure('batch', 'flush_lag', '1s', standbys => 'other, Standby');
-	SELECT set_group_pressure('alone', 'flush_lag', '1s', standbys => 'other')});
-ok(poll_until(sub { ($dt->signal('flush_lag')->{state} // '') eq 'fresh' }, 180), 'flush_lag has a value');
-ok($dt->wait_group('batch', sub { defined $dt->worst('batch')->{pressure} }, 180), 'a standby that is named counts');
-is($dt->group_row('alone')->{effective_wal_limit}, 0, 'others do not');
-ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other"') == 1 }, 180),
-	'one that has not come for 30 s is in the log');
-is($dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other, Standby"'), 0, 'the others are not');
-$dt->sql(q{SELECT set_group_pressure(group_name, signal, NULL) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL});
 $dt->stop_jobs;
-$standby->stop('fast');
 
 # ----------------------------------------------------------------------- wal_rate
 

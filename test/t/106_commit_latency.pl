@@ -302,7 +302,7 @@ $dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL);
 	CREATE TABLE big AS SELECT g, repeat('x', 900) AS pad FROM generate_series(1, 20000) g});
 $dt->advance($second);
 $s = $dt->session(group => 'batch');
-$s->query('SET dirty_throttle.interrupt_pauses = off');
+$s->query(q{SET dirty_throttle.transaction_grace = '20d'});
 $dt->sql('SELECT dirty_throttle_reset()');
 # each page is logged whole
 $dt->sql('CHECKPOINT');

@@ -152,7 +152,7 @@ subtest 'a reader that comes to no row' => sub {
 # where it could pause.
 subtest 'readers in a loop' => sub {
 	fresh_table(1000);
-	$dt->set_conf('dirty_throttle.interrupt_pauses', 'off', $s);
+	set_grace('20d');
 	does_not_pause(no_rows_of(20 * $_, 20), "the reader $_") foreach 0 .. 2;
 	$s->send(no_rows_of(60, 20));
 	$dt->settle;
@@ -160,7 +160,7 @@ subtest 'readers in a loop' => sub {
 	cmp_ok(blocks(), '>=', 80, 'after it, when they have dirtied more than 64 blocks');
 	$dt->run;
 	$s->wait;
-	$dt->set_conf('dirty_throttle.interrupt_pauses', 'on', $s);
+	set_grace('0');
 
 	# never do they owe more
 	my $most = 0;

@@ -50,11 +50,10 @@
 
 /* One for each way of reading them. */
 static const DtSignal signals[] = {DT_REPLICA_LAG, DT_SLOT_LAG,
-DT_CHECKPOINT, DT_DIRTY_BUFFERS, DT_KERNEL_DIRTY, DT_IO_PRESSURE};
+DT_CHECKPOINT, DT_KERNEL_DIRTY, DT_IO_PRESSURE};
 
-#define N_SIGNALS	6
+#define N_SIGNALS	5
 #define START_US	INT64_C(1000000000000)
-#define THRESHOLD_SHARE	200000	/* of dirty_buffers, in 1e-6 */
 
 /* What the signal measures. */
 typedef enum Model
@@ -78,7 +77,6 @@ typedef struct Setup
 	double		threshold;		/* seconds at the first capacity; share */
 	double		other;			/* what others write, part of the capacity */
 	double		noise;			/* of capacity and others, as a part */
-	double		sampling;		/* noise of the value, in thresholds */
 	double		step;			/* capacity is multiplied by that ... */
 	double		step_at;		/* ... at this time, ... */
 	double		step_end;		/* ... until then */
@@ -186,8 +184,7 @@ start_controller(DtPressure *p, DtController *c, DtDrain *drain, DtStall *stall,
 	c->fresh_us = DT_STALE_US;
 	c->queue = drain;
 	c->threshold = s->signal == DT_REPLICA_LAG || s->signal == DT_IO_PRESSURE ?
-		(int64_t) (s->threshold * 1e6) : s->signal == DT_DIRTY_BUFFERS ?
-		THRESHOLD_SHARE : (int64_t) (s->threshold * s->capacity);
+		(int64_t) (s->threshold * 1e6) : (int64_t) (s->threshold * s->capacity);
 	for (int i = 0; i < s->groups; i++)
 	{
 		DtPressureGroup *g = &groups[i];
@@ -365,18 +362,7 @@ simulate(const Setup *s)
 				c->read_at = now;
 			}
 			else if (model == LEVEL)
-			{
-				double		threshold = s->threshold * s->capacity;
-				double		found = fmax(0, late(level, tick, s->delay) +
-										 (2 * rng_double() - 1) * s->sampling *
-										 threshold);
-
-				if (s->signal == DT_DIRTY_BUFFERS)
-					read_value(c, found / threshold * THRESHOLD_SHARE,
-							   threshold * 1e6 / THRESHOLD_SHARE, now);
-				else
-					read_value(c, found, 0, now);
-			}
+				read_value(c, fmax(0, late(level, tick, s->delay)), 0, now);
 			else if (model == SHARE)
 				read_value(c, (double) dt_stall_sample(&stall, (int64_t) (stalled * 1e6),
 													   now), 0, now);
@@ -488,9 +474,6 @@ is_sensible(const Setup *s)
 		return s->delay <= threshold * (s->step <= 1 ? 0.6 :
 										s->step <= 2 ? 0.5 : 0.34);
 
-	/* a level takes some time until what is dirtied gets there */
-	if (s->signal == DT_DIRTY_BUFFERS && threshold < 2)
-		return false;
 	if (model == LEVEL)
 		return s->delay <= 0.25 * threshold;
 	return s->delay <= threshold / 2;
@@ -596,12 +579,6 @@ test_grid(DtSignal signal, bool all, const char *name)
 		s.wants[0] = s.capacity * wants[all].value[w] * fmax(1, s.step);
 		s.noise = noises[all].value[n];
 
-		/*
-		 * the sample is always the same one, so it is off by as much as
-		 * before
-		 */
-		if (signal == DT_DIRTY_BUFFERS)
-			s.sampling = 0.01;
 		if (model_of(signal) == LEVEL && transit)
 			continue;
 		if (is_sensible(&s))
@@ -820,8 +797,6 @@ test_blind(void)
 		Result		r;
 
 		s.interval = 300;
-		if (s.signal == DT_DIRTY_BUFFERS)
-			s.threshold = 20;
 		s.limit[0] = 5 * s.capacity;
 		s.blind_at = 60;
 		s.from = 61;
@@ -1006,7 +981,7 @@ print_one(int argc, char **argv)
 		}			names[] = {
 			{"capacity", &s.capacity}, {"delay", &s.delay}, {"act", &s.act},
 			{"threshold", &s.threshold}, {"other", &s.other},
-			{"noise", &s.noise}, {"sampling", &s.sampling},
+			{"noise", &s.noise},
 			{"step", &s.step}, {"step_at", &s.step_at},
 			{"step_end", &s.step_end}, {"wants", &s.wants[0]}, {"begin", &s.begin},
 			{"on", &s.on}, {"off", &s.off},
@@ -1071,7 +1046,6 @@ main(int argc, char **argv)
 	test_groups();
 	test_grid(DT_REPLICA_LAG, all, "replica_lag");
 	test_grid(DT_SLOT_LAG, all, "slot_lag");
-	test_grid(DT_DIRTY_BUFFERS, all, "dirty_buffers");
 	test_grid(DT_KERNEL_DIRTY, all, "kernel_dirty");
 	return done_testing();
 }

@@ -1045,11 +1045,11 @@ test_levels(void)
 static void
 test_idle(void)
 {
-	static const DtSignal signals[] = {DT_SLOT_LAG, DT_DIRTY_BUFFERS,
-	DT_KERNEL_DIRTY, DT_IO_PRESSURE};
+	static const DtSignal signals[] = {DT_SLOT_LAG, DT_KERNEL_DIRTY,
+	DT_IO_PRESSURE};
 	int			i;
 
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 3; i++)
 	{
 		DtSignal	s = signals[i];
 		DtResource	r = dt_signals[s].resource;
@@ -1389,7 +1389,7 @@ test_restart(void)
 	for (int k = 0; k < 2; k++)
 	{
 		new_world(&w);
-		decides[DT_DIRTY] = DT_DIRTY_BUFFERS;
+		decides[DT_DIRTY] = DT_KERNEL_DIRTY;
 		dt_pressure_group_init(&w.g[0], rates, used, k == 0 ? decides : NULL);
 		follow(&w, 0, DT_IO_PRESSURE, 100000);
 		w.value[DT_IO_PRESSURE] = 50000;

@@ -166,8 +166,8 @@ sub _statement
 		'SET dirty_throttle.' . pick(
 			'transaction_grace = 0', 'transaction_grace = 1000',
 			'max_commit_pause = 0', 'max_blocking_time = -1',
-			'max_blocking_time = 0', 'interrupt_pauses = off',
-			'log_min_pause = 0', 'interrupt_pauses = on'),
+			'max_blocking_time = 0', 'log_min_pause = 0',
+			"transaction_grace = '20d'"),
 		"COPY $table FROM PROGRAM 'seq 1 200 | sed s/\$/,x/' (FORMAT csv)",
 		"SET LOCAL enable_seqscan = on; SET parallel_setup_cost = 0;"
 		  . " SET max_parallel_workers_per_gather = 2; SELECT count(*) FROM $table",
