@@ -157,9 +157,9 @@ stop(Oid store_oid, Oid id)
 	InterruptPending = QueryCancelPending = true;
 }
 
-/* Wait for its end, which may be an error; with a notice from time to time. */
-static DtJob *
-wait_for(Oid store, Oid id, Waiting *waiting)
+/* Wait for its end, with a notice from time to time. */
+static void
+wait_for_end(Oid store, Oid id, Waiting *waiting)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "waiting for batches",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -170,8 +170,6 @@ wait_for(Oid store, Oid id, Waiting *waiting)
 		.arg = waiting,
 		.previous = error_context_stack
 	};
-	ErrorData	error = {.elevel = ERROR};
-	DtJob	   *job;
 
 	error_context_stack = &callback;
 	while (dt_queue_wait_for(id) != DT_QUEUE_ABSENT)
@@ -197,7 +195,14 @@ wait_for(Oid store, Oid id, Waiting *waiting)
 		ResetLatch(MyLatch);
 	}
 	error_context_stack = callback.previous;
-	job = dt_store_read(store, id);
+}
+
+/* It has ended: ERROR if by one, or in the middle. */
+static void
+check_end(const DtJob *job)
+{
+	ErrorData	error = {.elevel = ERROR};
+
 	if (job->outcome != NULL && strcmp(job->outcome, DT_FAILED) == 0)
 	{
 		const char *p = job->sqlstate;
@@ -214,8 +219,6 @@ wait_for(Oid store, Oid id, Waiting *waiting)
 				 errmsg("batches \"%s\" were interrupted", job->name),
 				 errdetail("The background worker that has run them is gone."),
 				 errhint("See the server log. %s goes on after the last batch.", dt_tell_start_again(job))));
-	dt_tell_end(job, NOTICE);
-	return job;
 }
 
 int64
@@ -240,7 +243,10 @@ dt_start(const DtJobOptions *options, bool wait, bool atomic, bool *finished)
 		DtJob	   *job;
 
 		dt_work_commit_and_wait();
-		job = wait_for(options->store, started.job->id, &waiting);
+		wait_for_end(options->store, started.job->id, &waiting);
+		job = dt_store_read(options->store, started.job->id);
+		check_end(job);
+		dt_tell_end(job, NOTICE);
 		rows = job->rows - started.job->rows;
 		*finished = job->finished != 0;
 	}
