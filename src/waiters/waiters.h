@@ -29,7 +29,7 @@ typedef enum DtMark
 typedef struct DtInTheWay
 {
 	int			waiting_pid;
-	int64		waited_us;
+	int64		waited_us;		/* PG_INT64_MAX: that is not known */
 	const char *kind;			/* of waiting */
 	int			holder;			/* its proc number */
 	TransactionId prepared_xid; /* valid: it is a prepared transaction, */
@@ -100,7 +100,10 @@ extern void dt_waiters_note_debt(uint64 group_id, int64 owes_until);
  */
 extern void dt_waiters_note_prepared(TransactionId xid, uint64 group_id);
 
-/* look.c: for the view, a list of DtInTheWay: all who wait, however long */
+/*
+ * list.c: for the view, a list of DtInTheWay: all who wait, however long, and the members
+ * and prepared transactions that are in their way
+ */
 extern List *dt_waiters_list(void);
 
 /*

@@ -5,8 +5,8 @@
  *
  * Each process and each prepared transaction has a slot, by its proc number.
  * The slots and the two roles are read and written without a lock: what is
- * missed the next look finds.  The nodes are those of who makes a look, under
- * look_lock, which nobody waits for but the view.
+ * missed the next look finds.  The picture is that of the process that makes a look,
+ * under look_lock, which nobody waits for.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +16,7 @@
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "waiters/behind.h"
+#include "waiters/picture.h"
 #include "waiters/waiters.h"
 
 typedef struct DtWaitSlot
@@ -51,26 +51,6 @@ typedef struct DtWaitSlot
 	uint64		prepared_in;	/* the ID of its group, or 0 */
 } DtWaitSlot;
 
-/* What a look knows of a process, or of a lock group in its leader's node. */
-typedef struct DtNode
-{
-	DtBehind	behind;			/* who waits behind it */
-	DtWaits		own;			/* and how it waits itself */
-	uint32		changes;		/* of these two */
-	uint32		walked;			/* as a process: after so many changes of its
-								 * leader's node its wait was walked last */
-	bool		on_stack;		/* to be walked */
-	bool		is_used;		/* in "used" */
-} DtNode;
-
-/* A process that waits. */
-typedef struct DtWait
-{
-	int			number;			/* its proc number */
-	int64		us;				/* for how long it has waited */
-	bool		counts;			/* see dt_kind_counts() */
-} DtWait;
-
 /* The roles of those who sleep; see role.c. */
 typedef enum DtRole
 {
@@ -94,25 +74,10 @@ typedef struct DtWaitsShared
 	bool		is_in_use;		/* still set: whoever looked has died */
 	uint64		signature;		/* of all who have waited at the last walk */
 	int			looks_since_walk;
-	int			n_waits;		/* how much of the arrays is in use */
-	int			n_stack;
-	int			n_used;
-	int			n_prepared;
 } DtWaitsShared;
 
-/* How many proc numbers there are, of processes and of all. */
-extern int	dt_n_processes;
-extern int	dt_n_slots;
-
 extern DtWaitsShared *dt_waits;
-extern DtWaitSlot *dt_wait_slots;
-
-/* By proc number, or as many as there can be. */
-extern DtNode *dt_nodes;
-extern DtWait *dt_wait_list;
-extern int *dt_stack;			/* nodes to be walked */
-extern int *dt_used;			/* nodes that are not empty */
-extern int *dt_prepared;		/* of these, prepared transactions */
-extern int *dt_pids;
+extern DtWaitSlot *dt_wait_slots;	/* by proc number */
+extern DtPicture dt_picture;	/* that of looks, guarded by look_lock */
 
 #endif							/* DT_WAITS_H */
