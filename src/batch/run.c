@@ -507,7 +507,11 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 		error = take_error(run);
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(run->batch_context);
-		dt_holder_note_row();
+		/* of another error no lock is the reason, and it may hold LWLocks */
+		if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			dt_holder_note_row();
+		else
+			dt_holder_forget();
 		AbortCurrentTransaction();
 		QueryCancelPending = false;
 	}
