@@ -449,6 +449,16 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	return true;
 }
 
+/*
+ * A group whose text was written by hand gets an ID that follows from its name, so that
+ * memory has the same as what is written next.
+ */
+static int64
+id_from_name(const char *name)
+{
+	return 1 + (int64) hash_bytes((const unsigned char *) name, strlen(name));
+}
+
 /* The next group, palloc'd; NULL: there is none, or a problem. */
 static DtEntry *
 read_group(Reader *reader)
@@ -482,6 +492,8 @@ read_group(Reader *reader)
 			(d->threshold[i].ignore > 0 || d->standbys[i][0] != '\0'))
 			refuse(reader, psprintf("there are standbys without %s",
 									dt_signals[i].name));
+	if (d->id == 0 && entry->instance[0] == '\0')
+		d->id = id_from_name(d->name);
 	return reader->problem ? NULL : entry;
 }
 
@@ -525,35 +537,6 @@ find_twins(const List *entries)
 							a->name, b->name);
 	}
 	return NULL;
-}
-
-static bool
-has_id(List *entries, int64 id)
-{
-	foreach_ptr(DtEntry, entry, entries)
-		if (entry->definition.id == id)
-		return true;
-	return false;
-}
-
-/*
- * Groups whose text was written by hand get IDs that follow from their names, so
- * that memory has the same as what is written next.
- */
-static void
-number_groups(List *entries)
-{
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		DtDefinition *d = &entry->definition;
-		int64		id = 1 + (int64) hash_bytes((const unsigned char *) d->name,
-												strlen(d->name));
-
-		while (d->id == 0 && has_id(entries, id))
-			id++;
-		if (d->id == 0)
-			d->id = id;
-	}
 }
 
 /* Does an instance have only what can differ? */
@@ -611,6 +594,5 @@ dt_text_read(const char *string, const char **problem)
 		;
 	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
-	number_groups(entries);
 	return entries;
 }
