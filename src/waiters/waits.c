@@ -67,8 +67,7 @@ dt_waiters_shmem_startup(void)
 	if (!found)
 	{
 		memset(dt_waits, 0, area_size());
-		for (int role = 0; role < DT_ROLES; role++)
-			pg_atomic_init_u32(&dt_waits->roles[role], 0);
+		pg_atomic_init_u32(&dt_waits->looker, 0);
 		pg_atomic_init_u32(&dt_waits->n_asleep, 0);
 		pg_atomic_init_u64(&dt_waits->looked_at, 0);
 		pg_atomic_init_u64(&dt_waits->began_at, 0);

@@ -4,7 +4,7 @@
  *		What is shared about those who wait, and those they wait for.
  *
  * Each process and each prepared transaction has a slot, by its proc number.
- * The slots and the two roles are read and written without a lock: what is
+ * The slots and the role are read and written without a lock: what is
  * missed the next look finds.  The picture is that of the process that makes a look,
  * under look_lock, which nobody waits for.
  *
@@ -23,7 +23,7 @@ typedef struct DtWaitSlot
 {
 	/* of one that may pause; written by the process itself */
 	volatile bool asleep;		/* it does, and is to be woken by a mark */
-	bool		wakes_to_look;	/* ... also to take a role */
+	bool		wakes_to_look;	/* ... also to take the role */
 	bool		counts_as_mate; /* when it waits for one of its own group */
 	int			max_blocking_ms;	/* the parameter */
 	volatile int64 owes_until;	/* us, if its group earned for it alone: */
@@ -51,17 +51,9 @@ typedef struct DtWaitSlot
 	uint64		prepared_in;	/* the ID of its group, or 0 */
 } DtWaitSlot;
 
-/* The roles of those who sleep; see role.c. */
-typedef enum DtRole
-{
-	DT_LOOKER,					/* looks who waits */
-	DT_DEPUTY,					/* takes over from a looker that hangs */
-	DT_ROLES
-} DtRole;
-
 typedef struct DtWaitsShared
 {
-	pg_atomic_uint32 roles[DT_ROLES];	/* proc number + 1, or 0 */
+	pg_atomic_uint32 looker;	/* see role.c: proc number + 1, or 0 */
 	pg_atomic_uint32 n_asleep;	/* slots, at most */
 	pg_atomic_uint64 looked_at; /* us */
 	pg_atomic_uint64 began_at;	/* when look_lock was taken last, us */

@@ -506,7 +506,7 @@ PG_FUNCTION_INFO_V1(dt_test_hold_look);
 PG_FUNCTION_INFO_V1(dt_test_stopped);
 PG_FUNCTION_INFO_V1(dt_test_watch);
 PG_FUNCTION_INFO_V1(dt_test_wait_start);
-PG_FUNCTION_INFO_V1(dt_test_role);
+PG_FUNCTION_INFO_V1(dt_test_looker);
 PG_FUNCTION_INFO_V1(dt_test_age_of_look);
 
 /* dt_test_now() returns bigint: the time, in us since the start */
@@ -645,13 +645,11 @@ dt_test_wait_start(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* dt_test_role(text) returns int: who is 'looker' or 'deputy', or 0 */
+/* dt_test_looker() returns int: who looks, or 0 */
 Datum
-dt_test_role(PG_FUNCTION_ARGS)
+dt_test_looker(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	DtRole		role = strcmp(name, "looker") == 0 ? DT_LOOKER : DT_DEPUTY;
-	uint32		number = pg_atomic_read_u32(&dt_waits->roles[role]);
+	uint32		number = pg_atomic_read_u32(&dt_waits->looker);
 
 	PG_RETURN_INT32(number == 0 ? 0 : GetPGProcByNumber(number - 1)->pid);
 }
