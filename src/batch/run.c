@@ -39,7 +39,7 @@
 #include "access/xlog.h"
 #include "batch/holder.h"
 #include "batch/job.h"
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "batch/walk.h"
 #include "clock.h"
 #include "engine/batch.h"
@@ -107,13 +107,13 @@ typedef struct Run
 	int64		size;			/* without what is equal to its last key */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchFixed fixed;
-	bool		told_fixed;
+	bool		logged_fixed;
 	int64		keys_to_count;	/* when there are more: does the key move? */
 	int64		window_us;		/* begin of the present window, */
 	int64		window_keys;	/* how far it was then, */
 	double		rate;			/* and the rate up to that */
 	int64		started_us;
-	int64		elapsed_before_us;
+	int64		elapsed_earlier_us;
 } Run;
 
 /* What is done in a transaction of its own; it changes the job. */
@@ -151,7 +151,7 @@ note_time(Run *run, DtJob *job)
 {
 	int64		us;
 
-	job->elapsed_us = run->elapsed_before_us + dt_now_us() - run->started_us;
+	job->elapsed_us = run->elapsed_earlier_us + dt_now_us() - run->started_us;
 	us = job->elapsed_us - run->window_us;
 	job->updated = GetCurrentTimestamp();
 	if (us > 0)
@@ -362,7 +362,7 @@ find_end(const Run *run, DtJob *job, Batch *batch)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("batches \"%s\" cannot go along %s", job->name, job->columns),
-					 errdetail("The text of a value does not tell it from others."),
+					 errdetail("The text of a value does not distinguish it from others."),
 					 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
 							 quote_literal_cstr(job->name))));
 		batch->range.high = dt_key_from_text(batch->key, last);
@@ -445,14 +445,14 @@ begin(Run *run, DtJob *job, DtBatchCost *cost)
 {
 	MemoryContextSwitchTo(run->context);
 	*run->job = *job = *dt_store_read(run->store, job->id);
-	run->elapsed_before_us = run->window_us = job->elapsed_us;
+	run->elapsed_earlier_us = run->window_us = job->elapsed_us;
 	run->window_keys = job->keys;
 	run->keys_to_count = Max(2 * job->expected, KEYS_TO_COUNT) + job->keys;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	become(job);
 	PopActiveSnapshot();
 	get_out_of_the_way();
-	dt_tell_begin(job, NULL, false);
+	dt_message_begin(job, NULL, false);
 }
 
 /* ---------------------------------------------------------- a transaction */
@@ -583,7 +583,7 @@ is_temporary(const ErrorData *error)
 }
 
 /*
- * Has somebody wanted it to end?  A foreign server may report that it has canceled
+ * Has the user wanted it to end?  A foreign server may report that it has canceled
  * something, and so may a function.
  */
 static bool
@@ -616,10 +616,10 @@ fail(Run *run, const ErrorData *error)
 	job->outcome = DT_FAILED;
 	if (run->tries >= MOST_TRIES)
 		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
-							 run->tries, dt_tell_start_again(job));
+							 run->tries, dt_message_start_again(job));
 	else if (job->hint == NULL && job->batches > 0)
 		job->hint = psprintf(_("What was committed stays. %s goes on after the last batch."),
-							 dt_tell_start_again(job));
+							 dt_message_start_again(job));
 }
 
 /* Try again, unless it has failed for good. */
@@ -654,10 +654,10 @@ handle_error(Run *run, const ErrorData *error, DtBatchCost *cost)
 static void
 log_fixed_cost(Run *run, const DtBatchCost *cost)
 {
-	if (run->told_fixed || run->fixed.us < run->job->batch_us / 4 ||
+	if (run->logged_fixed || run->fixed.us < run->job->batch_us / 4 ||
 		run->fixed.us < cost->us / 4)
 		return;
-	run->told_fixed = true;
+	run->logged_fixed = true;
 	ereport(LOG,
 			(errmsg("batches \"%s\": %lld ms of each batch are the same however small it is",
 					run->job->name, (long long) (run->fixed.us / 1000)),
@@ -715,7 +715,7 @@ end(Run *run)
 		job->outcome = DT_STOPPED;
 	if (job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0)
 		job->error = job->sqlstate = job->detail = job->hint = NULL;
-	dt_tell_end(job, LOG);
+	dt_message_end(job, LOG);
 	if (job->finished != 0)
 		return;					/* the last batch has stored that */
 	HOLD_CANCEL_INTERRUPTS();	/* there is nothing left to be canceled */

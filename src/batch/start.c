@@ -15,7 +15,7 @@
 
 #include "access/xact.h"
 #include "batch/start.h"
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "clock.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
@@ -104,11 +104,11 @@ start(const DtJobOptions *options)
 {
 	DtStart		started = dt_job_start(options);
 
-	dt_tell_start(&started, options);
+	dt_message_start(&started, options);
 	if (!options->dry_run && started.job->finished == 0 && started.state == DT_QUEUE_ABSENT)
 	{
 		if (dt_queue_is_full(GetSessionUserId()))
-			dt_tell_waits(options->job.name);
+			dt_message_waits(options->job.name);
 		start_at_commit(started.job, options->store);
 	}
 	return started;
@@ -164,7 +164,7 @@ wait_for_end(Oid store, Oid id, Waiting *waiting)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "waiting for batches",
 												  ALLOCSET_DEFAULT_SIZES);
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
-	int64		told_us = dt_now_us();
+	int64		noticed_us = dt_now_us();
 	ErrorContextCallback callback = {
 		.callback = add_hint,
 		.arg = waiting,
@@ -174,12 +174,12 @@ wait_for_end(Oid store, Oid id, Waiting *waiting)
 	error_context_stack = &callback;
 	while (dt_queue_wait_for(id) != DT_QUEUE_ABSENT)
 	{
-		if (dt_now_us() - told_us >= NOTICE_US)
+		if (dt_now_us() - noticed_us >= NOTICE_US)
 		{
 			MemoryContext old = MemoryContextSwitchTo(context);
 
-			told_us = dt_now_us();
-			dt_tell_progress(dt_store_read(store, id));
+			noticed_us = dt_now_us();
+			dt_message_progress(dt_store_read(store, id));
 			MemoryContextSwitchTo(old);
 			MemoryContextReset(context);
 		}
@@ -218,7 +218,7 @@ check_end(const DtJob *job)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("batches \"%s\" were interrupted", job->name),
 				 errdetail("The background worker that has run them is gone."),
-				 errhint("See the server log. %s goes on after the last batch.", dt_tell_start_again(job))));
+				 errhint("See the server log. %s goes on after the last batch.", dt_message_start_again(job))));
 }
 
 int64
@@ -239,14 +239,14 @@ dt_start(const DtJobOptions *options, bool wait, bool atomic, bool *finished)
 	*finished = started.job->finished != 0;
 	if (wait && !*finished)
 	{
-		Waiting		waiting = {.name = options->job.name,.again = dt_tell_start_again(started.job)};
+		Waiting		waiting = {.name = options->job.name,.again = dt_message_start_again(started.job)};
 		DtJob	   *job;
 
 		dt_work_commit_and_wait();
 		wait_for_end(options->store, started.job->id, &waiting);
 		job = dt_store_read(options->store, started.job->id);
 		check_end(job);
-		dt_tell_end(job, NOTICE);
+		dt_message_end(job, NOTICE);
 		rows = job->rows - started.job->rows;
 		*finished = job->finished != 0;
 	}

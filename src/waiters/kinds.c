@@ -379,7 +379,7 @@ is_decoding(PGPROC *proc)
 
 /*
  * Does one of those who wait create a logical slot in a transaction, as SQL and the
- * first copy of a subscription do?  Then its flags do not tell.
+ * first copy of a subscription do?  Then its flags do not show it.
  */
 void
 dt_kind_begin_walk(DtPicture *picture)

@@ -12,7 +12,7 @@
  * mark stays for as long as any process that counts waits behind it.
  *
  * Processes that wait are found without a lock.  Where everything
- * stands as it did at the last look, which a signature tells, and nobody has
+ * stands as it did at the last look, which a signature shows, and nobody has
  * fallen asleep, the marks stay as well; but one of three looks walks in any case.
  *
  * Who has waited too long does not wait that long again for the next one: for a
@@ -38,7 +38,7 @@
 #include "compat.h"
 
 /*
- * The next look is due after half of max_blocking_time, or when somebody will have
+ * The next look is due after half of max_blocking_time, or when a process will have
  * waited for so long, but within these bounds; and sooner after one that has let
  * go.
  */
@@ -87,8 +87,8 @@ end_look(void)
  * all of that.
  */
 static int64
-add_attempts_before(DtWaitSlot *slot, PGPROC *proc, bool is_known,
-					TimestampTz start, int64 us)
+add_earlier_attempts(DtWaitSlot *slot, PGPROC *proc, bool is_known,
+					 TimestampTz start, int64 us)
 {
 	LOCK	   *lock = ((volatile PGPROC *) proc)->waitLock;
 	uint32		wanted;
@@ -97,13 +97,13 @@ add_attempts_before(DtWaitSlot *slot, PGPROC *proc, bool is_known,
 		return us;
 	wanted = LockTagHashCode(&lock->tag);	/* never returned to the system */
 	if (!is_known || wanted != slot->wanted)
-		slot->before_us = 0;
+		slot->earlier_us = 0;
 	else if (start != slot->attempt_start)
-		slot->before_us = Min(slot->before_us + slot->attempt_us, FOR_ATTEMPTS_US);
+		slot->earlier_us = Min(slot->earlier_us + slot->attempt_us, FOR_ATTEMPTS_US);
 	slot->wanted = wanted;
 	slot->attempt_start = start;
 	slot->attempt_us = us;
-	return us + slot->before_us;
+	return us + slot->earlier_us;
 }
 
 /*
@@ -129,8 +129,8 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 	if (kind == DT_WAITS_FOR_LOCK)
 	{
 		start = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
-		us = add_attempts_before(slot, proc, is_known, start,
-								 dt_kind_waited(kind, proc, now));
+		us = add_earlier_attempts(slot, proc, is_known, start,
+								  dt_kind_waited(kind, proc, now));
 	}
 	*signature = hash_combine64(*signature, GetNumberFromPGProc(proc));
 	*signature = hash_combine64(*signature, start);
@@ -145,20 +145,20 @@ time_waited(PGPROC *proc, DtKind kind, int64 now, int64 late, uint64 *signature)
 	return Max(us, slot->late_us);
 }
 
-/* Who has got the lock that he wanted has not waited for the next one. */
+/* A process that has got the lock that it wanted has not waited for the next one. */
 static void
 forget_attempts(DtWaitSlot *slot, PGPROC *proc)
 {
-	if ((slot->attempt_us | slot->before_us) != 0 &&
+	if ((slot->attempt_us | slot->earlier_us) != 0 &&
 		((volatile PGPROC *) proc)->waitStatus == PROC_WAIT_STATUS_OK)
-		slot->attempt_us = slot->before_us = 0;
+		slot->attempt_us = slot->earlier_us = 0;
 }
 
 /*
  * Find all who wait.  The result is a signature of all of them, and of which have
- * waited for "least".  While somebody has waited for that, but not yet for "most",
+ * waited for "least".  While a process has waited for that, but not yet for "most",
  * each look has a signature of its own, and so is not left out as the same as the
- * last one: he may have come to wait too long for one more member.
+ * last one: it may have come to wait too long for one more member.
  *
  * Sets *until_late to in what time one more will have waited for "late"; to 0 if
  * one has, and has not for "most".
@@ -231,7 +231,7 @@ walk_all(int64 now, int64 least)
 /*
  * Who has waited longest for a transaction that a member of this group has
  * prepared?  If it is not known who has prepared it, as after a restart, its role
- * and database tell: only that role can finish it, but for superusers.
+ * and database decide: only that role can finish it, but for superusers.
  */
 static DtLongest
 longest_for_prepared(PGPROC *member, const DtGroup *g)
@@ -256,7 +256,7 @@ longest_for_prepared(PGPROC *member, const DtGroup *g)
 	return longest;
 }
 
-/* Has somebody waited for "us"?  Sets *pid to who that is. */
+/* Has a process waited for "us"?  Sets *pid to which one. */
 static bool
 is_late(DtLongest longest, int64 us, int *pid)
 {
@@ -327,7 +327,7 @@ set_marks(void)
 }
 
 /*
- * How long must somebody have waited to be in the picture: for the member that
+ * How long must a process have waited to be in the picture: for the member that
  * is to be let go first ("late"), and for the last one?  And "least": now.
  */
 static void
@@ -367,7 +367,7 @@ dt_look_age(void)
 }
 
 /*
- * Look.  False: it was left to somebody else, who looks just now, or who was
+ * Look.  False: it was left to another process, which looks just now, or which was
  * stopped in the middle of that.
  */
 bool

@@ -46,7 +46,7 @@
 #define LOOKER_HANGS_US		200000
 #define N_WATCH				4
 
-/* Somebody else looks just now, or hangs in a look: when to try again. */
+/* Another process looks just now, or hangs in a look: when to try again. */
 #define BUSY_US				5000
 
 /* Nobody sleeps for less. */
@@ -231,8 +231,8 @@ dt_waiters_detach(void)
 }
 
 /*
- * If nobody can look, since who does was stopped in the middle of it, somebody may
- * be waiting, for all that is known.  A member that owes too much does not go on
+ * If no process can look, since the one that does was stopped in the middle of it, others
+ * may be waiting, for all that is known.  A member that owes too much does not go on
  * for that.
  */
 DtMark

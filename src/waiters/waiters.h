@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waiters.h
- *		Is this session in the way of somebody who has waited too long?
+ *		Is this session in the way of a process that has waited too long?
  *
  * This part knows who waits for whom.  What a session owes, and whether it
  * pauses, it does not know.
@@ -18,8 +18,8 @@
 typedef enum DtMark
 {
 	DT_NOT_IN_THE_WAY,
-	DT_GROUP_HAS_PREPARED,		/* what is in the way is a transaction that
-								 * somebody of the group has prepared, and has
+	DT_GROUP_HAS_PREPARED,		/* what is in the way is a transaction that a
+								 * session of the group has prepared, and has
 								 * to finish */
 	DT_IN_THE_WAY_OF_MATES,		/* who are in its own group, and owe nothing */
 	DT_IN_THE_WAY_OF_OUTSIDERS
@@ -64,10 +64,10 @@ extern void dt_waiters_attach(bool counts_as_mate);
 extern void dt_waiters_detach(void);
 
 /*
- * Is this session in the way of somebody who has waited too long for it?  Sets
+ * Is this session in the way of a process that has waited too long for it?  Sets
  * *waiting_pid to who that is, or to the session's own process ID if nobody can
  * look.  To be asked before a pause begins and before each slice of it.  Looks if
- * the last look is too old to tell.
+ * the last look is too old.
  */
 extern DtMark dt_waiters_mark(int *waiting_pid);
 

@@ -34,16 +34,16 @@ typedef struct DtWaitSlot
 	int			marked_for;		/* the process ID of one that waits */
 
 	/* of one that waits; written by who looks */
-	int			pid;			/* of whom the rest tells */
+	int			pid;			/* of which the rest is true */
 	uint32		wait_event;
 	int64		waits_since;	/* when it was first seen to wait so, us */
 	int64		seen_at;		/* when it was last seen to wait, us */
 	uint32		wanted;			/* the lock it has waited for last: its hash, */
 	TimestampTz attempt_start;	/* since when, and */
 	int64		attempt_us;		/* for how long, when it was seen; */
-	int64		before_us;		/* and all attempts before, with short breaks */
+	int64		earlier_us;		/* and all earlier attempts, with short breaks */
 	int64		late_us;		/* for how long it had waited when that was
-								 * too long for somebody, ... */
+								 * too long for a member, ... */
 	int64		late_at;		/* ... the last time */
 
 	/* of a prepared transaction; written by the session that prepares it */
@@ -59,7 +59,7 @@ typedef struct DtWaitsShared
 	pg_atomic_uint64 began_at;	/* when look_lock was taken last, us */
 	volatile int interval_us;	/* the next look is due so long after that */
 	volatile bool any_marked;
-	volatile bool walk_is_due;	/* somebody has fallen asleep since the last */
+	volatile bool walk_is_due;	/* a process has fallen asleep since the last */
 
 	/* the rest is guarded by look_lock */
 	LWLock	   *look_lock;
