@@ -3,7 +3,7 @@
  * job.c
  *		A job that is run in batches: what is wanted, found and stored.
  *
- * Who starts it first defines the job, and the last key of the table is noted, where it
+ * The first start defines the job, and the last key of the table is noted, where it
  * is to end.  Later starts must want the same, and go on where the last batch has
  * ended, with the settings of the first one.  As long as no batch was committed, a
  * start is the first one: after a statement was mended, the job need not be forgotten before.

@@ -9,7 +9,7 @@
  * those before.
  *
  * A batch is to get out of everybody's way.  It waits for a lock only briefly,
- * and looks for a deadlock before anybody else does who waits for it, so it is
+ * and looks for a deadlock before any other process does that waits for it, so it is
  * always the batch that gives way.
  *
  * The process pays for a batch after its COMMIT, as all background workers do, or
@@ -528,7 +528,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 			pfree(old);
 		move_window(run);
 	}
-	/* who was moved into another group counts anew there */
+	/* a process that was moved into another group counts anew there */
 	run->job->paused_us += Max(dt_work_paused_us() - paused_us, 0);
 	MemoryContextReset(run->batch_context);
 	return error;
@@ -644,7 +644,7 @@ handle_error(Run *run, const ErrorData *error, DtBatchCost *cost)
 		return;
 	}
 	job->retries++;
-	/* that is for who looks: no batch depends on it */
+	/* that is for the views: no batch depends on it */
 	error = run_transaction(run, store_state, cost);
 	if (error != NULL && is_cancel(error))
 		fail(run, error);

@@ -6,7 +6,7 @@
  * A job begins with the COMMIT of the transaction that starts it.  At that time
  * nothing may fail, so all is made ready before.
  *
- * Who waits looks at the queue and at what is stored.  It holds nothing meanwhile, and
+ * A CALL that waits looks at the queue and at what is stored.  It holds nothing meanwhile, and
  * is no part of the job: only a cancel by the user stops that.
  *
  *-------------------------------------------------------------------------
@@ -88,7 +88,7 @@ start_at_commit(const DtJob *job, Oid store)
 	registered = true;
 	p->queued.database = MyDatabaseId;
 	p->queued.login = GetSessionUserId();
-	/* who loses LOGIN while the job waits is not let in */
+	/* a user that loses LOGIN while the job waits is not let in */
 	p->queued.connection_flags = dt_job_user_can_log_in() ? 0 : DT_BGWORKER_ANY_LOGIN;
 	p->queued.store = store;
 	p->queued.job = job->id;

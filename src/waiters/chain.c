@@ -3,9 +3,9 @@
  * chain.c
  *		From a process that waits to all for whom it waits, one behind the other.
  *
- * Who waits for a lock waits for those who hold it in a mode that conflicts, and for
- * those who stand before it in the queue and ask for such a mode; whom it waits for
- * otherwise is in kinds.c.  Each process on the way comes to know who waits behind it,
+ * A process that waits for a lock waits for those that hold it in a mode that conflicts,
+ * and for those that stand before it in the queue and ask for such a mode; all other ways
+ * of waiting are in kinds.c.  Each process on the way comes to know who waits behind it,
  * and for how long (behind.h).
  *
  * A lock group, that is a leader with its parallel workers, counts as one process.
@@ -25,7 +25,7 @@
 
 #include "compat.h"
 
-/* Those wait behind whoever it waits for: it does, and all who wait behind it. */
+/* Those wait behind the one that it waits for: it does, and all who wait behind it. */
 static DtBehind
 behind_next(const DtNode *node)
 {
@@ -80,7 +80,7 @@ put_wanting_behind(DtPicture *picture, int number, LockMethod method,
 
 /*
  * One pass over the queue of a lock, from its end, and one over its holders.
- * Processes of one lock group do not conflict, and who holds the lock may ask for
+ * Processes of one lock group do not conflict, and a holder of the lock may ask for
  * more of it; that these are taken to be in their own way does no harm, as they
  * wait.  Returns whether anything that dt_kind_may_be_let_go() holds the lock.
  */

@@ -133,7 +133,7 @@ dt_waiters_must_freeze(int percent)
 /*
  * Does it matter that this process waits?  Of autovacuum workers only where the
  * server must freeze: a member could make one wait whenever it likes, also one
- * against wraparound by the storage parameters of its own table.  Who waits for
+ * against wraparound by the storage parameters of its own table.  A process that waits for
  * an autovacuum worker that waits does count.
  */
 bool
@@ -279,7 +279,7 @@ has_fast_lock(PGPROC *proc, const Oid *relations, int n)
 }
 
 /*
- * Whoever has pinned a page of a relation has a lock on the relation.  To look
+ * A process that has pinned a page of a relation has a lock on the relation.  To look
  * for the page itself would take a walk through all buffers.
  */
 static void

@@ -15,7 +15,7 @@
  * stands as it did at the last look, which a signature shows, and nobody has
  * fallen asleep, the marks stay as well; but one of three looks walks in any case.
  *
- * Who has waited too long does not wait that long again for the next one: for a
+ * A process that has waited too long does not wait that long again for the next one: for a
  * second, a new wait of the same process counts as the last one did.
  *
  * A look may be made at a check for interrupts, with no LWLock held.  It allocates
@@ -83,7 +83,7 @@ end_look(void)
 /* ------------------------------------------------------------ all who wait */
 
 /*
- * Who tries to get the same lock again and again, for a short time each, has waited for
+ * A process that tries to get the same lock again and again, for a short time each, has waited for
  * all of that.
  */
 static int64
@@ -266,7 +266,7 @@ is_late(DtLongest longest, int64 us, int *pid)
 
 /*
  * Which mark is due to a process, which for a parallel worker is its leader's?
- * Sets *pid to who waits.
+ * Sets *pid to the process that waits.
  */
 static DtMark
 find_mark(int number, int *pid)
@@ -346,7 +346,7 @@ find_bounds(int64 *late, int64 *least, int64 *most)
 		*late = Min(*late, us);
 		*most = Max(*most, us);
 	}
-	/* whoever has a mark goes on for as long as anybody waits */
+	/* a process with a mark goes on for as long as others wait */
 	*least = dt_waits->any_marked ? 0 : *late;
 }
 

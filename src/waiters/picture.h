@@ -3,8 +3,8 @@
  * picture.h
  *		What a look sees: who waits, and who waits behind whom.
  *
- * The picture of the looks is in shared memory, as a look must not allocate any; who
- * has look_lock owns it.  The view makes one of its own.
+ * The picture of the looks is in shared memory, as a look must not allocate any; the
+ * process that has look_lock owns it.  The view makes one of its own.
  *
  *-------------------------------------------------------------------------
  */

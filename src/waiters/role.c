@@ -16,11 +16,11 @@
  * sleepers.  So one of two that do this at once sees the other.
  *
  * Marks count only for a while: when all who slept were let go nobody looks any
- * more, and they would run without a pause for ever.  So who finds that the last
+ * more, and they would run without a pause for ever.  So a process that finds that the last
  * look is old looks itself before it believes its mark, or pauses without one.
  * A lost look costs a pause, not a wait.
  *
- * Who is never to be let go, as max_blocking_time says or a suspension, takes
+ * A process that is never to be let go, as max_blocking_time says or a suspension, takes
  * no part in this.
  *
  *-------------------------------------------------------------------------
@@ -53,7 +53,7 @@
 #define SHORTEST_US			1000
 
 /*
- * It had a mark in a transaction that has ended, and nobody has looked since.  Who
+ * It had a mark in a transaction that has ended, and nobody has looked since.  A process that
  * waited for something that it still holds, a session-level lock for instance, waits
  * on.
  */
@@ -134,7 +134,7 @@ hand_role_on(void)
 
 /* ------------------------------------------------------------------- looks */
 
-/* Does a look go on for so long that whoever makes it was stopped? */
+/* Does a look go on for so long that the process that makes it was stopped? */
 static bool
 look_hangs(void)
 {

@@ -65,7 +65,7 @@ extern void dt_waiters_detach(void);
 
 /*
  * Is this session in the way of a process that has waited too long for it?  Sets
- * *waiting_pid to who that is, or to the session's own process ID if nobody can
+ * *waiting_pid to which one, or to the session's own process ID if nobody can
  * look.  To be asked before a pause begins and before each slice of it.  Looks if
  * the last look is too old.
  */
@@ -115,7 +115,7 @@ extern bool dt_waiters_must_freeze(int percent);
 /*
  * held.c: does this process extend a relation?  And does it hold locks, but for
  * those that statements take on the tables that they read and write, as long as
- * nobody waits for these; and such that who only reads does not need?
+ * nobody waits for these; and such that reading does not need?
  */
 extern bool dt_waiters_extends_relation(void);
 extern bool dt_waiters_has_locks(void);

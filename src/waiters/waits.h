@@ -29,11 +29,11 @@ typedef struct DtWaitSlot
 	volatile int64 owes_until;	/* us, if its group earned for it alone: */
 	volatile uint64 owes_in;	/* the ID of that one */
 
-	/* of a member; written by who looks */
+	/* of a member; written by the looker */
 	volatile DtMark mark;
 	int			marked_for;		/* the process ID of one that waits */
 
-	/* of one that waits; written by who looks */
+	/* of one that waits; written by the looker */
 	int			pid;			/* of which the rest is true */
 	uint32		wait_event;
 	int64		waits_since;	/* when it was first seen to wait so, us */
@@ -63,7 +63,7 @@ typedef struct DtWaitsShared
 
 	/* the rest is guarded by look_lock */
 	LWLock	   *look_lock;
-	bool		is_in_use;		/* still set: whoever looked has died */
+	bool		is_in_use;		/* still set: the looker has died */
 	uint64		signature;		/* of all who have waited at the last walk */
 	int			looks_since_walk;
 } DtWaitsShared;
