@@ -178,7 +178,7 @@ dt_previous_waiter(LOCK *lock, PGPROC *waiter)
 #endif
 
 /*
- * 16: walsenders tell whether they decode.  In 15 they do when they stream
+ * 16: walsenders show whether they decode.  In 15 they do when they stream
  * from a logical slot.
  */
 #if PG_VERSION_NUM < 160000
@@ -358,7 +358,7 @@ dt_io_is_staged(void)
 #define dt_lock_is_held(tag, mode)	LockHeldByMe(tag, mode)
 #endif
 
-/* 18: a library tells its name and version */
+/* 18: a library has a name and a version */
 #ifndef PG_MODULE_MAGIC_EXT
 #define PG_MODULE_MAGIC_EXT(...)	PG_MODULE_MAGIC
 #endif

@@ -3,7 +3,7 @@
  * job.c
  *		A job that is run in batches: what is wanted, found and stored.
  *
- * Who starts it first defines the job, and the last key of the table is noted, where it
+ * The first start defines the job, and the last key of the table is noted, where it
  * is to end.  Later starts must want the same, and go on where the last batch has
  * ended, with the settings of the first one.  As long as no batch was committed, a
  * start is the first one: after a statement was mended, the job need not be forgotten before.
@@ -35,7 +35,7 @@
 
 #include "compat.h"
 
-/* A role has at most this many jobs, and each of them arguments and settings of so many bytes. */
+/* A role has at most this many jobs, and each of them at most this many bytes of arguments and settings. */
 #define MOST_JOBS			100
 #define LONGEST_ARGUMENT	(100 * 1024)
 #define LONGEST_SETTINGS	8192

@@ -9,7 +9,7 @@
  * those before.
  *
  * A batch is to get out of everybody's way.  It waits for a lock only briefly,
- * and looks for a deadlock before anybody else does who waits for it, so it is
+ * and looks for a deadlock before any other process does that waits for it, so it is
  * always the batch that gives way.
  *
  * The process pays for a batch after its COMMIT, as all background workers do, or
@@ -35,13 +35,12 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "batch/holder.h"
 #include "batch/job.h"
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "batch/walk.h"
-#include "catalog/pg_inherits.h"
 #include "clock.h"
 #include "engine/batch.h"
 #include "executor/spi.h"
@@ -51,27 +50,19 @@
 #include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "session/work.h"
-#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
-#include "storage/sinvaladt.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "utils/varlena.h"
 
 #include "compat.h"
 
@@ -116,13 +107,13 @@ typedef struct Run
 	int64		size;			/* without what is equal to its last key */
 	XLogRecPtr	redo;			/* where the last checkpoint begins */
 	DtBatchFixed fixed;
-	bool		told_fixed;
+	bool		logged_fixed;
 	int64		keys_to_count;	/* when there are more: does the key move? */
 	int64		window_us;		/* begin of the present window, */
 	int64		window_keys;	/* how far it was then, */
 	double		rate;			/* and the rate up to that */
 	int64		started_us;
-	int64		elapsed_before_us;
+	int64		elapsed_earlier_us;
 } Run;
 
 /* What is done in a transaction of its own; it changes the job. */
@@ -160,7 +151,7 @@ note_time(Run *run, DtJob *job)
 {
 	int64		us;
 
-	job->elapsed_us = run->elapsed_before_us + dt_now_us() - run->started_us;
+	job->elapsed_us = run->elapsed_earlier_us + dt_now_us() - run->started_us;
 	us = job->elapsed_us - run->window_us;
 	job->updated = GetCurrentTimestamp();
 	if (us > 0)
@@ -184,129 +175,6 @@ move_window(Run *run)
 	run->rate = run->job->rate;
 }
 
-/* --------------------------------------------------------- who is in the way */
-
-/*
- * When the error is reported the process does not wait any more, so the lock is noted
- * when lock_timeout expires, and who holds it is looked up after that.  For a row the
- * process waits for the end of a transaction, and has a lock that says that it is the
- * next one to get that row; which one it is, that lock says.
- */
-static LOCKTAG wanted;
-static volatile LOCKMODE wanted_mode = NoLock;	/* NoLock: nothing is noted */
-
-/* The row for which it has waited, in this table; 0: it was none. */
-static Oid	row_table = InvalidOid;
-static ItemPointerData row;
-
-/* lock_timeout ends a wait: for what?  In a signal handler. */
-static void
-note_holder(void)
-{
-	LOCK	   *lock = MyProc->waitLock;
-
-	if (lock == NULL)
-		return;
-	wanted = lock->tag;
-	wanted_mode = MyProc->waitLockMode;
-}
-
-/* The same, after the error, and before the transaction is aborted: for which row? */
-static void
-note_row(void)
-{
-	LockData   *locks;
-
-	row_table = InvalidOid;
-	if (wanted_mode == NoLock || (wanted.locktag_type != LOCKTAG_TRANSACTION &&
-								  wanted.locktag_type != LOCKTAG_TUPLE))
-		return;
-	locks = GetLockStatusData();
-	for (int i = 0; i < locks->nelements; i++)
-	{
-		const LOCKTAG *tag = &locks->locks[i].locktag;
-
-		if (locks->locks[i].pid != MyProcPid || tag->locktag_type != LOCKTAG_TUPLE)
-			continue;
-		row_table = tag->locktag_field2;
-		ItemPointerSet(&row, tag->locktag_field3, tag->locktag_field4);
-	}
-}
-
-/* Its key, "5,7", or NULL if there is none of the job's table any more.  Waits for nobody. */
-static char *
-key_of_row(const DtJob *job)
-{
-	StringInfoData buf = {0};
-	List	   *names;
-	Relation	table;
-	TupleTableSlot *slot;
-
-	if (!list_member_oid(find_all_inheritors(job->table, NoLock, NULL), row_table) ||
-		!ConditionalLockRelationOid(row_table, AccessShareLock) ||
-		(table = try_relation_open(row_table, NoLock)) == NULL)
-		return NULL;
-	slot = table_slot_create(table, NULL);
-	PushActiveSnapshot(GetLatestSnapshot());
-	if (ItemPointerGetBlockNumber(&row) < RelationGetNumberOfBlocks(table) &&
-		table_tuple_fetch_row_version(table, &row, GetActiveSnapshot(), slot) &&
-		SplitIdentifierString(pstrdup(job->columns), ',', &names))
-	{
-		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
-
-		initStringInfo(&buf);
-		foreach_ptr(char, name, names)
-		{
-			int			n = SPI_fnumber(RelationGetDescr(table), name);
-			char	   *value = n > 0 ? SPI_getvalue(tuple, RelationGetDescr(table), n) : NULL;
-
-			appendStringInfo(&buf, "%s%s", buf.len > 0 ? "," : "", value != NULL ? value : "");
-		}
-	}
-	PopActiveSnapshot();
-	ExecDropSingleTupleTableSlot(slot);
-	relation_close(table, NoLock);
-	return buf.data;
-}
-
-static const char *
-describe_lock(const DtJob *job)
-{
-	const char *name = wanted.locktag_type == LOCKTAG_RELATION ?
-		get_rel_name(wanted.locktag_field2) : NULL;
-	const char *key = OidIsValid(row_table) ? key_of_row(job) : NULL;
-
-	return name != NULL ? psprintf(_("table \"%s\""), name) :
-		key != NULL ? psprintf(_("the row with key {%s}"), key) :
-		wanted.locktag_type == LOCKTAG_TUPLE ||
-		wanted.locktag_type == LOCKTAG_TRANSACTION ? _("a row") : _("the lock");
-}
-
-/* A sentence about who holds that, if anybody still does, or NULL.  In a transaction. */
-static char *
-describe_holder(const DtJob *job)
-{
-	VirtualTransactionId *holders;
-	PGPROC	   *proc;
-	const char *what;
-	int			n;
-
-	if (wanted_mode == NoLock)
-		return NULL;
-	holders = GetLockConflicts(&wanted, wanted_mode, &n);
-	what = describe_lock(job);
-	wanted_mode = NoLock;
-	row_table = InvalidOid;
-	if (n == 0)
-		return NULL;
-	proc = dt_proc_of(holders[0]);
-	if (proc == NULL || proc->pid == 0)
-		return psprintf(_("A prepared transaction holds %s."), what);
-	return psprintf(_("Process %d (role \"%s\") holds %s."), proc->pid,
-					OidIsValid(proc->roleId) ? GetUserNameFromId(proc->roleId, true) : "",
-					what);
-}
-
 /* --------------------------------------------------------- the process */
 
 static void
@@ -318,7 +186,7 @@ handle_sigint(SIGNAL_ARGS)
 
 	is_stopping = dt_queue_stops() > 0; /* what comes later is a cancel */
 	if (get_timeout_indicator(LOCK_TIMEOUT, false))
-		note_holder();
+		dt_holder_note_lock();
 	if (is_cancel || dt_work_is_pausing() ||
 		get_timeout_indicator(LOCK_TIMEOUT, false) ||
 		get_timeout_indicator(STATEMENT_TIMEOUT, false) ||
@@ -432,41 +300,61 @@ run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 	return result;
 }
 
-/* Run the statement on the next keys, if there are any. */
-static void
-run_batch(Run *run, DtJob *job, DtBatchCost *cost)
+/* A batch, from its beginning to its end. */
+typedef struct Batch
 {
-	int64		start_us;
 	DtStore		store;
 	Relation	table;
 	DtKey	   *key;
-	DtRange		range;
-	ArrayType  *last = NULL;
+	DtRange		range;			/* what is left of the job, then that of the
+								 * batch */
 	SPIPlanPtr	plan;
+} Batch;
 
-	dt_work_pay_before();
-	/* it may have waited for long, and is to stop by now */
-	if (dt_queue_stops() > 0)
-		return;
-	start_us = dt_now_us();
-	run->size = get_size(run);
-	store = dt_store_open(run->store, RowExclusiveLock);
-	table = dt_job_open_table(job->table, job->name);
-	key = dt_key_find(table, job->columns, job->ordering);
-	range = dt_job_rest(job, key);
+/* Lock what it needs, take its snapshot, and check that the statement may still run. */
+static Batch
+open_batch(const Run *run, const DtJob *job)
+{
+	Batch		batch;
+
+	batch.store = dt_store_open(run->store, RowExclusiveLock);
+	batch.table = dt_job_open_table(job->table, job->name);
+	batch.key = dt_key_find(batch.table, job->columns, job->ordering);
+	batch.range = dt_job_rest(job, batch.key);
 	/* what is granted to PUBLIC is still granted to a role that is gone */
 	check_owner(job);
 	/* the tables are locked before the transaction's snapshot is taken */
 	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
-	plan = dt_statement_prepare(job->statement, key, &range);
+	batch.plan = dt_statement_prepare(job->statement, batch.key, &batch.range);
 	PopActiveSnapshot();
-	dt_job_check_rows(job, dt_statement_check(plan, key, job->table));
+	dt_job_check_rows(job, dt_statement_check(batch.plan, batch.key, job->table));
 	PushActiveSnapshot(GetTransactionSnapshot());
-	if (job->until != NULL)
-		cost->keys = dt_walk_ahead(key, &range, run->size, &last);
+	return batch;
+}
+
+/* Close it.  Its locks stay until the transaction ends. */
+static void
+close_batch(Batch *batch)
+{
+	dt_store_close(&batch->store, NoLock);
+	relation_close(batch->table, NoLock);
+	PopActiveSnapshot();
+}
+
+/*
+ * Find where the batch ends, which is the position of the job from then on, and whether
+ * the job ends there.  Returns how many keys the batch has.
+ */
+static int64
+find_end(const Run *run, DtJob *job, Batch *batch)
+{
+	ArrayType  *last = NULL;
+	int64		keys = job->until == NULL ? 0 :
+		dt_walk_ahead(batch->key, &batch->range, run->size, &last);
+
 	if (last != NULL)
 	{
-		int			n = range.high.n;
+		int			n = batch->range.high.n;
 
 		/* or it would change the same rows again, for ever */
 		if (job->position != NULL &&
@@ -474,12 +362,12 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("batches \"%s\" cannot go along %s", job->name, job->columns),
-					 errdetail("The text of a value does not tell it from others."),
+					 errdetail("The text of a value does not distinguish it from others."),
 					 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
 							 quote_literal_cstr(job->name))));
-		range.high = dt_key_from_text(key, last);
-		if (range.high.n != n)
-			plan = dt_statement_prepare(job->statement, key, &range);
+		batch->range.high = dt_key_from_text(batch->key, last);
+		if (batch->range.high.n != n)
+			batch->plan = dt_statement_prepare(job->statement, batch->key, &batch->range);
 	}
 	else
 	{
@@ -489,21 +377,37 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	if (last != NULL)
 		job->position = (ArrayType *) memcpy(MemoryContextAlloc(run->context, VARSIZE(last)),
 											 last, VARSIZE(last));
+	return keys;
+}
+
+/* Run the statement on the next keys, if there are any. */
+static void
+run_batch(Run *run, DtJob *job, DtBatchCost *cost)
+{
+	int64		start_us;
+	Batch		batch;
+
+	dt_work_pay_before();
+	/* it may have waited for long, and is to stop by now */
+	if (dt_queue_stops() > 0)
+		return;
+	start_us = dt_now_us();
+	run->size = get_size(run);
+	batch = open_batch(run, job);
+	cost->keys = find_end(run, job, &batch);
 	if (cost->keys > 0)
 	{
-		int			result = run_statement(run, plan, key, &range);
+		int			result = run_statement(run, batch.plan, batch.key, &batch.range);
 
 		job->rows += SPI_processed;
 		job->keys += cost->keys;
 		job->batches++;
 		if (result == SPI_OK_UPDATE || result == SPI_OK_UPDATE_RETURNING)
-			check_key_stays(run, job, key);
+			check_key_stays(run, job, batch.key);
 	}
 	note_time(run, job);
-	dt_store_put_progress(&store, job);
-	dt_store_close(&store, NoLock);
-	relation_close(table, NoLock);
-	PopActiveSnapshot();
+	dt_store_put_progress(&batch.store, job);
+	close_batch(&batch);
 	cost->us = dt_now_us() - start_us;
 }
 
@@ -514,7 +418,7 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 static void
 store_state(Run *run, DtJob *job, DtBatchCost *cost)
 {
-	char	   *holder = describe_holder(job);
+	char	   *holder = dt_holder_describe(job);
 	DtStore		store;
 
 	if (holder != NULL)
@@ -541,14 +445,14 @@ begin(Run *run, DtJob *job, DtBatchCost *cost)
 {
 	MemoryContextSwitchTo(run->context);
 	*run->job = *job = *dt_store_read(run->store, job->id);
-	run->elapsed_before_us = run->window_us = job->elapsed_us;
+	run->elapsed_earlier_us = run->window_us = job->elapsed_us;
 	run->window_keys = job->keys;
 	run->keys_to_count = Max(2 * job->expected, KEYS_TO_COUNT) + job->keys;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	become(job);
 	PopActiveSnapshot();
 	get_out_of_the_way();
-	dt_tell_begin(job, NULL, false);
+	dt_message_begin(job, NULL, false);
 }
 
 /* ---------------------------------------------------------- a transaction */
@@ -603,7 +507,11 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 		error = take_error(run);
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		MemoryContextSwitchTo(run->batch_context);
-		note_row();
+		/* of another error no lock is the reason, and it may hold LWLocks */
+		if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			dt_holder_note_row();
+		else
+			dt_holder_forget();
 		AbortCurrentTransaction();
 		QueryCancelPending = false;
 	}
@@ -620,7 +528,7 @@ run_transaction(Run *run, Action action, DtBatchCost *cost)
 			pfree(old);
 		move_window(run);
 	}
-	/* who was moved into another group counts anew there */
+	/* a process that was moved into another group counts anew there */
 	run->job->paused_us += Max(dt_work_paused_us() - paused_us, 0);
 	MemoryContextReset(run->batch_context);
 	return error;
@@ -675,7 +583,7 @@ is_temporary(const ErrorData *error)
 }
 
 /*
- * Has somebody wanted it to end?  A foreign server may report that it has canceled
+ * Has the user wanted it to end?  A foreign server may report that it has canceled
  * something, and so may a function.
  */
 static bool
@@ -708,10 +616,10 @@ fail(Run *run, const ErrorData *error)
 	job->outcome = DT_FAILED;
 	if (run->tries >= MOST_TRIES)
 		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
-							 run->tries, dt_tell_start_again(job));
+							 run->tries, dt_message_start_again(job));
 	else if (job->hint == NULL && job->batches > 0)
 		job->hint = psprintf(_("What was committed stays. %s goes on after the last batch."),
-							 dt_tell_start_again(job));
+							 dt_message_start_again(job));
 }
 
 /* Try again, unless it has failed for good. */
@@ -736,7 +644,7 @@ handle_error(Run *run, const ErrorData *error, DtBatchCost *cost)
 		return;
 	}
 	job->retries++;
-	/* that is for who looks: no batch depends on it */
+	/* that is for the views: no batch depends on it */
 	error = run_transaction(run, store_state, cost);
 	if (error != NULL && is_cancel(error))
 		fail(run, error);
@@ -746,10 +654,10 @@ handle_error(Run *run, const ErrorData *error, DtBatchCost *cost)
 static void
 log_fixed_cost(Run *run, const DtBatchCost *cost)
 {
-	if (run->told_fixed || run->fixed.us < run->job->batch_us / 4 ||
+	if (run->logged_fixed || run->fixed.us < run->job->batch_us / 4 ||
 		run->fixed.us < cost->us / 4)
 		return;
-	run->told_fixed = true;
+	run->logged_fixed = true;
 	ereport(LOG,
 			(errmsg("batches \"%s\": %lld ms of each batch are the same however small it is",
 					run->job->name, (long long) (run->fixed.us / 1000)),
@@ -764,8 +672,7 @@ next_batch(Run *run)
 	DtBatchBounds bounds;
 	ErrorData  *error;
 
-	wanted_mode = NoLock;
-	row_table = InvalidOid;
+	dt_holder_forget();
 	error = run_transaction(run, run_batch, &cost);
 	if (error != NULL)
 	{
@@ -808,7 +715,7 @@ end(Run *run)
 		job->outcome = DT_STOPPED;
 	if (job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0)
 		job->error = job->sqlstate = job->detail = job->hint = NULL;
-	dt_tell_end(job, LOG);
+	dt_message_end(job, LOG);
 	if (job->finished != 0)
 		return;					/* the last batch has stored that */
 	HOLD_CANCEL_INTERRUPTS();	/* there is nothing left to be canceled */

@@ -6,7 +6,7 @@
  * A job begins with the COMMIT of the transaction that starts it.  At that time
  * nothing may fail, so all is made ready before.
  *
- * Who waits looks at the queue and at what is stored.  It holds nothing meanwhile, and
+ * A CALL that waits looks at the queue and at what is stored.  It holds nothing meanwhile, and
  * is no part of the job: only a cancel by the user stops that.
  *
  *-------------------------------------------------------------------------
@@ -15,7 +15,7 @@
 
 #include "access/xact.h"
 #include "batch/start.h"
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "clock.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
@@ -88,7 +88,7 @@ start_at_commit(const DtJob *job, Oid store)
 	registered = true;
 	p->queued.database = MyDatabaseId;
 	p->queued.login = GetSessionUserId();
-	/* who loses LOGIN while the job waits is not let in */
+	/* a user that loses LOGIN while the job waits is not let in */
 	p->queued.connection_flags = dt_job_user_can_log_in() ? 0 : DT_BGWORKER_ANY_LOGIN;
 	p->queued.store = store;
 	p->queued.job = job->id;
@@ -104,11 +104,11 @@ start(const DtJobOptions *options)
 {
 	DtStart		started = dt_job_start(options);
 
-	dt_tell_start(&started, options);
+	dt_message_start(&started, options);
 	if (!options->dry_run && started.job->finished == 0 && started.state == DT_QUEUE_ABSENT)
 	{
 		if (dt_queue_is_full(GetSessionUserId()))
-			dt_tell_waits(options->job.name);
+			dt_message_waits(options->job.name);
 		start_at_commit(started.job, options->store);
 	}
 	return started;
@@ -157,31 +157,29 @@ stop(Oid store_oid, Oid id)
 	InterruptPending = QueryCancelPending = true;
 }
 
-/* Wait for its end, which may be an error; with a notice from time to time. */
-static DtJob *
-wait_for(Oid store, Oid id, Waiting *waiting)
+/* Wait for its end, with a notice from time to time. */
+static void
+wait_for_end(Oid store, Oid id, Waiting *waiting)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "waiting for batches",
 												  ALLOCSET_DEFAULT_SIZES);
 	uint32		wait_event = WaitEventExtensionNew("DirtyThrottleBatches");
-	int64		told_us = dt_now_us();
+	int64		noticed_us = dt_now_us();
 	ErrorContextCallback callback = {
 		.callback = add_hint,
 		.arg = waiting,
 		.previous = error_context_stack
 	};
-	ErrorData	error = {.elevel = ERROR};
-	DtJob	   *job;
 
 	error_context_stack = &callback;
 	while (dt_queue_wait_for(id) != DT_QUEUE_ABSENT)
 	{
-		if (dt_now_us() - told_us >= NOTICE_US)
+		if (dt_now_us() - noticed_us >= NOTICE_US)
 		{
 			MemoryContext old = MemoryContextSwitchTo(context);
 
-			told_us = dt_now_us();
-			dt_tell_progress(dt_store_read(store, id));
+			noticed_us = dt_now_us();
+			dt_message_progress(dt_store_read(store, id));
 			MemoryContextSwitchTo(old);
 			MemoryContextReset(context);
 		}
@@ -197,7 +195,14 @@ wait_for(Oid store, Oid id, Waiting *waiting)
 		ResetLatch(MyLatch);
 	}
 	error_context_stack = callback.previous;
-	job = dt_store_read(store, id);
+}
+
+/* It has ended: ERROR if by one, or in the middle. */
+static void
+check_end(const DtJob *job)
+{
+	ErrorData	error = {.elevel = ERROR};
+
 	if (job->outcome != NULL && strcmp(job->outcome, DT_FAILED) == 0)
 	{
 		const char *p = job->sqlstate;
@@ -213,9 +218,7 @@ wait_for(Oid store, Oid id, Waiting *waiting)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("batches \"%s\" were interrupted", job->name),
 				 errdetail("The background worker that has run them is gone."),
-				 errhint("See the server log. %s goes on after the last batch.", dt_tell_start_again(job))));
-	dt_tell_end(job, NOTICE);
-	return job;
+				 errhint("See the server log. %s goes on after the last batch.", dt_message_start_again(job))));
 }
 
 int64
@@ -236,11 +239,14 @@ dt_start(const DtJobOptions *options, bool wait, bool atomic, bool *finished)
 	*finished = started.job->finished != 0;
 	if (wait && !*finished)
 	{
-		Waiting		waiting = {.name = options->job.name,.again = dt_tell_start_again(started.job)};
+		Waiting		waiting = {.name = options->job.name,.again = dt_message_start_again(started.job)};
 		DtJob	   *job;
 
 		dt_work_commit_and_wait();
-		job = wait_for(options->store, started.job->id, &waiting);
+		wait_for_end(options->store, started.job->id, &waiting);
+		job = dt_store_read(options->store, started.job->id);
+		check_end(job);
+		dt_message_end(job, NOTICE);
 		rows = job->rows - started.job->rows;
 		*finished = job->finished != 0;
 	}

@@ -11,7 +11,7 @@
  * writes its catalogs.  To the server they are tables in all that matters here,
  * pg_upgrade included.  But no publication has them, not even one FOR ALL TABLES,
  * so subscribers that do not know them go on; nobody can change them by SQL, row
- * security, rules and triggers do not concern them; and pg_dump, whoever runs it,
+ * security, rules and triggers do not concern them; and pg_dump, as whichever user,
  * leaves them alone.  Their queries return what they contain, so that REFRESH
  * MATERIALIZED VIEW changes nothing; WITH NO DATA is refused.
  *

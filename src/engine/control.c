@@ -212,7 +212,7 @@ uses_up(const DtController *c, const DtPressureGroup *g)
 }
 
 /*
- * May a law limit g?  What is written by somebody else is no reason to begin
+ * May a law limit g?  What is written by others is no reason to begin
  * with a group that writes less than its floor.  One that is limited, or was a
  * moment ago, may write little for that.
  */
@@ -391,9 +391,9 @@ ask_law(DtPressure *p, DtController *c, const Use *u)
 	else if (law == DT_LAW_BRAKE)
 	{
 		/*
-		 * That it is too much is heard when they have worked for a second:
-		 * who uses no more than his floor is not the reason, and who has just
-		 * begun is to be judged by what he uses.
+		 * That it is too much is heard when they have worked for a second: a
+		 * group that uses no more than its floor is not the reason, and one
+		 * that has just begun is to be judged by what it uses.
 		 */
 		if (c->read_at != c->brake.seen_at && u->presses &&
 			c->brake.used_us > 0 &&
@@ -449,8 +449,8 @@ show(const DtPressure *p, DtController *c)
 
 /*
  * The share of g of what c leaves to all that follow the signal, if g used all
- * of it.  Those who use up theirs share by weight.  What somebody uses who does
- * not, or who has his floor, is his.
+ * of it.  Those who use up theirs share by weight.  What a group uses that does
+ * not, or that has its floor, is its own.
  */
 static int64_t
 share_of(const DtController *c, const Use *u, const DtPressureGroup *g)
@@ -485,7 +485,7 @@ set_shares(const DtController *c, const Use *u, DtPressureGroup *const *groups,
 
 /*
  * What those have used whom the brake may limit.  While nobody obeyed, its rate was
- * none that anybody kept, and so tells nothing.
+ * none that anybody kept, and so means nothing.
  */
 static void
 note_use(const DtPressure *p, DtController *c, const Use *u, int64_t dt)

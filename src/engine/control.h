@@ -36,7 +36,7 @@
 /* Bytes/s.  Some eight blocks: a job goes on, and a disk hardly notices it. */
 #define DT_PRESSURE_DEFAULT_FLOOR	INT64_C(64000)
 
-/* The highest pressure that is told, in thousandths of the threshold. */
+/* The highest pressure that is reported, in thousandths of the threshold. */
 #define DT_PRESSURE_MAX				INT64_C(1000000)
 
 /* Common to all groups.  All zeros is one without any value. */

@@ -13,13 +13,13 @@
  *
  * Positions move in steps: an archiver's by segments, a consumer's when it
  * reports.  Such a step has drained in all of the time in which the position
- * stood with a backlog.  A position that stands tells nothing for as long as it
+ * stood with a backlog.  A position that stands means nothing for as long as it
  * stood before the last step; from then on, that the drain stands still.
  *
  * What is on its way, to a standby and back, is part of the backlog.  By
  * Little's law backlog / speed is the time that a byte spends there and in the
  * queue together, which is what the lag of a standby means; nothing here has
- * to tell the two apart.
+ * to distinguish the two.
  *
  *-------------------------------------------------------------------------
  */

@@ -20,7 +20,7 @@
 #include "engine/rate.h"
 #include "engine/signal.h"
 
-/* The longest lag that is told: as good as for ever. */
+/* The longest lag that is reported, which is as good as for ever. */
 #define DT_LAG_MAX_US	INT64_C(3600000000)
 
 /*

@@ -19,7 +19,7 @@
  *
  * What a change of the rates does is seen after a while, so around a probe commits do
  * not count for SETTLE_US.  Commits that do not end, as when a synchronous standby is
- * gone, tell nothing: the window stays open.
+ * gone, mean nothing: the window stays open.
  *
  *-------------------------------------------------------------------------
  */

@@ -52,14 +52,14 @@ dt_law_room(int64_t before, const DtRoom *room, int64_t used)
  * they use: by half in a second at twice the threshold or more, by less the
  * nearer it is.  Below nine tenths of it they go faster again, by a twentieth in
  * a second, and by up to six times that far below.  But they do so only while
- * they use up what they may: an idle group tells nothing.  In between nothing
+ * they use up what they may: an idle group shows nothing.  In between nothing
  * changes.
  *
  * It hears each value once, at the time "now" when that has come.  An old value
  * has no more to say, so each counts for a second at most: those that come every
  * second and every five minutes have the same effect.  What those whom it limits
  * use is what they have used since the value before, or just now ("used"),
- * whichever is more: who works by fits and starts is judged by his work.
+ * whichever is more: a group that works by fits and starts is judged by its work.
  *
  * The rate is not less than what they write that they may write in any case.  From
  * further down it would not come back for long, and nobody would have been slower
@@ -151,7 +151,7 @@ dt_law_brake(DtBrake *b, int64_t value, int64_t threshold, int64_t used,
 #define DROOP_MOST		1250
 #define VALUE_MAX		(INT64_C(1) << 50)	/* more than can be */
 #define KNEE_LEAST		1000	/* from further down it would not come back */
-#define STEP_MAX_US		(2 * SECOND_US) /* a window with few commits tells no
+#define STEP_MAX_US		(2 * SECOND_US) /* a window with few commits shows no
 										 * more */
 
 /* By how many thousandths the knee changes in a second. */

@@ -4,7 +4,7 @@
  *		The rate engine: a bucket of debt that members pay off in equal shares.
  *
  * A group's members use first and pay afterwards.  The engine keeps what each
- * of them owes, and tells for how long to pause.  All data is in the
+ * of them owes, and decides for how long to pause.  All data is in the
  * DtRateGroup and in the members' DtRateMember, which the caller passes in,
  * protected by its own lock.  The control law and its bounds are explained
  * below.

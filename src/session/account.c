@@ -7,7 +7,7 @@
  * this process turns dirty, and in pgWalUsage.wal_bytes the WAL that it
  * writes.  The difference to "charged_up_to" is what has not been charged yet.
  * A charge passes it to the group's rate engines, one for each resource, which
- * tell what is owed and how long to pause; pay.c, and commit.c after a transaction,
+ * return what is owed and how long to pause; pay.c, and commit.c after a transaction,
  * decide whether and where.
  *
  * What is shared is in the DtMember slot and the DtGroup, under the group's
@@ -492,7 +492,7 @@ count_pause_elsewhere(DtPause *pause)
 }
 
 /*
- * A slice of a pause is over: count it, and tell how much longer to pause.
+ * A slice of a pause is over: count it, and return how much longer to pause.
  */
 DtDue
 dt_account_look(bool heeds_suspension, DtPause *pause)

@@ -250,7 +250,7 @@ dt_account_leave_workers_out(void)
 extern void dt_account_note_release(int pid);
 
 /*
- * For who cuts his work into transactions: how many bytes of a resource can one
+ * For work that is cut into transactions: how many bytes of a resource can one
  * of this session use without a pause in flight?  0: as many as it wants.
  */
 extern int64 dt_account_without_pause(DtResource resource);

@@ -3,7 +3,7 @@
  * activity.c
  *		What kind of process this is, and what it does.
  *
- * The start time of a statement is that of the client's message, and so tells
+ * The start time of a statement is that of the client's message, and so shows
  * messages apart.
  *
  * All state is local to this process.
@@ -79,7 +79,7 @@ dt_activity_is_working(void)
  * table to vacuum, and while it pauses none can be started in its place.
  *
  * Nothing that a user can set decides, neither vacuum_failsafe_age nor the
- * parameters of a table that make autovacuum freeze it early: code of his own
+ * parameters of a table that make autovacuum freeze it early: code of its own
  * can run within VACUUM, to compute the expressions of an index.  The failsafe
  * begins at the same age, at the earliest.
  */

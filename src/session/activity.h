@@ -80,7 +80,7 @@ dt_activity_runs_procedure(void)
 /*
  * Does whatever begins now count as a writing statement, also what the client has
  * not sent?  So it is in a background worker, and in a procedure whose pause after
- * its last transaction was cut: no statement may tell when they write.
+ * its last transaction was cut: no statement may show when they write.
  */
 static inline bool
 dt_activity_all_counts(void)
@@ -105,7 +105,7 @@ dt_activity_is_clients_text(const char *source)
 
 /*
  * The first is to be called before the client may have sent anything but its
- * login; the second tells whether it has sent nothing since.
+ * login; the second says whether it has sent nothing since.
  */
 extern void dt_activity_note_login(void);
 extern bool dt_activity_is_login(void);

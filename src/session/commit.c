@@ -45,7 +45,7 @@
 
 /*
  * The longest pause after a transaction of an autovacuum worker, which keeps
- * its table locked, and of an apply worker that cannot tell its publisher that
+ * its table locked, and of an apply worker that cannot report to its publisher that
  * it is alive.
  */
 #define SERVERS_OWN_PAUSE_US		INT64CONST(1000000)
@@ -54,7 +54,7 @@ static void after_transaction(void *arg);
 
 static MemoryContextCallback callback = {.func = after_transaction};
 
-static struct
+typedef struct AfterTransaction
 {
 	/* carried from one transaction to the next */
 	int64		pause_end;		/* of the last pause after a transaction, us */
@@ -67,7 +67,9 @@ static struct
 	int			commit_pause_ms;
 	int			log_min_pause;
 	bool		more_follows;	/* in the client's message, after its COMMIT */
-}			after;
+} AfterTransaction;
+
+static AfterTransaction after;
 
 void
 dt_commit_note_command(const PlannedStmt *pstmt, const char *source)
@@ -271,7 +273,7 @@ background_transaction_ends(void)
 
 /*
  * In a parallel worker a transaction ends before its work begins.  That may be
- * to build an index, of which no hook tells.
+ * to build an index, which no hook reports.
  */
 static void
 begin_worker(void)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.c
- *		All hooks of the server that this library uses, except those of its
- *		parameters and of EXPLAIN.
+ *		The hooks of the server that this library uses, except those of its
+ *		parameters, of EXPLAIN and of stored batch jobs.
  *
  * In the order in which they are called: at server start, those for shared
  * memory; when a statement begins, post_parse_analyze, planner, object_access (a call
@@ -11,8 +11,9 @@
  * emit_log, by which checks for interrupts are found; when a subtransaction ends,
  * its callback.
  * The rest of the library knows of no hook, except that check.c tests
- * whether emit_log still leads here, and sql/explain.c installs those of
- * EXPLAIN.  Other callbacks are registered where they are needed, as some of
+ * whether emit_log still leads here, sql/explain.c installs those of EXPLAIN, and
+ * batch/store.c a ProcessUtility hook of its own, which protects its relations.
+ * Other callbacks are registered where they are needed, as some of
  * them cost every transaction something: those for the end of a transaction in
  * commit.c, session.c, load.c and commits.c, for the exit of a process in
  * session.c and sampler.c, for a relation that is out of date in load.c, and

@@ -1,21 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * let_go.c
- *		Does this session go on without pausing, for somebody who waits for it?
+ *		Does this session go on without pausing, for another one that waits for it?
  *
- * src/waiters tells whether somebody has waited too long, who is outside the
+ * src/waiters finds whether a process has waited too long that is outside the
  * session's group or, owing nothing, in it.  Here it is decided what follows from
  * that, and counted.
  *
- * Somebody outside who waits for a session in a transaction lets that run to its
- * end, whatever it uses; it is paid for then.  In all other cases the one who
- * waits may do so for ever, for a lock that the session keeps between its
- * transactions, say; and a second session of one's own must not be the one who
- * makes the limit go away.  So there a session that owes too much pauses, whoever
+ * A process outside that waits for a session in a transaction lets that run to its
+ * end, whatever it uses; it is paid for then.  In all other cases the process may
+ * wait for ever, for a lock that the session keeps between its transactions for
+ * example; and a second session of the same user must not make the limit go away.  So there a session that owes too much pauses, whoever
  * waits.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
- * session: so while it is in somebody's way the whole group goes on there.  So does a
+ * session: so while a process waits for it the whole group goes on there.  So does a
  * session that listens while the queue of notifications is half full: it reads that
  * only while it waits for a command.
  *
@@ -44,12 +43,14 @@ static int64 owed_before[DT_RESOURCES];
 static uint32 times_joined;
 
 /* For whom it has gone on last: whatever it owes, or whatever the group owes. */
-static enum
+typedef enum Bound
 {
 	OWN_BOUND,					/* what it owes itself must not be too much */
 	GROUP_BOUND,				/* the same of what all members owe */
 	NO_BOUND
-}			bound = OWN_BOUND;
+} Bound;
+
+static Bound bound = OWN_BOUND;
 
 static bool
 is_too_much(const DtDue *due)
@@ -60,7 +61,7 @@ is_too_much(const DtDue *due)
 
 /*
  * May the session go on that owes so much?  One that owes too much may if it has
- * paid for what it has used since the last time.  So somebody who waits does so
+ * paid for what it has used since the last time.  So a process that waits does so
  * for that, and not for all that is owed; and debts do not grow.  What it has taken
  * over from its role it pays first, until it does not owe too much: others may have
  * left it for this.

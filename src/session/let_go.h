@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * let_go.h
- *		Does this session go on without pausing, for somebody who waits for it?
+ *		Does this session go on without pausing, for another one that waits for it?
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +12,7 @@
 
 /*
  * To be asked before each slice of a pause: does it still go on, as it was let go a
- * moment ago?  If not, is it let go now, for somebody whom the last look has found?
+ * moment ago?  If not, is it let go now, for a process that the last look has found?
  */
 extern bool dt_let_go_holds(const DtDue *due);
 extern bool dt_let_go(bool in_flight, const DtDue *due);

@@ -4,7 +4,7 @@
  *		A message in the server log about a transaction that has paused.
  *
  * In mode observe it says for how long the transaction would have paused, so
- * that the log tells which statements a limit would slow down.
+ * that the log shows which statements a limit would slow down.
  *
  * A transaction that is long because of its pauses keeps its locks and its
  * snapshot for so long.  There is a message about each, whatever log_min_pause

@@ -33,11 +33,11 @@
  * pay.c		pause_in_flight() has what was used charged, and decides whether
  *				that leads to a pause.
  * account.c	dt_account_charge() adds to the counters of the group and of the
- *				member, which the views show, tells the group's rate engine, and
+ *				member, which the views show, charges the group's rate engine, and
  *				returns what is due and owed.
  * rate.c		The rate engine: until when does the group need to earn that?
  * sleep.c		The session sleeps, slice by slice.  let_go.c decides before each
- *				of them whether it goes on instead, for somebody who waits for it;
+ *				of them whether it goes on instead, for one that waits for it;
  *				src/waiters finds out who that is.
  * commit.c		The transaction ends.  When its locks are released, and all else
  *				of it is done, the session charges the rest, and sleeps.
@@ -89,20 +89,24 @@
 #define TOO_MUCH_US			INT64CONST(30000000)
 
 /* The cost of the checks that this transaction makes. */
-static struct
+typedef struct CheckCost
 {
 	int64		unpaused_us;	/* how much longer a pause has to be than what
 								 * is owed, for the checks to be worth it */
 	int64		cost_noted_us;	/* when that was set */
 	bool		paused;			/* at the check that is not over yet */
-}			checks;
+} CheckCost;
+
+static CheckCost checks;
 
 /* The core's counters of images of pages, and of records, at the last look. */
-static struct
+typedef struct WalSeen
 {
 	int64		images;
 	int64		records;
-}			seen;
+} WalSeen;
+
+static WalSeen seen;
 
 /* In how long is paid what was used where interrupts are held? */
 static int64 held_us;
@@ -509,7 +513,7 @@ dt_pay_end_transaction(bool commits)
 	show_phase();
 }
 
-/* Nothing may tell when the next transaction of a worker begins to write. */
+/* Nothing may show when the next transaction of a worker begins to write. */
 DtDue
 dt_pay_charge_rest(void)
 {

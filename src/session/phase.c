@@ -42,18 +42,18 @@
 
 DtXact		dt_xact = {.phase = DT_OUT};
 
-typedef enum Condition
+typedef enum ActionCondition
 {
 	ALWAYS,
 	IF_SLIPPED,					/* what is carried was left by slipping */
 	IF_MUCH						/* it uses more than a reader may */
-} Condition;
+} ActionCondition;
 
 /* What is missing here changes nothing, and asks for nothing. */
 static const struct
 {
 	DtAction	action;
-	Condition	condition;		/* of the action */
+	ActionCondition condition;	/* of the action */
 	DtPhase		next;			/* DT_OUT: the same */
 }			steps[DT_PHASES][DT_EVENTS] = {
 
@@ -82,7 +82,7 @@ static const struct
 };
 
 static bool
-holds(Condition condition)
+holds(ActionCondition condition)
 {
 	switch (condition)
 	{

@@ -78,7 +78,7 @@ client_interval(void)
 
 /*
  * The core's timer for that is off in a pause.  It could expire each
- * millisecond, and which interrupts have come with it could not be told.
+ * millisecond, and it could not be seen which interrupts have come with it.
  */
 static bool
 stop_client_timer(void)
@@ -149,7 +149,7 @@ is_in_flight(DtPlace place, const DtDue *due)
 }
 
 /*
- * Look who waits, if it is this session's turn.  False: somebody waits for it,
+ * Look who waits, if it is this session's turn.  False: another process waits for it,
  * and it goes on.  *us is how long it may sleep at most before it asks again.
  * An apply worker is not woken for a look; see is_over().
  */
@@ -232,7 +232,7 @@ dt_sleep_call_safely(void (*function) (void))
 /*
  * Interrupts are held in a pause after a transaction.  So this does what
  * CHECK_FOR_INTERRUPTS() would do, as far as that cannot fail.  False: there
- * is an interrupt that ends the pause.  *known tells whether a reason for the
+ * is an interrupt that ends the pause.  Sets *known if a reason for the
  * interrupt was found.  For some conflicts with recovery none is found, as
  * extensions do not see their flags; see compat.h.
  */
@@ -365,7 +365,7 @@ end_pause(DtPlace place, const Begun *begun)
 	dt_tick_after_pause();
 }
 
-/* Whether somebody waits is asked before anything else is done. */
+/* Whether others wait is asked before anything else is done. */
 bool
 dt_sleep(DtPlace place, DtDue due, bool is_new, int64 until, bool *slept)
 {

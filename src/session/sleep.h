@@ -28,7 +28,7 @@ typedef enum DtPlace
  * Sleep until what is due is paid, but no longer than "until", a time of
  * dt_now_us(), unless it is suspended at a check, or until others wait for what
  * this session holds.  is_new: the pause is not a part of the last one, and is
- * counted.  Sets *slept if it has slept at all; dt_account.is_due tells whether
+ * counted.  Sets *slept if it has slept at all; dt_account.is_due says whether
  * something is left to be paid.
  *
  * An interrupt ends the pause, and is not served here; then the result is true.

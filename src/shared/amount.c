@@ -124,7 +124,7 @@ dt_amount_text(DtUnit unit, int64 amount)
 }
 
 /*
- * The same for somebody to read, of any value: three digits in a unit that
+ * The same for people to read, of any value: three digits in a unit that
  * suits it.  Rates are per second.
  */
 char *

@@ -34,12 +34,15 @@
 
 #include "compat.h"
 
-static struct
+/* What this process does about it. */
+typedef struct CommitWatch
 {
 	bool		followed;		/* a group follows the signal */
 	bool		registered;		/* the callback is */
 	bool		was_member;		/* in this transaction, of one that does */
-}			my;
+} CommitWatch;
+
+static CommitWatch watch;
 
 static bool
 follows(const DtGroup *g)
@@ -75,7 +78,7 @@ counts(void)
 	DtMember   *m = dt_member_mine();
 	DtGroup    *g = m->group;
 
-	return !my.was_member && (!follows(g) || owes_nothing(m, g));
+	return !watch.was_member && (!follows(g) || owes_nothing(m, g));
 }
 
 /* Does the commit that begins wait for a flush?  See RecordTransactionCommit(). */
@@ -93,13 +96,13 @@ transaction_event(XactEvent event, void *arg)
 
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		m->commits = my.followed && is_flushed() && counts();
+		m->commits = watch.followed && is_flushed() && counts();
 		return;
 	}
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
 		event != XACT_EVENT_PREPARE)
 		return;
-	my.was_member = false;
+	watch.was_member = false;
 	if (!m->commits)
 		return;
 	/* a clock that was set back meanwhile counts as no time */
@@ -116,9 +119,9 @@ transaction_event(XactEvent event, void *arg)
 void
 dt_commits_note_leaving(const DtGroup *g)
 {
-	if (my.registered && (IsTransactionState() || IsSubTransaction()) &&
+	if (watch.registered && (IsTransactionState() || IsSubTransaction()) &&
 		follows(g))
-		my.was_member = true;
+		watch.was_member = true;
 }
 
 /*
@@ -132,12 +135,12 @@ dt_commits_follow(void)
 	if (MyBackendType != B_BACKEND || !dt_shmem_available())
 		return;
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	my.followed = dt_shared->commits_followed;
+	watch.followed = dt_shared->commits_followed;
 	LWLockRelease(dt_shared->registry_lock);
-	if (!my.followed || my.registered)
+	if (!watch.followed || watch.registered)
 		return;
 	RegisterXactCallback(transaction_event, NULL);
-	my.registered = true;
+	watch.registered = true;
 }
 
 /*

@@ -13,7 +13,7 @@
 
 #include "engine/control.h"
 
-/* Room for the reason why a signal is not to be had. */
+/* The reason why a signal is unavailable has fewer bytes than this. */
 #define DT_REASON_SIZE	200
 
 #define DT_WEIGHT_MAX			1000000 /* in thousandths */

@@ -71,7 +71,7 @@ dt_check_definitions(char **newval, void **extra, GucSource source)
 
 /*
  * The role whose setting the definitions are, or InvalidOid.  A transaction
- * that has committed puts its definitions in force before it tells the caches
+ * that has committed puts its definitions in force before it invalidates the caches
  * of others, so what these have is not used.
  */
 Oid

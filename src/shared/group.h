@@ -53,8 +53,8 @@ dt_group_pause_cause(const DtGroup *g, DtResource resource)
 }
 
 /*
- * With g locked: end the pressure that the sampler has not renewed.  Everybody
- * who charges, or tells what is owed or how fast the group is, calls this first,
+ * With g locked: end the pressure that the sampler has not renewed.  Whatever
+ * charges, or reports what is owed or how fast the group is, calls this first,
  * so that a group is as free as its limits say when the sampler is gone.
  */
 static inline void

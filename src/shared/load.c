@@ -22,7 +22,7 @@
  * 5. It sets the latches of the members of each group that has changed, and a
  *    sleeper that wakes up looks at its account, with the new limit.
  *
- * A member at work is not told.  The group's generation has been incremented, which
+ * A member at work is not woken.  The group's generation has been incremented, which
  * it sees at its next charge, when its next statement begins, at a tick of its timers
  * (tick.c) or when its transaction ends; then it charges what it has used, at the new
  * limit.
@@ -90,17 +90,20 @@ typedef struct Load
 /* Has something happened since this process last compared memory and row? */
 bool		dt_load_may_be_due = true;
 
-static struct
+/* What this process knows of the row, and is about to load. */
+typedef struct Loading
 {
 	bool		outdated;		/* the row may have changed since a load has
 								 * begun */
 	Load	   *own_load;		/* of this transaction, when it commits */
 	const char *library_version;
-}			my;
+} Loading;
+
+static Loading loading;
 
 /* --------------------------------------------- from the row into memory */
 
-/* Tell what is not going to be in force. */
+/* Report what is not going to be in force. */
 static void
 warn(const Load *load, const char *problem)
 {
@@ -310,7 +313,7 @@ put_in_force(Load *load)
 }
 
 /*
- * After a start, when it is known how many groups there are, tell the log what
+ * After a start, when it is known how many groups there are, log what
  * runs here.
  */
 static void
@@ -319,13 +322,13 @@ log_start(int groups)
 	ereport(LOG_SERVER_ONLY,
 			(errmsg_plural("dirty_throttle %s has loaded %d resource group%s",
 						   "dirty_throttle %s has loaded %d resource groups%s",
-						   groups, my.library_version, groups,
+						   groups, loading.library_version, groups,
 						   dt_throttling_is_enabled() ? "" :
 						   "; dirty_throttle.enabled = off"),
 			 errhidestmt(true)));
 }
 
-/* False: somebody else has been faster, perhaps with a newer version. */
+/* False: another process has been faster, perhaps with a newer version. */
 static bool
 load_once(void)
 {
@@ -374,9 +377,9 @@ dt_load_now(void)
 	if (!dt_load_may_be_due || dt_definitions_locked || !row_is_readable())
 		return;
 	do
-		my.outdated = false;	/* a message while the row is read counts */
+		loading.outdated = false;	/* a message while the row is read counts */
 	while (!load_once());
-	dt_load_may_be_due = my.outdated;
+	dt_load_may_be_due = loading.outdated;
 	dt_commits_follow();
 }
 
@@ -454,7 +457,7 @@ follow_name(Oid class, char *name, char *new_name)
 }
 
 /*
- * Whoever changes the definitions keeps others from that until his transaction
+ * A transaction that changes the definitions keeps others from that until it
  * ends; and so does any other change of that role's row.  In PostgreSQL 15 every
  * role with CREATEROLE may alter and drop that role, as far as the core is
  * concerned.
@@ -613,7 +616,7 @@ static void
 relation_is_outdated(Datum arg, Oid relation)
 {
 	if (relation == DbRoleSettingRelationId || relation == InvalidOid)
-		my.outdated = dt_load_may_be_due = true;
+		loading.outdated = dt_load_may_be_due = true;
 }
 
 /*
@@ -628,7 +631,7 @@ prepare_own(void)
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
 	CommandCounterIncrement();	/* the last command may have changed it */
-	my.own_load = prepare();
+	loading.own_load = prepare();
 	MemoryContextSwitchTo(old);
 }
 
@@ -654,14 +657,14 @@ handle_transaction_event(XactEvent event)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_ABORT:
-			if (event == XACT_EVENT_COMMIT && my.own_load != NULL)
+			if (event == XACT_EVENT_COMMIT && loading.own_load != NULL)
 			{
 				LWLockAcquire(dt_shared->registry_lock, LW_EXCLUSIVE);
-				put_in_force(my.own_load);
+				put_in_force(loading.own_load);
 				LWLockRelease(dt_shared->registry_lock);
 			}
 			dt_definitions_locked = false;
-			my.own_load = NULL;
+			loading.own_load = NULL;
 			break;
 		default:
 			break;
@@ -680,7 +683,7 @@ transaction_event(XactEvent event, void *arg)
 void
 dt_load_init(const char *library_version)
 {
-	my.library_version = library_version;
+	loading.library_version = library_version;
 	CacheRegisterRelcacheCallback(relation_is_outdated, (Datum) 0);
 	RegisterXactCallback(transaction_event, NULL);
 }

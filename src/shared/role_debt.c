@@ -3,15 +3,15 @@
  * role_debt.c
  *		What those who have left a group still owe there, by role.
  *
- * Whoever leaves a group, in whatever way, leaves his debt in an account that
- * the group keeps for the role that his session has logged in as: at the end of
+ * A session that leaves a group, in whatever way, leaves its debt in an account that
+ * the group keeps for the role that it has logged in as: at the end of
  * the session, by SET or RESET, at the end of SET LOCAL or of a function's SET
  * clause, by join_group(NULL), or by a move.  Then the session owes nothing.
  * To the rate engine the account is a member like any other, which never uses
  * anything: it repays with the share of one member, however many have left.
  *
- * Whoever joins the group takes over what his role has left there, as a debt of
- * his own.  So a client gains nothing by changing its group or connecting anew,
+ * A session that joins the group takes over what its role has left there, as a debt
+ * of its own.  So a client gains nothing by changing its group or connecting anew,
  * no role pays the debts of another one, and who is in no group pays nothing:
  * behind a pooler that is the next client of a connection.  An instance of a group by
  * role has the account of one role at most.  Other groups need them by role: behind a
@@ -164,7 +164,7 @@ dt_role_debt_leave(DtGroup *g, DtMember *member, int64 now)
 
 /*
  * What one of those who have left has of what is still owed: an equal part; or that of
- * who had left most, if he had left more than twice that.
+ * that had left most, if it had left more than twice that.
  */
 static void
 pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 now)
@@ -177,7 +177,7 @@ pass_part(DtRateGroup *engine, DtRoleDebt *debt, int r, DtRateMember *to, int64 
 		part = debt->largest[r];
 		least = muldiv64(dt_rate_debt(engine, &debt->account[r], now), part,
 						 debt->left[r]);
-		debt->largest[r] = 0;	/* he has joined again, as it were */
+		debt->largest[r] = 0;	/* it has joined again, as it were */
 	}
 	debt->left[r] -= part;
 	debt->largest[r] = Min(debt->largest[r], debt->left[r]);

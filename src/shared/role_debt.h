@@ -17,7 +17,7 @@
  */
 #define DT_READING_FREE		(64 * (int64) BLCKSZ)
 
-/* Is the group suspended as it was when somebody has slipped?  0: nobody has. */
+/* Is the group suspended as it was when a session has slipped?  0: none has. */
 static inline bool
 dt_slips_suspension(const DtGroup *g, TimestampTz slipped_in)
 {

@@ -3,7 +3,7 @@
  * shmem.h
  *		The layout of shared memory, its locks, and looking things up in it.
  *
- * The registry tells which groups exist, their names, and who may join them.
+ * The registry says which groups exist, their names, and who may join them.
  * A session that is in a group is a member of it.
  *
  * A group whose limits hold for each role or database has instances: more slots
@@ -21,7 +21,7 @@
  *   for a moment when the registry changes or a session is moved, and shared
  *   to look up, to join and to list.  There is no I/O under it;
  * - a spinlock per group protects the group's account and the accounts of its
- *   members; two more protect what the sampler tells the views, and the list of
+ *   members; two more protect what the sampler reports to the views, and the list of
  *   accounts that are free for the debts of roles.
  *   What is done under them takes bounded time: next to none, but for rate.c's
  *   tours around all members, some 20 ns a member, see there when these are
@@ -172,7 +172,7 @@ typedef struct DtGroup
 	/*
 	 * Written with "lock".  Members read them without it, and may see the old
 	 * values or, where 64 bits are not read at once, half of each, until the
-	 * generation tells them of the change.
+	 * generation shows them the change.
 	 */
 	TimestampTz suspended_since;	/* by suspend_group(); 0 = it is not */
 
@@ -304,7 +304,7 @@ typedef struct DtMember
 	DtReading	reading;
 
 	/* in the slot of each process, also of a parallel worker */
-	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
+	bool		can_be_asked;	/* for a check for interrupts; set by check.c */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
 	DtPause		pause;
 
@@ -413,7 +413,7 @@ typedef struct DtShared
 	int			n_members;		/* slots in the array of members */
 
 	/* guarded by the registry lock; see load.c */
-	bool		start_logged;	/* load.c has told the log what runs here */
+	bool		start_logged;	/* load.c has logged what runs here */
 	bool		is_current;		/* loaded after recovery had ended: since then
 								 * whoever commits a change loads it */
 	DtRowVersion row;			/* the last that was loaded */
@@ -447,7 +447,7 @@ extern void dt_defer_termination_slow(void);
 extern void dt_allow_termination_slow(void);
 
 /*
- * For who may be at his end: SIGTERM may have ended a background worker in the
+ * For a process that may be ending: SIGTERM may have ended a background worker in the
  * queue of some lock, and then it must not queue for another one.
  */
 static inline void
@@ -553,7 +553,7 @@ dt_sampler_runs(void)
 
 extern void dt_sampler_wake(void);
 
-/* What the sampler has last told of a signal. */
+/* What the sampler has last reported of a signal. */
 extern DtSignalInfo dt_sampler_info(DtSignal signal);
 
 extern DtMember *dt_member_mine(void);

@@ -443,6 +443,16 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	return true;
 }
 
+/*
+ * A group whose text was written by hand gets an ID that follows from its name, so that
+ * memory has the same as what is written next.
+ */
+static int64
+id_from_name(const char *name)
+{
+	return 1 + (int64) hash_bytes((const unsigned char *) name, strlen(name));
+}
+
 /* The next group, palloc'd; NULL: there is none, or a problem. */
 static DtEntry *
 read_group(Reader *reader)
@@ -474,6 +484,8 @@ read_group(Reader *reader)
 	if (!dt_definition_follows(d, DT_REPLICA_LAG) &&
 		d->threshold[DT_REPLICA_LAG].ignore > 0)
 		refuse(reader, "there is replica_lag_ignore without replica_lag");
+	if (d->id == 0 && entry->instance[0] == '\0')
+		d->id = id_from_name(d->name);
 	return reader->problem ? NULL : entry;
 }
 
@@ -517,35 +529,6 @@ find_twins(const List *entries)
 							a->name, b->name);
 	}
 	return NULL;
-}
-
-static bool
-has_id(List *entries, int64 id)
-{
-	foreach_ptr(DtEntry, entry, entries)
-		if (entry->definition.id == id)
-		return true;
-	return false;
-}
-
-/*
- * Groups whose text was written by hand get IDs that follow from their names, so
- * that memory has the same as what is written next.
- */
-static void
-number_groups(List *entries)
-{
-	foreach_ptr(DtEntry, entry, entries)
-	{
-		DtDefinition *d = &entry->definition;
-		int64		id = 1 + (int64) hash_bytes((const unsigned char *) d->name,
-												strlen(d->name));
-
-		while (d->id == 0 && has_id(entries, id))
-			id++;
-		if (d->id == 0)
-			d->id = id;
-	}
 }
 
 /* Does an instance have only what can differ? */
@@ -603,6 +586,5 @@ dt_text_read(const char *string, const char **problem)
 		;
 	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
-	number_groups(entries);
 	return entries;
 }

@@ -36,23 +36,25 @@ typedef struct ThrottleOption
 										 * statement */
 } ThrottleOption;
 
-static struct
+typedef struct ExplainHooks
 {
 	int			extension_id;
 	/* the hooks that were there before */
 	explain_validate_options_hook_type validate_options;
 	explain_per_plan_hook_type per_plan;
-}			my;
+} ExplainHooks;
+
+static ExplainHooks hooks;
 
 static void
 read_option(ExplainState *es, DefElem *opt, ParseState *pstate)
 {
-	ThrottleOption *option = GetExplainExtensionState(es, my.extension_id);
+	ThrottleOption *option = GetExplainExtensionState(es, hooks.extension_id);
 
 	if (option == NULL)
 	{
 		option = palloc0(sizeof(ThrottleOption));
-		SetExplainExtensionState(es, my.extension_id, option);
+		SetExplainExtensionState(es, hooks.extension_id, option);
 	}
 	option->is_on = defGetBoolean(opt);
 	memcpy(option->before, dt_account.slot->xact.stats, sizeof(option->before));
@@ -73,7 +75,7 @@ check_parameter(const char *name, const char *value, NodeTag node)
 static ThrottleOption *
 get_option(ExplainState *es)
 {
-	ThrottleOption *option = GetExplainExtensionState(es, my.extension_id);
+	ThrottleOption *option = GetExplainExtensionState(es, hooks.extension_id);
 
 	return option != NULL && option->is_on ? option : NULL;
 }
@@ -82,8 +84,8 @@ static void
 dt_explain_validate_options(ExplainState *es, List *options,
 							ParseState *pstate)
 {
-	if (my.validate_options)
-		my.validate_options(es, options, pstate);
+	if (hooks.validate_options)
+		hooks.validate_options(es, options, pstate);
 	if (get_option(es) != NULL && !es->analyze)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -106,9 +108,9 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 	double		xact_ms;
 	double		xact_paused_ms;
 
-	if (my.per_plan)
-		my.per_plan(plannedstmt, into, es, queryString, params,
-					queryEnv);
+	if (hooks.per_plan)
+		hooks.per_plan(plannedstmt, into, es, queryString, params,
+					   queryEnv);
 	if (option == NULL)
 		return;
 	stats = dt_account.slot->xact.stats;
@@ -139,13 +141,13 @@ dt_explain_per_plan(PlannedStmt *plannedstmt, IntoClause *into,
 void
 dt_explain_init(void)
 {
-	my.extension_id = GetExplainExtensionId("dirty_throttle");
+	hooks.extension_id = GetExplainExtensionId("dirty_throttle");
 	RegisterExtensionExplainOption("throttle",
 								   DT_EXPLAIN_HANDLERS(read_option,
 													   check_parameter));
-	my.validate_options = explain_validate_options_hook;
+	hooks.validate_options = explain_validate_options_hook;
 	explain_validate_options_hook = dt_explain_validate_options;
-	my.per_plan = explain_per_plan_hook;
+	hooks.per_plan = explain_per_plan_hook;
 	explain_per_plan_hook = dt_explain_per_plan;
 }
 

@@ -74,8 +74,8 @@ dt_sql_get_group(FunctionCallInfo fcinfo)
 }
 
 /*
- * Write what has been set of an entry.  A misspelt name creates a group, so tell
- * of a similar one.
+ * Write what has been set of an entry.  A misspelt name creates a group, so report
+ * a similar one.
  */
 void
 dt_sql_write(List *entries, const DtEntry *entry)

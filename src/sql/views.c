@@ -10,7 +10,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -848,7 +848,7 @@ put_job(const DtJob *job, void *fcinfo)
 	bool		is_owner = has_privs_of_role(GetUserId(), job->owner);
 	TimestampTz now = GetCurrentTimestamp();
 	const char *name = job_state(job, state, pid);
-	double		left = name && strcmp(name, "running") == 0 ? dt_tell_seconds_left(job) : -1;
+	double		left = name && strcmp(name, "running") == 0 ? dt_message_seconds_left(job) : -1;
 	Row			row = {0};
 
 	if (!may_see(job->owner))
@@ -863,7 +863,7 @@ put_job(const DtJob *job, void *fcinfo)
 	add_int(&row, job->batches);
 	add_int(&row, job->keys);
 	add(&row, Int64GetDatum(job->expected), job->expected < 0);
-	add_known(&row, dt_tell_percent(job));
+	add_known(&row, dt_message_percent(job));
 	add(&row, Float8GetDatum(job->rate), false);
 	add_int(&row, job->retries);
 	add_thousandths(&row, job->paused_us);
@@ -875,7 +875,7 @@ put_job(const DtJob *job, void *fcinfo)
 	add_time(&row, job->updated);
 	/* both may have values of rows in them */
 	add_array(&row, is_owner ? job->position : NULL);
-	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? dt_tell_error(job) :
+	add_text(&row, !is_owner ? NULL : state != DT_QUEUE_WAITS ? dt_message_error(job) :
 			 psprintf("no free background worker: batches use at most %d of the %d that max_worker_processes allows",
 					  dt_queue_most(), max_worker_processes));
 	put(fcinfo, &row);

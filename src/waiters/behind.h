@@ -3,7 +3,7 @@
  * behind.h
  *		Who waits behind a process, and for how long.
  *
- * Whoever waits counts for the groups that it is not in; one that owes nothing
+ * A process that waits counts for the groups that it is not in; one that owes nothing
  * counts for its own group, too.  What has to be known of all who wait behind a
  * process is, for each group, the longest wait that counts there.  The longest
  * waits of two different groups answer that for all groups: if the first one is
@@ -25,7 +25,7 @@
 typedef struct DtLongest
 {
 	int64_t		us;				/* -1: nobody waits */
-	int			pid;			/* of who does */
+	int			pid;			/* of the one that does */
 } DtLongest;
 
 /* The waits of one group, or of all who are in none. */

@@ -46,8 +46,8 @@ is_extension(const PROCLOCK *held)
 }
 
 /*
- * Does this process extend a relation?  Whoever inserts into the same one waits
- * for that, also the other members, who would then all pause for one.
+ * Does this process extend a relation?  All that insert into the same one wait
+ * for that, also the other members, which would then all pause for one.
  */
 bool
 dt_waiters_extends_relation(void)
@@ -71,7 +71,7 @@ dt_waiters_has_locks(void)
 	return holds_lock(is_any);
 }
 
-/* Who has written holds the lock of its transaction ID. */
+/* A transaction that has written holds the lock of its ID. */
 static bool
 is_more_than_for_reading(const PROCLOCK *held)
 {
@@ -83,7 +83,7 @@ is_more_than_for_reading(const PROCLOCK *held)
 		(mask & ~LOCKBIT_ON(AccessShareLock)) != 0;
 }
 
-/* Does it hold, or wait for, a lock that who only reads does not need? */
+/* Does it hold, or wait for, a lock that reading does not need? */
 bool
 dt_waiters_has_more_than_read_locks(void)
 {

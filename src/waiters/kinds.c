@@ -22,8 +22,8 @@
  *	the same two, on a	the startup			all that have a snapshot: whom
  *	standby				process's event		replay waits for is not known
  *
- * Who is found is called for with at most one partition of the lock table
- * locked.  Nothing here allocates memory or can fail.
+ * At most one partition of the lock table is locked at a time.  Nothing here allocates
+ * memory or can fail.
  *
  *-------------------------------------------------------------------------
  */
@@ -74,6 +74,35 @@ dt_kind_of(PGPROC *proc)
 	}
 }
 
+bool
+dt_kind_is_known(const DtWaitSlot *slot, PGPROC *proc, int64 now)
+{
+	return slot->pid == ((volatile PGPROC *) proc)->pid &&
+		now - slot->seen_at < DT_WAIT_MEMORY_US;
+}
+
+/*
+ * A wait for a lock has no start yet when it has just begun.  If it starts in the future
+ * the clock was set back, and nobody knows how long it has waited.  For what has no start,
+ * the slot says since when it was seen.
+ */
+int64
+dt_kind_waited(DtKind kind, PGPROC *proc, int64 now)
+{
+	DtWaitSlot *slot = &dt_wait_slots[GetNumberFromPGProc(proc)];
+	TimestampTz start;
+	int64		us;
+
+	if (kind == DT_WAITS_FOR_LOCK)
+	{
+		start = (TimestampTz) pg_atomic_read_u64(&proc->waitStart);
+		us = start == 0 ? 0 : dt_clock_since(start);
+		return us >= 0 ? us : PG_INT64_MAX;
+	}
+	return slot->wait_event == ((volatile PGPROC *) proc)->wait_event_info &&
+		dt_kind_is_known(slot, proc, now) ? now - slot->waits_since : PG_INT64_MAX;
+}
+
 /* As the view dirty_throttle_blocking has it. */
 const char *
 dt_kind_name(DtKind kind)
@@ -104,7 +133,7 @@ dt_waiters_must_freeze(int percent)
 /*
  * Does it matter that this process waits?  Of autovacuum workers only where the
  * server must freeze: a member could make one wait whenever it likes, also one
- * against wraparound by the storage parameters of its own table.  Who waits for
+ * against wraparound by the storage parameters of its own table.  A process that waits for
  * an autovacuum worker that waits does count.
  */
 bool
@@ -156,11 +185,17 @@ is_prepared(PGPROC *proc)
 }
 
 static void
-find_prepared(DtFound found)
+put_behind(DtPicture *picture, PGPROC *proc, const DtBehind *behind)
+{
+	dt_picture_put_behind(picture, dt_node_of(proc), behind);
+}
+
+static void
+find_prepared(DtPicture *picture, const DtBehind *behind)
 {
 	for (int i = 0; i < max_prepared_xacts; i++)
 		if (is_prepared(&PreparedXactProcs[i]))
-			found(&PreparedXactProcs[i]);
+			put_behind(picture, &PreparedXactProcs[i], behind);
 }
 
 /* Which members have a transaction, of which kind, in a database or in all? */
@@ -172,7 +207,7 @@ typedef enum Has
 } Has;
 
 static void
-find_members(Has what, Oid database, DtFound found)
+find_members(DtPicture *picture, Has what, Oid database, const DtBehind *behind)
 {
 	for (int i = 0; i < dt_shared->n_members; i++)
 	{
@@ -186,13 +221,14 @@ find_members(Has what, Oid database, DtFound found)
 			!TransactionIdIsValid(what == HAS_SNAPSHOT ? proc->xmin : proc->xid))
 			continue;
 		if (may_pause(i))
-			found((PGPROC *) proc);
+			put_behind(picture, (PGPROC *) proc, behind);
 	}
 }
 
 /* Which relations does this process vacuum?  And who else has locked them? */
 static int
-find_vacuumed(PGPROC *vacuum, Oid relations[MOST_RELATIONS], DtFound found)
+find_vacuumed(DtPicture *picture, PGPROC *vacuum, Oid relations[MOST_RELATIONS],
+			  const DtBehind *behind)
 {
 	int			n = 0;
 
@@ -215,7 +251,7 @@ find_vacuumed(PGPROC *vacuum, Oid relations[MOST_RELATIONS], DtFound found)
 				continue;
 			while ((other = dt_next_holder(lock, other)) != NULL)
 				if (other->groupLeader != held->groupLeader)
-					found(other->groupLeader);
+					put_behind(picture, other->groupLeader, behind);
 			if (n < MOST_RELATIONS)
 				relations[n++] = lock->tag.locktag_field2;
 		}
@@ -243,14 +279,14 @@ has_fast_lock(PGPROC *proc, const Oid *relations, int n)
 }
 
 /*
- * Whoever has pinned a page of a relation has a lock on the relation.  To look
+ * A process that has pinned a page of a relation has a lock on the relation.  To look
  * for the page itself would take a walk through all buffers.
  */
 static void
-find_pins(PGPROC *vacuum, DtFound found)
+find_pins(DtPicture *picture, PGPROC *vacuum, const DtBehind *behind)
 {
 	Oid			relations[MOST_RELATIONS];
-	int			n = find_vacuumed(vacuum, relations, found);
+	int			n = find_vacuumed(picture, vacuum, relations, behind);
 
 	for (int i = 0; i < dt_shared->n_members && n > 0; i++)
 	{
@@ -259,7 +295,7 @@ find_pins(PGPROC *vacuum, DtFound found)
 		if (proc != vacuum && proc->pid != 0 &&
 			proc->databaseId == vacuum->databaseId && may_pause(i) &&
 			has_fast_lock(proc, relations, n))
-			found(proc);
+			put_behind(picture, proc, behind);
 	}
 }
 
@@ -268,15 +304,15 @@ find_pins(PGPROC *vacuum, DtFound found)
  * committed another serializable transaction a moment ago, the server names nobody.
  */
 static void
-find_unsafe(PGPROC *waiter, DtFound found)
+find_unsafe(DtPicture *picture, PGPROC *waiter, const DtBehind *behind)
 {
-	int			n = GetSafeSnapshotBlockingPids(waiter->pid, dt_pids,
+	int			n = GetSafeSnapshotBlockingPids(waiter->pid, picture->pids,
 												dt_n_processes);
 
 	if (n == 0)
 	{
-		find_members(HAS_SNAPSHOT, InvalidOid, found);
-		find_prepared(found);
+		find_members(picture, HAS_SNAPSHOT, InvalidOid, behind);
+		find_prepared(picture, behind);
 	}
 
 	for (int i = 0; i < dt_shared->n_members && n > 0; i++)
@@ -285,33 +321,32 @@ find_unsafe(PGPROC *waiter, DtFound found)
 		int			pid = ((volatile PGPROC *) proc)->pid;
 
 		for (int k = 0; pid != 0 && k < n; k++)
-			if (dt_pids[k] == pid)
-				found(proc);
+			if (picture->pids[k] == pid)
+				put_behind(picture, proc, behind);
 	}
 	for (int k = 0; k < n; k++)
 	{
-		if (dt_pids[k] == 0)
+		if (picture->pids[k] == 0)
 		{
-			find_prepared(found);
+			find_prepared(picture, behind);
 			break;
 		}
 	}
 }
 
-/* Who is in the way of this process?  Not for locks. */
 void
-dt_kind_find(DtKind kind, PGPROC *waiter, DtFound found)
+dt_kind_find(DtPicture *picture, DtKind kind, PGPROC *waiter, const DtBehind *behind)
 {
 	switch (kind)
 	{
 		case DT_WAITS_FOR_PINS:
-			find_pins(waiter, found);
+			find_pins(picture, waiter, behind);
 			break;
 		case DT_WAITS_FOR_SAFE_SNAPSHOT:
-			find_unsafe(waiter, found);
+			find_unsafe(picture, waiter, behind);
 			break;
 		case DT_WAITS_TO_REPLAY:
-			find_members(HAS_SNAPSHOT, InvalidOid, found);
+			find_members(picture, HAS_SNAPSHOT, InvalidOid, behind);
 			break;
 		default:
 			break;
@@ -344,14 +379,12 @@ is_decoding(PGPROC *proc)
 
 /*
  * Does one of those who wait create a logical slot in a transaction, as SQL and the
- * first copy of a subscription do?  Then its flags do not tell.
+ * first copy of a subscription do?  Then its flags do not show it.
  */
-static bool slot_is_made;
-
 void
-dt_kind_begin_walk(void)
+dt_kind_begin_walk(DtPicture *picture)
 {
-	slot_is_made = false;
+	picture->slot_is_made = false;
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
 	for (int i = 0; i < dt_n_replication_slots(); i++)
 	{
@@ -359,11 +392,11 @@ dt_kind_begin_walk(void)
 
 		if (!slot->in_use || !SlotIsLogical(slot))
 			continue;
-		for (int w = 0; w < dt_waits->n_waits; w++)
+		for (int w = 0; w < picture->n_waits; w++)
 		{
-			PGPROC	   *proc = GetPGProcByNumber(dt_wait_list[w].number);
+			PGPROC	   *proc = GetPGProcByNumber(picture->waits[w].number);
 
-			slot_is_made |= dt_slot_is_of(slot, proc) && !is_decoding(proc);
+			picture->slot_is_made |= dt_slot_is_of(slot, proc) && !is_decoding(proc);
 		}
 	}
 	LWLockRelease(ReplicationSlotControlLock);
@@ -371,12 +404,12 @@ dt_kind_begin_walk(void)
 
 /* Is it to be asked for each process in the queue of a lock who will be next? */
 bool
-dt_kind_has_next(PGPROC *waiter, const LOCK *lock)
+dt_kind_has_next(const DtPicture *picture, PGPROC *waiter, const LOCK *lock)
 {
 	return lock->tag.locktag_type == LOCKTAG_VIRTUALTRANSACTION ||
 		(lock->tag.locktag_type == LOCKTAG_TRANSACTION &&
 		 (is_decoding(waiter) ||
-		  (slot_is_made &&
+		  (picture->slot_is_made &&
 		   !TransactionIdIsValid(((volatile PGPROC *) waiter)->xid))));
 }
 
@@ -387,13 +420,14 @@ dt_kind_has_next(PGPROC *waiter, const LOCK *lock)
  * it has waited too long.
  */
 void
-dt_kind_find_next(PGPROC *waiter, const LOCKTAG *tag, DtFound found)
+dt_kind_find_next(DtPicture *picture, PGPROC *waiter, const LOCKTAG *tag,
+				  const DtBehind *behind)
 {
 	if (tag->locktag_type == LOCKTAG_VIRTUALTRANSACTION)
-		find_members(HAS_TRANSACTION, waiter->databaseId, found);
+		find_members(picture, HAS_TRANSACTION, waiter->databaseId, behind);
 	else if (tag->locktag_type == LOCKTAG_TRANSACTION && decodes(waiter))
 	{
-		find_members(HAS_TRANSACTION_ID, InvalidOid, found);
-		find_prepared(found);
+		find_members(picture, HAS_TRANSACTION_ID, InvalidOid, behind);
+		find_prepared(picture, behind);
 	}
 }

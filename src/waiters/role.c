@@ -3,23 +3,24 @@
  * role.c
  *		Which of those who pause looks, and what a session knows of it.
  *
- * A process that pauses sleeps.  One of those who sleep is the looker: it wakes
- * up for each look.  Another one is its deputy: it wakes up when a look must have
- * been made, and if there was none, because the looker was stopped for instance,
- * it takes that role over.  All others sleep for as long as they have to pause.
+ * A process that pauses sleeps.  One of those who sleep is the looker: it wakes up for
+ * each look.  About four of the others wake up when a look must have been made, and if
+ * there was none, because the looker was stopped for instance, the first of them takes the
+ * role over.  All others sleep for as long as they have to pause, and look then whether
+ * there was one.
  *
- * Who wakes up, or begins to sleep, and finds a role free takes it.  Who stops
- * sleeping while a role is its own or free wakes somebody who sleeps, to take it;
- * if that one has just stopped, it does the same.  Who begins to sleep first says so,
- * then looks at the roles; who stops first gives up its roles, then looks for
+ * A process that wakes up, or begins to sleep, and finds the role free takes it.  One that
+ * stops sleeping while the role is its own or free wakes another one that sleeps, to take
+ * it; if that one has just stopped, it does the same.  A process that begins to sleep first
+ * says so, then looks at the role; one that stops first gives up the role, then looks for
  * sleepers.  So one of two that do this at once sees the other.
  *
  * Marks count only for a while: when all who slept were let go nobody looks any
- * more, and they would run without a pause for ever.  So who finds that the last
+ * more, and they would run without a pause for ever.  So a process that finds that the last
  * look is old looks itself before it believes its mark, or pauses without one.
  * A lost look costs a pause, not a wait.
  *
- * Who is never to be let go, as max_blocking_time says or a suspension, takes
+ * A process that is never to be let go, as max_blocking_time says or a suspension, takes
  * no part in this.
  *
  *-------------------------------------------------------------------------
@@ -41,17 +42,18 @@
 #define MARK_COUNTS_US		100000
 #define NO_MARK_COUNTS_US	250000
 
-/* After so long without a look, its deputy takes the looker's role. */
+/* After so long without a look, another one takes the looker's role; so many wait for that. */
 #define LOOKER_HANGS_US		200000
+#define N_WATCH				4
 
-/* Somebody else looks just now, or hangs in a look: when to try again. */
+/* Another process looks just now, or hangs in a look: when to try again. */
 #define BUSY_US				5000
 
 /* Nobody sleeps for less. */
 #define SHORTEST_US			1000
 
 /*
- * It had a mark in a transaction that has ended, and nobody has looked since.  Who
+ * It had a mark in a transaction that has ended, and nobody has looked since.  A process that
  * waited for something that it still holds, a session-level lock for instance, waits
  * on.
  */
@@ -89,66 +91,50 @@ dt_waiters_note_debt(uint64 group_id, int64 owes_until)
 		slot->owes_in = group_id;
 }
 
-/* ------------------------------------------------------------------- roles */
+/* ---------------------------------------------------------------- the role */
 
 static inline bool
-has_role(DtRole role)
+is_looker(void)
 {
-	return pg_atomic_read_u32(&dt_waits->roles[role]) == MyProcNumber + 1;
+	return pg_atomic_read_u32(&dt_waits->looker) == MyProcNumber + 1;
 }
 
-/* Take a role from that process, or with 0 one that is free. */
+/* Take the role from that process, or with 0 if it is free. */
 static void
-take_role(DtRole role, uint32 from)
+take_role_from(uint32 from)
 {
-	(void) pg_atomic_compare_exchange_u32(&dt_waits->roles[role], &from,
-										  MyProcNumber + 1);
+	(void) pg_atomic_compare_exchange_u32(&dt_waits->looker, &from, MyProcNumber + 1);
 }
 
 static void
-give_up_role(DtRole role)
+give_up_role(void)
 {
 	uint32		mine = MyProcNumber + 1;
 
-	(void) pg_atomic_compare_exchange_u32(&dt_waits->roles[role], &mine, 0);
+	(void) pg_atomic_compare_exchange_u32(&dt_waits->looker, &mine, 0);
 }
 
-static inline bool
-may_be_woken(int number)
-{
-	return dt_wait_slots[number].asleep && dt_wait_slots[number].wakes_to_look;
-}
-
-/*
- * Wake somebody who sleeps, if a role is free: rather one that has none, since
- * the deputy may be stopped, and otherwise wakes up by itself.
- */
+/* Wake a process that sleeps, if the role is free. */
 static void
-hand_roles_on(void)
+hand_role_on(void)
 {
-	uint32		looker = pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]);
-	uint32		deputy = pg_atomic_read_u32(&dt_waits->roles[DT_DEPUTY]);
-	uint32		n = pg_atomic_read_u32(&dt_waits->n_asleep);
-
-	if ((looker != 0 && deputy != 0) || n == 0 || (looker != 0 && n == 1))
+	if (pg_atomic_read_u32(&dt_waits->looker) != 0 ||
+		pg_atomic_read_u32(&dt_waits->n_asleep) == 0)
 		return;
 	for (int i = 1; i < dt_shared->n_members; i++)
 	{
 		int			number = (MyProcNumber + i) % dt_shared->n_members;
 
-		if (!may_be_woken(number) ||
-			looker == number + 1 || deputy == number + 1)
+		if (!dt_wait_slots[number].asleep || !dt_wait_slots[number].wakes_to_look)
 			continue;
 		SetLatch(&GetPGProcByNumber(number)->procLatch);
 		return;
 	}
-	if (looker == 0 && deputy != 0 && may_be_woken(deputy - 1))
-		SetLatch(&GetPGProcByNumber(deputy - 1)->procLatch);
 }
 
 /* ------------------------------------------------------------------- looks */
 
-/* Does a look go on for so long that whoever makes it was stopped? */
+/* Does a look go on for so long that the process that makes it was stopped? */
 static bool
 look_hangs(void)
 {
@@ -176,8 +162,8 @@ fall_asleep(bool wakes_to_look)
 		return;
 
 	/*
-	 * who is ended between these two leaves the count too high, which costs
-	 * some time in hand_roles_on()
+	 * a process that is ended between these two leaves the count too high,
+	 * which costs some time in hand_role_on()
 	 */
 	pg_atomic_fetch_add_u32(&dt_waits->n_asleep, 1);
 	my_slot()->asleep = true;
@@ -187,18 +173,18 @@ fall_asleep(bool wakes_to_look)
 }
 
 static void
-take_roles(void)
+take_role(void)
 {
-	take_role(DT_LOOKER, 0);
-	if (dt_look_age() >= LOOKER_HANGS_US && !has_role(DT_LOOKER) && look())
-		take_role(DT_LOOKER, pg_atomic_read_u32(&dt_waits->roles[DT_LOOKER]));
-	if (!has_role(DT_LOOKER))
-		take_role(DT_DEPUTY, 0);
-	else if (has_role(DT_DEPUTY))
-	{
-		give_up_role(DT_DEPUTY);
-		hand_roles_on();
-	}
+	take_role_from(0);
+	if (dt_look_age() >= LOOKER_HANGS_US && !is_looker() && look())
+		take_role_from(pg_atomic_read_u32(&dt_waits->looker));
+}
+
+/* Is this process one of those that wake up to find out whether there are looks? */
+static bool
+watches_looker(void)
+{
+	return MyProcNumber % Max(pg_atomic_read_u32(&dt_waits->n_asleep) / N_WATCH, 1) == 0;
 }
 
 int64
@@ -210,16 +196,16 @@ dt_waiters_before_slice(bool wakes_to_look)
 		return PG_INT64_MAX;
 	}
 	fall_asleep(wakes_to_look);
-	take_roles();
+	take_role();
 	if (had_mark)
 		return SHORTEST_US;		/* then it looks itself */
-	if (has_role(DT_LOOKER))
+	if (is_looker())
 	{
 		if (dt_look_age() >= dt_waits->interval_us && !look())
 			return BUSY_US;
 		return Max(dt_waits->interval_us - dt_look_age(), SHORTEST_US);
 	}
-	return has_role(DT_DEPUTY) ? Max(LOOKER_HANGS_US - dt_look_age(), BUSY_US) :
+	return watches_looker() ? Max(LOOKER_HANGS_US - dt_look_age(), BUSY_US) :
 		PG_INT64_MAX;
 }
 
@@ -230,9 +216,8 @@ dt_waiters_after_pause(void)
 		return;
 	my_slot()->asleep = false;
 	pg_atomic_fetch_sub_u32(&dt_waits->n_asleep, 1);	/* a barrier */
-	for (DtRole role = 0; role < DT_ROLES; role++)
-		give_up_role(role);
-	hand_roles_on();
+	give_up_role();
+	hand_role_on();
 }
 
 /* The process ends, maybe within a call of the function above. */
@@ -240,15 +225,14 @@ void
 dt_waiters_detach(void)
 {
 	dt_waiters_after_pause();
-	for (DtRole role = 0; role < DT_ROLES; role++)
-		give_up_role(role);
+	give_up_role();
 	my_slot()->max_blocking_ms = -1;
 	my_slot()->mark = DT_NOT_IN_THE_WAY;
 }
 
 /*
- * If nobody can look, since who does was stopped in the middle of it, somebody may
- * be waiting, for all that is known.  A member that owes too much does not go on
+ * If no process can look, since the one that does was stopped in the middle of it, others
+ * may be waiting, for all that is known.  A member that owes too much does not go on
  * for that.
  */
 DtMark

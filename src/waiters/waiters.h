@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waiters.h
- *		Is this session in the way of somebody who has waited too long?
+ *		Is this session in the way of a process that has waited too long?
  *
  * This part knows who waits for whom.  What a session owes, and whether it
  * pauses, it does not know.
@@ -18,8 +18,8 @@
 typedef enum DtMark
 {
 	DT_NOT_IN_THE_WAY,
-	DT_GROUP_HAS_PREPARED,		/* what is in the way is a transaction that
-								 * somebody of the group has prepared, and has
+	DT_GROUP_HAS_PREPARED,		/* what is in the way is a transaction that a
+								 * session of the group has prepared, and has
 								 * to finish */
 	DT_IN_THE_WAY_OF_MATES,		/* who are in its own group, and owe nothing */
 	DT_IN_THE_WAY_OF_OUTSIDERS
@@ -29,7 +29,7 @@ typedef enum DtMark
 typedef struct DtInTheWay
 {
 	int			waiting_pid;
-	int64		waited_us;
+	int64		waited_us;		/* PG_INT64_MAX: that is not known */
 	const char *kind;			/* of waiting */
 	int			holder;			/* its proc number */
 	TransactionId prepared_xid; /* valid: it is a prepared transaction, */
@@ -64,10 +64,10 @@ extern void dt_waiters_attach(bool counts_as_mate);
 extern void dt_waiters_detach(void);
 
 /*
- * Is this session in the way of somebody who has waited too long for it?  Sets
- * *waiting_pid to who that is, or to the session's own process ID if nobody can
+ * Is this session in the way of a process that has waited too long for it?  Sets
+ * *waiting_pid to which one, or to the session's own process ID if nobody can
  * look.  To be asked before a pause begins and before each slice of it.  Looks if
- * the last look is too old to tell.
+ * the last look is too old.
  */
 extern DtMark dt_waiters_mark(int *waiting_pid);
 
@@ -100,7 +100,10 @@ extern void dt_waiters_note_debt(uint64 group_id, int64 owes_until);
  */
 extern void dt_waiters_note_prepared(TransactionId xid, uint64 group_id);
 
-/* look.c: for the view, a list of DtInTheWay: all who wait, however long */
+/*
+ * list.c: for the view, a list of DtInTheWay: all who wait, however long, and the members
+ * and prepared transactions that are in their way
+ */
 extern List *dt_waiters_list(void);
 
 /*
@@ -112,7 +115,7 @@ extern bool dt_waiters_must_freeze(int percent);
 /*
  * held.c: does this process extend a relation?  And does it hold locks, but for
  * those that statements take on the tables that they read and write, as long as
- * nobody waits for these; and such that who only reads does not need?
+ * nobody waits for these; and such that reading does not need?
  */
 extern bool dt_waiters_extends_relation(void);
 extern bool dt_waiters_has_locks(void);

@@ -181,13 +181,19 @@ dt_clock_jitter(void)
 	return pg_atomic_fetch_add_u32(&test_clock->jitter, step) / 4294967296.0;
 }
 
-/* From where the clock was at that time on. */
+/*
+ * From where the clock was at that time on; negative, if the wall clock has not come
+ * there yet.
+ */
 int64
 dt_clock_since(TimestampTz start)
 {
+	int64		ahead = start - GetCurrentTimestamp();
 	int64		then;
 	int64		i;
 
+	if (ahead > 0)
+		return -ahead;
 	dt_spin_lock(&test_clock->lock);
 	then = test_clock->n_moves > MOVES ? -1 : DT_TEST_START_US;
 	for (i = test_clock->n_moves - 1;
@@ -499,7 +505,8 @@ PG_FUNCTION_INFO_V1(dt_test_interrupt_at_commit);
 PG_FUNCTION_INFO_V1(dt_test_hold_look);
 PG_FUNCTION_INFO_V1(dt_test_stopped);
 PG_FUNCTION_INFO_V1(dt_test_watch);
-PG_FUNCTION_INFO_V1(dt_test_role);
+PG_FUNCTION_INFO_V1(dt_test_wait_start);
+PG_FUNCTION_INFO_V1(dt_test_looker);
 PG_FUNCTION_INFO_V1(dt_test_age_of_look);
 
 /* dt_test_now() returns bigint: the time, in us since the start */
@@ -627,13 +634,22 @@ dt_test_watch(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* dt_test_role(text) returns int: who is 'looker' or 'deputy', or 0 */
+/* dt_test_wait_start(int, timestamptz): this process waits for its lock since then */
 Datum
-dt_test_role(PG_FUNCTION_ARGS)
+dt_test_wait_start(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	DtRole		role = strcmp(name, "looker") == 0 ? DT_LOOKER : DT_DEPUTY;
-	uint32		number = pg_atomic_read_u32(&dt_waits->roles[role]);
+	PGPROC	   *proc = BackendPidGetProc(PG_GETARG_INT32(0));
+
+	if (proc != NULL)
+		pg_atomic_write_u64(&proc->waitStart, PG_GETARG_TIMESTAMPTZ(1));
+	PG_RETURN_VOID();
+}
+
+/* dt_test_looker() returns int: who looks, or 0 */
+Datum
+dt_test_looker(PG_FUNCTION_ARGS)
+{
+	uint32		number = pg_atomic_read_u32(&dt_waits->looker);
 
 	PG_RETURN_INT32(number == 0 ? 0 : GetPGProcByNumber(number - 1)->pid);
 }

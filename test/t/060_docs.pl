@@ -1,4 +1,4 @@
-# README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, packaging/README.md and
+# README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, packaging/README.md, src/README.md and
 # docs/: every relative link leads to a file, and to a heading of it; every block
 # of SQL runs without an error or a warning; and docs/reference.md describes the
 # functions, views and parameters that there are, and no others; docs/operators.md
@@ -76,7 +76,7 @@ sub parse
 
 my @files = map { s!^\Q$top\E/!!r } grep { -f } "$top/README.md",
   "$top/CONTRIBUTING.md", "$top/CHANGELOG.md", "$top/SECURITY.md",
-  "$top/packaging/README.md", glob("$top/docs/*.md"),
+  "$top/packaging/README.md", "$top/src/README.md", glob("$top/docs/*.md"),
   glob("$top/docs/benchmarks/*.md");
 my %docs = map { $_ => parse($_) } @files;
 

@@ -254,7 +254,7 @@ SKIP:
 	like($dt->session->run(q{SELECT set_group_dirty_limit('batch', '64 kB')})->{err},
 		qr/NOTICE: .*no signal slows resource group "batch" down below its dirty rate limit\nDETAIL:  Its floor is 64\.0 kB\/s, and the limit 64\.0 kB\/s\./,
 		'a limit that is no more than the floor: a notice');
-	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty'), set_group_dirty_limit('batch', 0)});
+	$dt->sql(q{SELECT set_group_pressure('batch', 'kernel_dirty', NULL), set_group_dirty_limit('batch', 0)});
 }
 
 # Now with files that say what we want.

@@ -158,7 +158,7 @@ ok( poll_until(
 
 # who follows no signal any more is free at once
 $dt->sql("SELECT set_group_pressure('limited', 'replica_lag', NULL)");
-is(limit_of('limited'), 50000, 'reset_group_pressure(): the fixed limit');
+is(limit_of('limited'), 50000, 'the signal is removed: the fixed limit');
 is($dt->worst('limited')->{pressure}, undef, 'and no pressure');
 $dt->follow('limited', 'replica_lag', '2s');
 

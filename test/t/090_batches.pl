@@ -325,6 +325,19 @@ like($dt->job('locked part')->{error}, qr/ holds the row with key \{2024-01-21,5
 $other->query('COMMIT');
 is($s->wait->{out}, '1000|t', 'a row of a partition is locked: then it goes on');
 
+# A statement that handles that it has not got a lock has an error of its own.
+$dt->counted(handles => 5);
+$dt->sql(q{CREATE FUNCTION lock_l() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+	UPDATE l SET n = n WHERE id = 450;
+	RETURN 1;
+	EXCEPTION WHEN lock_not_available THEN
+		RAISE EXCEPTION 'not now' USING DETAIL = 'That is its own detail.'; END $$});
+$other->query('BEGIN; UPDATE l SET n = n WHERE id = 450');
+is($dt->batches($s, 'handles', 'handles', statement => 'UPDATE handles SET n = n + lock_l() WHERE {batch}')->{sqlstate},
+	'P0001', 'it handles that a row is locked: its own error');
+like($dt->job('handles')->{error}, qr/^not now\. That is its own detail\./, 'it handles that a row is locked: the detail');
+$other->query('COMMIT');
+
 # It tries again with fewer rows, and so comes closer to that row.
 $other->query('BEGIN; UPDATE l SET n = n WHERE id = 450');
 $dt->send_batches($s, 'closer', 'l', max_rows => 100);

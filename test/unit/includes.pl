@@ -2,7 +2,8 @@
 #
 # The layout of src/: its parts are layers, a file includes only what is in its
 # own layer or a lower one, and no files include each other in a circle.  The
-# engine knows no PostgreSQL, and only compat.h asks for its version.
+# engine knows no PostgreSQL, and only compat.h asks for its version.  And src/README.md
+# names the layers in this order, and files and functions that there are.
 #
 # Run at the top of the source tree; --list prints the graph.
 
@@ -89,5 +90,33 @@ is_deeply([ grep { /^engine/ } @foreign ],
 is_deeply(\@version, [], 'only compat.h asks for the version');
 is_deeply(\@clock, [], 'only clock.h asks whether a test moves the clock');
 is_deeply(\@instr_time, [], 'times that others see are not of a clock of this process');
+
+# --------------------------------------------------------------- src/README.md
+
+my %source;
+foreach my $name (keys %includes)
+{
+	open my $file, '<', "src/$name" or die "src/$name: $!";
+	local $/;
+	$source{$name} = <$file>;
+}
+open my $readme, '<', 'src/README.md' or die "src/README.md: $!";
+my (@parts, @absent);
+while (my $line = <$readme>)
+{
+	my ($part) = $line =~ m{^\| `(\w+)/` \|};
+	my @files = map { m{/} || -f "src/$_" ? $_ : defined $part ? "$part/$_" : "session/$_" } $line =~ /`([\w\/]+\.[ch])`/g;
+
+	push @parts, $part if defined $part;
+	push @absent, grep { !exists $source{$_} && !-f } @files;
+	# a row of "Where is ...?", and steps: each function is in a file of the line
+	foreach my $function ($line =~ /`(\w+)\(\)`/g)
+	{
+		push @absent, "$function() in @files"
+		  if @files && !grep { ($source{$_} // '') =~ /^\Q$function\E\(|^\s+\Q$function\E\(|_V1\(\Q$function\E\)/m } @files;
+	}
+}
+is_deeply(\@parts, [ @LAYERS[ 0 .. $#LAYERS - 1 ] ], 'src/README.md: the parts, from the lowest up');
+is_deeply(\@absent, [], 'src/README.md: files and functions that there are');
 
 done_testing();

@@ -87,7 +87,9 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_watch(int) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
-		CREATE FUNCTION dt_test_role(text) RETURNS int
+		CREATE FUNCTION dt_test_wait_start(int, timestamptz) RETURNS void
+			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_looker() RETURNS int
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_age_of_look() RETURNS bigint
 			LANGUAGE C AS 'dirty_throttle';

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * tell.c
- *		What the user and the server log are told of a job.
+ * message.c
+ *		Messages about a job, to the user and to the server log.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "batch/tell.h"
+#include "batch/message.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/timestamp.h"
@@ -17,7 +17,7 @@
 #include "compat.h"
 
 double
-dt_tell_percent(const DtJob *job)
+dt_message_percent(const DtJob *job)
 {
 	if (job->finished != 0)
 		return 100;
@@ -28,7 +28,7 @@ dt_tell_percent(const DtJob *job)
 }
 
 double
-dt_tell_seconds_left(const DtJob *job)
+dt_message_seconds_left(const DtJob *job)
 {
 	if (job->finished != 0)
 		return 0;
@@ -38,14 +38,14 @@ dt_tell_seconds_left(const DtJob *job)
 }
 
 char *
-dt_tell_error(const DtJob *job)
+dt_message_error(const DtJob *job)
 {
 	return job->error == NULL || job->detail == NULL ? job->error :
 		psprintf("%s. %s", job->error, job->detail);
 }
 
 char *
-dt_tell_start_again(const DtJob *job)
+dt_message_start_again(const DtJob *job)
 {
 	return psprintf(job->group_id == 0 ? "SELECT start_batches(%s, unthrottled => true)" :
 					"SELECT start_batches(%s)", quote_literal_cstr(job->name));
@@ -70,7 +70,7 @@ rows_expected(const DtJob *job)
 }
 
 void
-dt_tell_begin(const DtJob *job, const DtStart *start, bool dry_run)
+dt_message_begin(const DtJob *job, const DtStart *start, bool dry_run)
 {
 	const char *way = psprintf(_("table %s along %s, %s"),
 							   DatumGetCString(DirectFunctionCall1(regclassout, ObjectIdGetDatum(job->table))),
@@ -101,12 +101,12 @@ dt_tell_begin(const DtJob *job, const DtStart *start, bool dry_run)
 }
 
 void
-dt_tell_start(const DtStart *start, const DtJobOptions *options)
+dt_message_start(const DtStart *start, const DtJobOptions *options)
 {
 	const DtJob *job = start->job;
 
 	if (start->state == DT_QUEUE_WAITS)
-		dt_tell_waits(job->name);
+		dt_message_waits(job->name);
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
 				(errmsg("batches \"%s\" are being run by process %d already",
@@ -119,11 +119,11 @@ dt_tell_start(const DtStart *start, const DtJobOptions *options)
 						timestamptz_to_str(job->finished)),
 				 errhint("To run them again, use restart => true.")));
 	else
-		dt_tell_begin(job, start, options->dry_run);
+		dt_message_begin(job, start, options->dry_run);
 }
 
 void
-dt_tell_waits(const char *name)
+dt_message_waits(const char *name)
 {
 	ereport(NOTICE,
 			(errmsg("batches \"%s\" wait for a free background worker", name),
@@ -132,10 +132,10 @@ dt_tell_waits(const char *name)
 }
 
 void
-dt_tell_progress(const DtJob *job)
+dt_message_progress(const DtJob *job)
 {
-	double		percent = dt_tell_percent(job);
-	double		left = dt_tell_seconds_left(job);
+	double		percent = dt_message_percent(job);
+	double		left = dt_message_seconds_left(job);
 
 	/* has it become slower?  Then it may become slower yet */
 	bool		slows_down = job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
@@ -150,7 +150,7 @@ dt_tell_progress(const DtJob *job)
 }
 
 void
-dt_tell_end(const DtJob *job, int elevel)
+dt_message_end(const DtJob *job, int elevel)
 {
 	bool		stopped = job->outcome != NULL && strcmp(job->outcome, DT_STOPPED) == 0;
 
@@ -170,7 +170,7 @@ dt_tell_end(const DtJob *job, int elevel)
 			 errmsg("batches \"%s\" were stopped before their end: %s so far", job->name, work) :
 			 errmsg("batches \"%s\" have failed: %s", job->name, work),
 			 job->outcome != NULL && job->error != NULL ?
-			 errdetail_internal("%s", dt_tell_error(job)) : 0,
-			 stopped ? errhint("%s goes on with them.", dt_tell_start_again(job)) : 0,
+			 errdetail_internal("%s", dt_message_error(job)) : 0,
+			 stopped ? errhint("%s goes on with them.", dt_message_start_again(job)) : 0,
 			 errhidestmt(true)));
 }
