@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The picture in docs/monitoring.md: what the Grafana dashboard shows.
+"""The picture in docs/operators.md: what the Grafana dashboard shows.
 
 Draws docs/dashboard.png from what test/systems/dashboard.pl has written with
 DT_DASHBOARD_DATA: the panels of monitoring/grafana-dashboard.json, at their

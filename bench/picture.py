@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The picture in README.md: the rate of a group, and its limit.
+"""The picture in docs/how-it-works.md: the rate of a group, and its limit.
 
 Draws docs/rate.svg from docs/benchmarks/reaction_series.csv, which the
 scenario "reaction" has measured.  It needs nothing but Python.

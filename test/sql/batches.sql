@@ -1,6 +1,6 @@
 --
 -- run_in_batches(): what it takes for {batch}, and what it refuses.  The tests
--- test/t/09?_batches*.pl run such jobs; docs/mistakes.md has other refusals.
+-- test/t/09?_batches*.pl run such jobs; docs/troubleshooting.md has other refusals.
 --
 \set SHOW_CONTEXT never
 \pset format unaligned

@@ -1,6 +1,6 @@
 --
--- The mistakes that users make, and what they are told: docs/mistakes.md has
--- them all.
+-- The mistakes that users make, and what they are told: docs/troubleshooting.md has
+-- an example of each.
 --
 -- expect-in-log: WARNING:  resource group "Bacth" does not exist
 --

@@ -1,6 +1,6 @@
 # The dashboard and the alerts as they are used: postgres_exporter asks a server
 # on which something happens, Prometheus asks the exporter, and every query of
-# monitoring/grafana-dashboard.json and every alert of docs/monitoring.md is
+# monitoring/grafana-dashboard.json and every alert of docs/operators.md is
 # put to Prometheus, as Grafana would.
 #
 # On demand, as variables for test/run:
@@ -272,7 +272,7 @@ foreach my $case ([ 'Limit used, A', 'batch dirty' ], [ 'Limit used, B', 'etl WA
 # --------------------------------------------------------------------- alerts
 
 my ($alerts) =
-  slurp_file("$top/docs/monitoring.md") =~ /^## Alerts$(.*)/ms;
+  slurp_file("$top/docs/operators.md") =~ /^### Alerts$(.*?)^## /ms;
 my @alerts = grep { /dirty_throttle/ } $alerts =~ /^\| `(.*?)` \|/mg;
 cmp_ok(scalar(@alerts), '>=', 5, 'there are alerts');
 my %fires;

@@ -1,4 +1,4 @@
-# docs/monitoring.md and monitoring/: every query runs, as a superuser and as
+# Monitoring in docs/operators.md, and monitoring/: every query runs, as a superuser and as
 # the role that the document creates, and says of members that pause for each
 # of the reasons, and of those whom they block, what the views say.  Both
 # exporters have the same metrics, their columns are the queries', and
@@ -166,7 +166,7 @@ sub sql_exporter
 	return { queries => \%queries, metrics => \%metrics };
 }
 
-my $doc_text = slurp_file("$top/docs/monitoring.md");
+my ($doc_text) = slurp_file("$top/docs/operators.md") =~ /^## Monitoring$(.*?)^## /ms;
 my $doc = doc_statements($doc_text);
 my $exporter = postgres_exporter(
 	lines_of(slurp_file("$top/monitoring/postgres_exporter_queries.yaml")));
@@ -259,7 +259,7 @@ foreach my $panel (@{ $dashboard->{panels} })
 is_deeply([ grep { !$shown{$_} } sort keys %$metrics ],
 	[], 'dashboard: shows all metrics');
 
-my ($alerts) = $doc_text =~ /^## Alerts$(.*)/ms;
+my ($alerts) = $doc_text =~ /^### Alerts$(.*)/ms;
 my @alerts = grep { /dirty_throttle/ } $alerts =~ /^\| `(.*?)` \|/mg;
 ok(@alerts >= 5, 'alerts');
 check_expression($_, "alert $_") foreach @alerts;
@@ -274,7 +274,7 @@ dirty_throttle.autovacuum_group = nowhere
 });
 
 $dt->create_sleep_tables;
-$dt->sql($_) foreach @{ $doc->{Privileges} };
+$dt->sql($_) foreach @{ $doc->{'A role for monitoring'} };
 $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	INSERT INTO hot VALUES (1, 0), (2, 0);
 	CREATE TABLE t (id int, filler text) WITH (fillfactor = 10);
@@ -345,7 +345,7 @@ sub waits_for_lock
 # metric and no other, in this order; labels are text, the others numbers.
 foreach my $who (sort keys %user)
 {
-	foreach my $heading (sort grep { $_ ne 'Privileges' } keys %$doc)
+	foreach my $heading (sort grep { $_ ne 'A role for monitoring' } keys %$doc)
 	{
 		foreach my $query (@{ $doc->{$heading} })
 		{
@@ -512,7 +512,7 @@ foreach my $who (sort keys %user)
 	my @seen;
 	poll_until(sub {
 		@seen = sort map { "$_->{group_name} " . ($_->{wait_event_type} // '') . ' ' . ($_->{wait_event} // '') }
-		  grep { $_->{pausing} && $_->{group_name} ne 'busy' } @{ doc_rows($session, 'Wait events') };
+		  grep { $_->{pausing} && $_->{group_name} ne 'busy' } @{ doc_rows($session, 'What the members wait for') };
 		return "@seen" eq "@events";
 	});
 	is_deeply(\@seen, \@events, "$who: wait events");
@@ -705,7 +705,7 @@ foreach my $who (sort keys %user)
 # Without the privilege one sees the groups, but nobody else's sessions.
 is(@{ doc_rows($stranger, 'Watch it') }, 7, 'unprivileged: all groups');
 is(@{ doc_rows($stranger, $_) }, 0, "unprivileged: $_: nothing")
-  foreach 'Who pauses, and why', 'Who waits for a pausing session', 'Wait events';
+  foreach 'Who pauses, and why', 'Who waits for a pausing session', 'What the members wait for';
 
 # What is busy is measured; in % of its limit it is what the view says.
 poll_until(sub { $dt->group_row('busy')->{dirty_rate} > 0 });
@@ -740,7 +740,7 @@ my ($of_readme) = grep { /dirty_throttle_groups/ }
   @{ doc_statements(slurp_file("$top/README.md"))->{'Getting started'} };
 foreach my $case (
 	[ 'README.md', $of_readme, 'twenty_characters___' ],
-	[ 'docs/monitoring.md', $doc->{'Watch it'}[0], 'n' x 63 ])
+	[ 'docs/operators.md', $doc->{'Watch it'}[0], 'n' x 63 ])
 {
 	my ($name, $query, $group) = @$case;
 

@@ -58,7 +58,7 @@ like(slurp_file($dump), qr/^ALTER ROLE dirty_throttle SET "dirty_throttle\.group
 	'it can be read');
 
 # As it is documented for a server with other roles: one statement, of one line or more.
-my $page = slurp_file("$FindBin::RealBin/../../docs/high-availability.md");
+my $page = slurp_file("$FindBin::RealBin/../../docs/operators.md");
 my ($awk) = $page =~ /\| awk '(.*?)'\) \| psql/ or die 'the documented command is gone';
 foreach my $text ('batch id=8', "batch id=8\nother id=9")
 {
