@@ -290,7 +290,7 @@ $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	SELECT set_group_wal_limit('archive', 0);
 	SELECT set_group_dirty_limit('trial', 100);
 	SELECT alter_resource_group('trial', mode => 'observe');
-	SELECT set_group_pressure('trial', 'disk_free', '1%');
+	SELECT set_group_pressure('trial', 'disk_free', '1GB');
 	SELECT set_group_dirty_limit('suspended', 5000);
 	SELECT set_group_dirty_limit('guests', 0);
 	SELECT set_group_pressure('guests', 'checkpoint', 'on');
@@ -557,7 +557,7 @@ foreach my $who (sort keys %user)
 			  @{ doc_rows($session, $heading, 1) } ],
 		[
 			[ 'guests', 'checkpoint', undef, 'bytes', 'on', 'fresh' ],
-			[ 'trial', 'disk_free', undef, 'bytes', '1%', 'fresh' ]
+			[ 'trial', 'disk_free', 1000000000, 'bytes', '1GB', 'fresh' ]
 		],
 		"$who: the signals that they follow");
 	my %signals = map { $_->{signal} => $_ }
