@@ -99,7 +99,7 @@ def measure_all(ctx, srv, plan):
             admin.execute("CREATE TABLE %s AS SELECT g AS id, repeat('x', 100) AS"
                           ' filler FROM generate_series(1, %d) AS g'
                           % (group, ROWS))
-            admin.execute('SELECT set_group_weight(%s, %s)', (group, weight))
+            admin.execute('SELECT alter_resource_group(%s, weight => %s)', (group, weight))
             admin.execute("SELECT set_group_pressure(%s, 'wal_rate', %s)",
                           (group, '%dMB' % BUDGET))
             jobs.append(Job(srv, group))

@@ -84,7 +84,7 @@ sub set_up
 		$session ? $session->send($sql) : $db{ $case->{db} }->query($sql);
 	}
 	$dt->limit($case->{group} => 0);
-	$dt->sql("SELECT set_group_burst('$case->{group}', 0)");
+	$dt->sql("SELECT alter_resource_group('$case->{group}', burst => 0)");
 }
 
 # The same for many, two at a time.

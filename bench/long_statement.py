@@ -102,7 +102,7 @@ def next_xid(admin):
 def lift(admin, case):
     """What a guard would do: the statement goes on as if somebody waited."""
     if case[2]:
-        admin.execute("SELECT reset_group_pressure('job', %s)", case[2][:1])
+        admin.execute("SELECT set_group_pressure('job', %s, NULL)", case[2][:1])
     admin.execute("SELECT set_group_wal_limit('job', 0)")
 
 

@@ -86,7 +86,7 @@ TPS = 600                       # of the OLTP load, or a third of the maximum
 OTHERS_MB = 20                  # dirty memory of others that does not matter
 FIXED = 6144                    # KB/s, where nothing presses
 MEMBERS = 2
-OUT_OF_REACH = [('replica_lag', '1h'), ('checkpoint', None),
+OUT_OF_REACH = [('replica_lag', '1h'), ('checkpoint', 'on'),
                 ('kernel_dirty', '100GB')]
 
 STATE_QUERY = """
@@ -117,12 +117,8 @@ def seconds(mode):
 def press(signal, threshold):
     """A function that sets the pressure of a group."""
     def define(connection, group='job'):
-        if threshold is None:
-            connection.execute('SELECT set_group_pressure(%s, %s)',
-                               (group, signal))
-        else:
-            connection.execute('SELECT set_group_pressure(%s, %s, %s)',
-                               (group, signal, threshold))
+        connection.execute('SELECT set_group_pressure(%s, %s, %s)',
+                           (group, signal, threshold))
     return define
 
 
@@ -424,7 +420,7 @@ def checkpoint(ctx, result, plan):
             for kb in plan['limits']:
                 run_case('dirty limit %d KB/s' % kb, kb, 'bulk', i)
             pressed = run_case('checkpoint', 0, 'bulk', i,
-                               press('checkpoint', None))
+                               press('checkpoint', 'on'))
             if not pressed:
                 continue
             # limits that make the job take as long as it took
@@ -647,7 +643,7 @@ def set_out_of_reach(connection, on, refused):
             if on:
                 press(signal, threshold)(connection)
             else:
-                connection.execute("SELECT reset_group_pressure('job', %s)",
+                connection.execute("SELECT set_group_pressure('job', %s, NULL)",
                                    (signal,))
         except psycopg.errors.FeatureNotSupported:
             refused.add(signal)

@@ -61,11 +61,11 @@ def cases(plan, limits):
     """[(name, WAL limit or 0, signal and its threshold or None)]"""
     result = [('alone', None, None), ('unthrottled', 0, None)]
     result += [(fixed(kb), kb, None) for kb in limits]
-    signals = [('checkpoint', None), ('commit_latency', '50%'),
+    signals = [('checkpoint', 'on'), ('commit_latency', '50%'),
                ('commit_latency', '5ms')]
     if plan['standby']:
         signals.append(('replica_lag', '2s'))
-    return result + [(' '.join(filter(None, s)), 0, s) for s in signals]
+    return result + [(' '.join(s), 0, s) for s in signals]
 
 
 def fixed(kb):

@@ -5,21 +5,13 @@
 
 -- Resource groups: for the DBA, who may GRANT EXECUTE.
 
-CREATE FUNCTION create_resource_group(group_name text, dirty_limit float8 DEFAULT 0)
+CREATE FUNCTION alter_resource_group(group_name text, dirty_limit "any" DEFAULT NULL, wal_limit "any" DEFAULT NULL, burst "any" DEFAULT NULL, allowance "any" DEFAULT NULL, floor "any" DEFAULT NULL, weight "any" DEFAULT NULL, mode text DEFAULT NULL, scope text DEFAULT NULL, instance text DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION create_resource_group(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION create_resource_group(text, float8) IS
-'Creates a resource group with a dirty rate limit in KB/s (1 KB = 1000 bytes); 0 means no limit. The name has 1 to 63 bytes, is not blank and has no control characters. It is an error if the group exists. The change takes effect at COMMIT.';
-
-CREATE FUNCTION create_resource_group(group_name text, dirty_limit text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'create_resource_group'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION create_resource_group(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION create_resource_group(text, text) IS
-'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
+REVOKE ALL ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) FROM PUBLIC;
+COMMENT ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) IS
+'Sets properties of a resource group, and leaves those that are NULL as they are. Creates the group if it does not exist; its name has 1 to 63 bytes, no blank around it and no control characters. Amounts and times are numbers or texts with a unit. dirty_limit and wal_limit: as set_group_dirty_limit() and set_group_wal_limit(). burst: how much unused capacity it can save up, as much as its limits allow in this time, in milliseconds or for example 1 min, up to one hour; the default is 20. allowance: how much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB or for example 64 MB; the default is 0. floor: the rate below which no signal slows it down, in KB/s or for example 1 MB; the default is 64. weight, from 1 to 1000: its share of what a signal allows, which groups that follow the same one share; the default is 1. mode: ''enforce'' (the default) or ''observe'', in which no session pauses, but the views count how often and for how long sessions would have paused. With scope ''role'' or ''database'' the limits, burst and floor hold for each role or database that is in the group, instead of for all members together (''group'', the default); what is owed then is forgiven. With instance, the name of a role or database, it sets what differs for that one; if all else is NULL, nothing differs any more. At COMMIT the change takes effect at once for all sessions of the group.';
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, kb_per_second float8)
 RETURNS void
@@ -27,7 +19,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_dirty_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, float8) IS
-'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. At COMMIT the limit takes effect at once for all sessions of the group.';
+'Sets the dirty rate limit of a resource group, in KB/s (1 KB = 1000 bytes), up to 16777216; 0 removes it. Creates the group if it does not exist. At COMMIT the limit takes effect at once for all sessions of the group.';
 
 CREATE FUNCTION set_group_dirty_limit(group_name text, amount_per_second text)
 RETURNS void
@@ -37,21 +29,13 @@ REVOKE ALL ON FUNCTION set_group_dirty_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_dirty_limit(text, text) IS
 'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
-CREATE FUNCTION reset_group_dirty_limit(group_name text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_dirty_limit'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION reset_group_dirty_limit(text) FROM PUBLIC;
-COMMENT ON FUNCTION reset_group_dirty_limit(text) IS
-'Removes the dirty rate limit of a resource group, like setting it to 0. It is an error if the group does not exist.';
-
 CREATE FUNCTION set_group_wal_limit(group_name text, kb_per_second float8)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_wal_limit(text, float8) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, float8) IS
-'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), from 0 to 16777216; 0 means no limit. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. At COMMIT it takes effect at once for all sessions of the group.';
+'Sets the WAL rate limit of a resource group, in KB/s (1 KB = 1000 bytes), up to 16777216; 0 removes it. Creates the group if it does not exist. The limit applies in addition to the dirty rate limit: a session pauses until it has paid for both. At COMMIT it takes effect at once for all sessions of the group.';
 
 CREATE FUNCTION set_group_wal_limit(group_name text, amount_per_second text)
 RETURNS void
@@ -61,45 +45,13 @@ REVOKE ALL ON FUNCTION set_group_wal_limit(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_wal_limit(text, text) IS
 'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
 
-CREATE FUNCTION reset_group_wal_limit(group_name text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_wal_limit'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION reset_group_wal_limit(text) FROM PUBLIC;
-COMMENT ON FUNCTION reset_group_wal_limit(text) IS
-'Removes the WAL rate limit of a resource group, like setting it to 0. It is an error if the group does not exist.';
-
-CREATE FUNCTION set_group_burst(group_name text, ms float8)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_burst(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_burst(text, float8) IS
-'Sets how much unused capacity a resource group can save up: as much as its limits allow in this time, in milliseconds, from 0 to 3600000 (one hour); the default is 20. Sessions use saved capacity at full speed, without pausing. Creates the group if it does not exist. The change takes effect at COMMIT.';
-
-CREATE FUNCTION set_group_burst(group_name text, duration text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_burst'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_burst(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_burst(text, text) IS
-'The same with a time and its unit, for example 1 min. A number without a unit is in milliseconds.';
-
-CREATE FUNCTION set_group_mode(group_name text, mode text)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_mode(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_mode(text, text) IS
-'Sets the mode of a resource group: ''enforce'' (the default) or ''observe''. In mode observe the limits make no session pause, but the views count how often and for how long sessions would have paused. Creates the group if it does not exist. The change takes effect at COMMIT.';
-
-CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text DEFAULT NULL, ignore int4 DEFAULT 0, standbys text DEFAULT NULL)
+CREATE FUNCTION set_group_pressure(group_name text, signal text, threshold text, ignore int4 DEFAULT 0, standbys text DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION set_group_pressure(text, text, text, int4, text) FROM PUBLIC;
 COMMENT ON FUNCTION set_group_pressure(text, text, text, int4, text) IS
-'Makes the limits of a resource group follow a signal: replica_lag or flush_lag (a time), slot_lag or archive_lag (bytes), checkpoint (no threshold), wal_rate (bytes a second), disk_free (bytes or percent), dirty_buffers (percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (no threshold). The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag and flush_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
+'Makes the limits of a resource group follow a signal: replica_lag or flush_lag (a time), slot_lag or archive_lag (bytes), checkpoint (''on'', as it has no threshold), wal_rate (bytes a second), disk_free (bytes or percent), dirty_buffers (percent), kernel_dirty (bytes), io_pressure (percent), commit_latency (a time, or percent), or one that report_pressure() has reported (''on''). A threshold of NULL ends that, with a notice if the group did not follow the signal. The group is slowed down so far that the signal stays near its threshold; its limits stay in force. With several signals the worst one decides. For replica_lag and flush_lag, standbys are the names (application_name) of those that count, separated by commas, and ignore is how many of the slowest of them do not count. Creates the group if it does not exist. It is an error if the signal is not available on this server. The change takes effect at COMMIT.';
 
 CREATE FUNCTION protect_from(group_name text)
 RETURNS void
@@ -109,46 +61,6 @@ REVOKE ALL ON FUNCTION protect_from(text) FROM PUBLIC;
 COMMENT ON FUNCTION protect_from(text) IS
 'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, flush_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
-CREATE FUNCTION reset_group_pressure(group_name text, signal text)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION reset_group_pressure(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION reset_group_pressure(text, text) IS
-'Makes a resource group no longer follow a signal. A group that does not follow it causes a notice. It is an error if the group does not exist.';
-
-CREATE FUNCTION set_group_floor(group_name text, kb_per_second float8)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_floor(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_floor(text, float8) IS
-'Sets the rate below which no signal slows a resource group down, in KB/s (1 KB = 1000 bytes) of dirtied buffers and of WAL, from 1 to 16777216; the default is 64. Creates the group if it does not exist. The change takes effect at COMMIT.';
-
-CREATE FUNCTION set_group_weight(group_name text, weight float8)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_weight(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_weight(text, float8) IS
-'Sets the weight of a resource group, from 1 to 1000; the default is 1. Groups that follow the same signal share by weight what it allows; a group that wants less than its share leaves it to the others. Creates the group if it does not exist. The change takes effect at COMMIT.';
-
-CREATE FUNCTION set_group_allowance(group_name text, kb float8)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_allowance(text, float8) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_allowance(text, float8) IS
-'Sets how much each transaction of a resource group may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes), from 0 (the default) to 1000000000. It is counted in the views, but no session pauses for it. Creates the group if it does not exist. The change takes effect at COMMIT.';
-
-CREATE FUNCTION set_group_allowance(group_name text, amount text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_allowance'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_allowance(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_allowance(text, text) IS
-'The same with an amount and its unit, for example 64 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB.';
-
 CREATE FUNCTION report_pressure(signal text, value float8, ttl interval DEFAULT '10 s')
 RETURNS void
 AS 'MODULE_PATHNAME'
@@ -156,22 +68,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION report_pressure(text, float8, interval) FROM PUBLIC;
 COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
 'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable. EXECUTE on the function allows to report under every name.';
-
-CREATE FUNCTION set_group_floor(group_name text, amount_per_second text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'set_group_floor'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION set_group_floor(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION set_group_floor(text, text) IS
-'The same with an amount per second and its unit, for example 5 MB; 1 MB = 1000 kB = 1000000 bytes. A number without a unit is in KB/s.';
-
-CREATE FUNCTION alter_resource_group(group_name text, dirty_limit "any" DEFAULT NULL, wal_limit "any" DEFAULT NULL, burst "any" DEFAULT NULL, allowance "any" DEFAULT NULL, floor "any" DEFAULT NULL, weight "any" DEFAULT NULL, mode text DEFAULT NULL, scope text DEFAULT NULL, instance text DEFAULT NULL)
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) FROM PUBLIC;
-COMMENT ON FUNCTION alter_resource_group(text, "any", "any", "any", "any", "any", "any", text, text, text) IS
-'Sets properties of a resource group, and leaves those that are NULL as they are; a limit of 0 is none. Amounts and times are numbers or texts with a unit, as in the functions that set one of them. With scope ''role'' or ''database'' the limits, burst and floor hold for each role or database that is in the group, instead of for all members together (''group'', the default); what is owed then is forgiven. With instance, the name of a role or database, it sets what differs for that one; if all else is NULL, nothing differs any more. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -247,15 +143,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION join_group(text) TO PUBLIC;
 COMMENT ON FUNCTION join_group(text) IS
-'Puts the current session into a resource group that was granted to its role with grant_group_use(). Works like SET dirty_throttle."group", without the privilege to set it. It is an error if the group was not granted, or if set_session_group() has moved the session.';
-
-CREATE FUNCTION leave_joined_group()
-RETURNS void
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION leave_joined_group() TO PUBLIC;
-COMMENT ON FUNCTION leave_joined_group() IS
-'Leaves the resource group that the current session has joined with join_group(). Works like RESET dirty_throttle."group": the settings of role and database apply again. It is an error if the session has not joined a group, or if set_session_group() has moved it.';
+'Puts the current session into a resource group that was granted to its role with grant_group_use(). Works like SET dirty_throttle."group", without the privilege to set it. It is an error if the group was not granted, or if set_session_group() has moved the session. NULL leaves the group again, like RESET dirty_throttle."group": the settings of role and database apply; it is an error if the session has not joined a group.';
 
 -- Jobs in batches, for everybody: a statement runs as its caller.
 

@@ -592,8 +592,8 @@ parc 2 parallel query in time: UPDATE <t> SET k = 0; CHECKPOINT; BEGIN; SET LOCA
 	SELECT count(*) FROM <t> WHERE v ~ 'x*y'; COMMIT
 parc 1 SET, parallel: {SET dirty_throttle."group" = '<wild>'|RESET dirty_throttle."group"}
 admin 4 a limit: SELECT set_group_dirty_limit('<wild>', {0|0.5|1|1000|5000|50000|16777216})
-admin 1 no limit: SELECT reset_group_dirty_limit('<wild>')
-admin 1 a new group: SELECT create_resource_group('<wild>', {0|1|5000})
+admin 1 no limit: SELECT set_group_dirty_limit('<wild>', 0)
+admin 1 a new group: SELECT alter_resource_group('<wild>')
 admin 2 a rename: SELECT rename_resource_group({'<wild>', '<wild>'|'<wild>', 'h'|'h', '<wild>'})
 admin 1 a drop: SELECT drop_resource_group('<wild>')
 admin 2 a drop by force: SELECT drop_resource_group('<wild>', true, force => true);

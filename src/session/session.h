@@ -40,7 +40,7 @@ extern void dt_assign_interrupt_pauses(bool newval, void *extra);
 extern const char *dt_show_group(void);
 
 /*
- * For join_group() and leave_joined_group(): set dirty_throttle.group of this
+ * For join_group(): set dirty_throttle.group of this
  * session, or with NULL reset it, although the user may lack the privilege to
  * do so; the caller has checked that the user may call the function.  ERROR
  * when there is no such group.

@@ -292,17 +292,12 @@ dt_definitions_edit(const char *group, DtDefine how, List **entries)
 	entry = dt_definitions_find(*entries, group);
 	if (entry == NULL && how == DT_ALTER)
 		dt_group_missing(group);
-	if (entry != NULL && how == DT_CREATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("resource group \"%s\" already exists", group),
-				 errhint("Use set_group_dirty_limit() to change its limit.")));
 	if (entry != NULL || how == DT_ALTER_IF_EXISTS)
 		return entry;
 	dt_definitions_check_room(*entries);
 	entry = palloc0(sizeof(DtEntry));
 	dt_definition_init(&entry->definition, group);
-	entry->is_new = (how == DT_CREATE_OR_ALTER);
+	entry->is_new = true;
 	*entries = lappend(*entries, entry);
 	return entry;
 }

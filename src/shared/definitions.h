@@ -29,7 +29,6 @@ extern DtEntry *dt_definitions_find(List *entries, const char *name);
 /* Whether a group has to exist already when it is changed. */
 typedef enum DtDefine
 {
-	DT_CREATE,					/* must not exist */
 	DT_ALTER,					/* must exist */
 	DT_ALTER_IF_EXISTS,
 	DT_CREATE_OR_ALTER

@@ -6,7 +6,7 @@
  * Whoever leaves a group, in whatever way, leaves his debt in an account that
  * the group keeps for the role that his session has logged in as: at the end of
  * the session, by SET or RESET, at the end of SET LOCAL or of a function's SET
- * clause, by leave_joined_group(), or by a move.  Then the session owes nothing.
+ * clause, by join_group(NULL), or by a move.  Then the session owes nothing.
  * To the rate engine the account is a member like any other, which never uses
  * anything: it repays with the share of one member, however many have left.
  *

@@ -273,7 +273,8 @@ dt_name_flaw(const char *name)
 			return "contain control characters";
 	if (*name == '\0')
 		return "be empty";
-	return name[strspn(name, " ")] == '\0' ? "be blank" : NULL;
+	return name[0] == ' ' || name[strlen(name) - 1] == ' ' ?
+		"begin or end with a blank" : NULL;
 }
 
 /*

@@ -83,7 +83,7 @@ get_job_name(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the name of batches must not %s", flaw),
-				 errhint("Write a name of 1 to %d bytes, for example 'purge log'.",
+				 errhint("Write a name of 1 to %d bytes, without blanks around it, for example 'purge log'.",
 						 NAMEDATALEN - 1)));
 	namestrcpy(result, name);
 	return NameStr(*result);

@@ -39,6 +39,9 @@
 #include "utils/float.h"
 #include "utils/lsyscache.h"
 
+/* A lower limit, in bytes/s, is seldom meant. */
+#define LEAST_USUAL_LIMIT	100000
+
 /* How numbers in these units are written. */
 static const struct
 {
@@ -76,14 +79,12 @@ get_any(FunctionCallInfo fcinfo, int arg, const char **shown)
 }
 
 /*
- * The value of a property, a number, an amount with its unit, or a word, from an
- * argument of any type.  A tiny rate does not become 0, which means no limit.
+ * The value of a property, a number, an amount with its unit, or a word, from text;
+ * "shown" is how messages show that.  A tiny rate does not become 0, which means no limit.
  */
 static int64
-get_value(FunctionCallInfo fcinfo, int arg, const DtProperty *property)
+read_value(const DtProperty *property, const char *written, const char *shown)
 {
-	const char *shown;
-	const char *written = get_any(fcinfo, arg, &shown);
 	int64		lowest = (property->min + 999) / 1000;
 	float8		value = 0;		/* in thousandths of the unit, KB/s for one */
 	int64		stored;
@@ -127,29 +128,85 @@ get_value(FunctionCallInfo fcinfo, int arg, const DtProperty *property)
 }
 
 /*
- * Set a property to the second argument, or, if there is none, remove a limit.
+ * A limit that may not be what was meant: a number of KB/s that was taken for MB/s, or
+ * 0, which stops nothing.
  */
-static Datum
-set_property(FunctionCallInfo fcinfo, const char *key, DtDefine how)
+static void
+notice_limit(const DtProperty *property, const char *written, int64 limit,
+			 const char *group, const char *instance)
 {
-	char	   *group = dt_sql_get_group(fcinfo);
-	const DtProperty *property = dt_property(key);
-	bool		removes = PG_NARGS() == 1;
-	int64		value = 0;
-	List	   *entries;
-	DtEntry    *entry;
+	const char *limited = instance[0] == '\0' ?
+		psprintf(_("resource group \"%s\""), group) :
+		psprintf(_("instance \"%s\" of resource group \"%s\""), instance, group);
+	char	   *number = float8out_internal(limit / 1000.0);
+	float8		unused;
 
-	if (!removes)
-	{
-		dt_sql_check_not_null(fcinfo, 1, property->label);
-		value = get_value(fcinfo, 1, property);
-	}
-	entry = dt_definitions_edit(group, removes ? DT_ALTER : how, &entries);
+	if (limit == 0)
+		ereport(NOTICE,
+				(errmsg("%s has no %s now", limited, property->label),
+				 errhint("A limit of 0 is none. To stop the group, use SELECT suspend_group(%s).",
+						 quote_literal_cstr(group))));
+	else if (limit < LEAST_USUAL_LIMIT &&
+			 !dt_amount_read(property->unit, written, 0, &unused))
+		ereport(NOTICE,
+				(errmsg("%s of %s is %s KB/s", property->label, limited, number),
+				 errhint("A number without a unit is in KB/s; for %s MB/s write '%s MB'.",
+						 number, number)));
+}
+
+/*
+ * Set a property, of a group or in the entry of one of its instances, to an argument of
+ * any type, unless that is NULL.  Returns whether it is not.
+ */
+static bool
+set_property(FunctionCallInfo fcinfo, int arg, const char *key,
+			 const DtEntry *group, DtEntry *entry)
+{
+	const DtProperty *property = dt_property(key);
+	const char *written;
+	const char *shown;
+	int64		value;
+
+	if (PG_ARGISNULL(arg))
+		return false;
+	written = get_any(fcinfo, arg, &shown);
+	value = read_value(property, written, shown);
 	*dt_property_value(&entry->definition, property) = value;
-	dt_sql_write(entries, entry);
-	if (value > 0 && property->unit == DT_UNIT_RATE)
-		dt_notice_floor(&entry->definition);
+	dt_property_differs(entry, property);
+	if (property->unit == DT_UNIT_RATE && property->min == 0)
+		notice_limit(property, written, value, group->definition.name,
+					 entry->instance);
+	return true;
+}
+
+/* Set a limit of a group to the second argument. */
+static Datum
+set_limit(FunctionCallInfo fcinfo, const char *key)
+{
+	char	   *name = dt_sql_get_group(fcinfo);
+	List	   *entries;
+	DtEntry    *group;
+
+	dt_sql_check_not_null(fcinfo, 1, dt_property(key)->label);
+	group = dt_definitions_edit(name, DT_CREATE_OR_ALTER, &entries);
+	(void) set_property(fcinfo, 1, key, group, group);
+	dt_sql_write(entries, group);
+	dt_notice_floor(&group->definition);
 	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(set_group_dirty_limit);
+Datum
+set_group_dirty_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, "dirty");
+}
+
+PG_FUNCTION_INFO_V1(set_group_wal_limit);
+Datum
+set_group_wal_limit(PG_FUNCTION_ARGS)
+{
+	return set_limit(fcinfo, "wal");
 }
 
 /*
@@ -217,16 +274,7 @@ alter_resource_group(PG_FUNCTION_ARGS)
 				 errmsg("scope cannot be set of an instance"),
 				 errhint("Set it of the group, without an instance.")));
 	for (int i = 0; i < (int) lengthof(altered); i++)
-	{
-		const DtProperty *property = dt_property(altered[i]);
-
-		if (PG_ARGISNULL(i + 1))
-			continue;
-		any = true;
-		*dt_property_value(&entry->definition, property) =
-			get_value(fcinfo, i + 1, property);
-		dt_property_differs(entry, property);
-	}
+		any |= set_property(fcinfo, i + 1, altered[i], group, entry);
 	if (is_instance && !any)
 		group->instances = list_delete_ptr(group->instances, entry);
 	if (group->definition.scope != scope && group->instances != NIL)
@@ -241,22 +289,6 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	dt_notice_floor(&group->definition);
 	PG_RETURN_VOID();
 }
-
-#define PROPERTY_FUNCTION(function, key, how) \
-	PG_FUNCTION_INFO_V1(function); \
-	Datum function(PG_FUNCTION_ARGS) \
-	{ \
-		return set_property(fcinfo, key, how); \
-	}
-
-PROPERTY_FUNCTION(create_resource_group, "dirty", DT_CREATE)
-PROPERTY_FUNCTION(set_group_dirty_limit, "dirty", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_wal_limit, "wal", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_burst, "burst", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_floor, "floor", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_allowance, "allowance", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_weight, "weight", DT_CREATE_OR_ALTER)
-PROPERTY_FUNCTION(set_group_mode, "mode", DT_CREATE_OR_ALTER)
 
 PG_FUNCTION_INFO_V1(suspend_group);
 Datum
@@ -369,25 +401,10 @@ is_granted(const DtEntry *entry, Oid user)
 	return superuser_arg(user);
 }
 
-/*
- * ERROR in a session that was moved by set_session_group(), where the
- * parameter has no effect.
- */
+/* ERROR if this session must not join the group. */
 static void
-check_not_moved(void)
+check_granted(const char *name)
 {
-	if (dt_account.slot->moved)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
-				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
-}
-
-PG_FUNCTION_INFO_V1(join_group);
-Datum
-join_group(PG_FUNCTION_ARGS)
-{
-	char	   *name = dt_sql_get_group(fcinfo);
 	DtEntry    *entry = dt_definitions_find(dt_definitions_read(true), name);
 	Oid			user = GetUserId();
 
@@ -408,25 +425,36 @@ join_group(PG_FUNCTION_ARGS)
 				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(user, false)))));
-	check_not_moved();
-	dt_pay_before_leaving(true);
-	dt_session_set_parameter(name);
-	PG_RETURN_VOID();
 }
 
-PG_FUNCTION_INFO_V1(leave_joined_group);
+/*
+ * Set the parameter in this session, or with NULL go back to what the settings of role
+ * and database say.
+ */
+PG_FUNCTION_INFO_V1(join_group);
 Datum
-leave_joined_group(PG_FUNCTION_ARGS)
+join_group(PG_FUNCTION_ARGS)
 {
+	char	   *name = NULL;
+
 	dt_sql_need_library();
-	check_not_moved();
-	if (!dt_session_has_joined())
+	if (!PG_ARGISNULL(0))
+	{
+		name = dt_sql_get_name(fcinfo, 0, "group name");
+		check_granted(name);
+	}
+	if (dt_account.slot->moved)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot change the resource group of a session that was moved by set_session_group()"),
+				 errhint("A role that may call set_session_group() can end the move, with NULL instead of a group name.")));
+	if (name == NULL && !dt_session_has_joined())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("session has not joined a resource group with join_group()"),
 				 errhint("A role that may set the parameter can leave any group, with SET dirty_throttle.\"group\" = ''.")));
 	dt_pay_before_leaving(true);
-	dt_session_set_parameter(NULL);
+	dt_session_set_parameter(name);
 	PG_RETURN_VOID();
 }
 

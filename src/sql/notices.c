@@ -207,7 +207,8 @@ dt_notice_floor(const DtDefinition *d)
 					 errdetail("Its floor is %s/s, and the limit %s/s.",
 							   dt_amount_about(DT_UNIT_BYTES, d->floor),
 							   dt_amount_about(DT_UNIT_BYTES, d->rate[r])),
-					 errhint("Set a lower floor with set_group_floor().")));
+					 errhint("Use SELECT alter_resource_group(%s, floor => ...) to set a lower one.",
+							 quote_literal_cstr(d->name))));
 	}
 	if (dt_definition_follows(d, DT_WAL_RATE) &&
 		d->floor >= d->threshold[DT_WAL_RATE].value)
@@ -217,7 +218,8 @@ dt_notice_floor(const DtDefinition *d)
 				 errdetail("The floor of the group is %s/s, and the budget of the server %s/s.",
 						   dt_amount_about(DT_UNIT_BYTES, d->floor),
 						   dt_amount_about(DT_UNIT_BYTES, d->threshold[DT_WAL_RATE].value)),
-				 errhint("Set a lower floor with set_group_floor().")));
+				 errhint("Use SELECT alter_resource_group(%s, floor => ...) to set a lower one.",
+						 quote_literal_cstr(d->name))));
 }
 
 /* What other groups and sessions mean for a group that begins to follow a signal. */

@@ -118,7 +118,7 @@ get_standbys(FunctionCallInfo fcinfo, int arg, DtSignal signal,
 }
 
 /*
- * A threshold: a number with a unit; NULL for a signal that has none.
+ * A threshold: a number with a unit; 'on' for a signal that has none.
  */
 static DtThreshold
 read_threshold(DtSignal signal, const char *name, const char *value,
@@ -135,22 +135,39 @@ read_threshold(DtSignal signal, const char *name, const char *value,
 				 errhint("\"ignore\" is how many of the slowest standbys do not count for signals \"%s\" and \"%s\".",
 						 dt_signals[DT_REPLICA_LAG].name,
 						 dt_signals[DT_FLUSH_LAG].name)));
-	if (value == NULL ? !has_none :
-		has_none || !dt_threshold_read(signal, value, &t))
+	if (has_none ? pg_strcasecmp(value, "on") != 0 :
+		!dt_threshold_read(signal, value, &t))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 has_none ?
-				 errmsg("signal \"%s\" has no threshold", name) :
-				 value == NULL ?
-				 errmsg("signal \"%s\" needs a threshold", name) :
 				 errmsg("invalid threshold for signal \"%s\": \"%s\"",
 						name, value),
 				 errdetail_internal("%s", _(kind->meaning)),
-				 has_none ? errhint("Leave out the threshold.") :
+				 has_none ?
+				 errhint("Write 'on' to follow this signal, which has no threshold.") :
 				 errhint("Write a number and its unit, for example '%s'.%s",
-						 kind->example,
-						 value ? dt_amount_hint(t.unit) : "")));
+						 kind->example, dt_amount_hint(t.unit))));
 	return t;
+}
+
+/* A group no longer follows the signal. */
+static void
+unfollow(const char *group, DtSignal signal, const char *name)
+{
+	List	   *entries;
+	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
+	DtDefinition *d = &entry->definition;
+	DtThreshold none = {0};
+
+	if (dt_definition_follows(d, signal) &&
+		strcmp(dt_definition_signal_name(d, signal), name) == 0)
+	{
+		set_threshold(d, signal, none, "");
+		dt_definitions_write(entries);
+	}
+	else
+		ereport(NOTICE,
+				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
+						group, name)));
 }
 
 PG_FUNCTION_INFO_V1(set_group_pressure);
@@ -161,8 +178,7 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	char	   *names;
 	char	   *standbys;
 	DtSignal	signal = get_signal(fcinfo, name, &names);
-	const char *value = PG_ARGISNULL(2) ? NULL :
-		text_to_cstring(PG_GETARG_TEXT_PP(2));
+	const char *value;
 	DtFound		found;
 	DtThreshold threshold;
 	DtLook		look;
@@ -170,6 +186,12 @@ set_group_pressure(PG_FUNCTION_ARGS)
 	DtEntry    *entry;
 	const char *reported;
 
+	if (PG_ARGISNULL(2))
+	{
+		unfollow(name, signal, names);
+		PG_RETURN_VOID();
+	}
+	value = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	dt_sql_check_not_null(fcinfo, 3, "argument \"ignore\"");
 	threshold = read_threshold(signal, names, value, PG_GETARG_INT32(3));
 	standbys = get_standbys(fcinfo, 4, signal, names);
@@ -220,31 +242,6 @@ protect_from(PG_FUNCTION_ARGS)
 
 	dt_sql_write(entries, entry);
 	dt_protect_tell(choices, entries, &entry->definition);
-	PG_RETURN_VOID();
-}
-
-PG_FUNCTION_INFO_V1(reset_group_pressure);
-Datum
-reset_group_pressure(PG_FUNCTION_ARGS)
-{
-	char	   *group = dt_sql_get_group(fcinfo);
-	char	   *name;
-	DtSignal	signal = get_signal(fcinfo, group, &name);
-	List	   *entries;
-	DtEntry    *entry = dt_definitions_edit(group, DT_ALTER, &entries);
-	DtDefinition *d = &entry->definition;
-	DtThreshold none = {0};
-
-	if (dt_definition_follows(d, signal) &&
-		strcmp(dt_definition_signal_name(d, signal), name) == 0)
-	{
-		set_threshold(d, signal, none, "");
-		dt_definitions_write(entries);
-	}
-	else
-		ereport(NOTICE,
-				(errmsg("resource group \"%s\" does not follow signal \"%s\"",
-						group, name)));
 	PG_RETURN_VOID();
 }
 

@@ -117,7 +117,7 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 								  "%d standbys are streaming. How far they are behind is not known yet.",
 								  found->n),
 						 found->n);
-	c->hint = psprintf(_("If one is behind on purpose, use SELECT reset_group_pressure(%s, %s)."),
+	c->hint = psprintf(_("If one is behind on purpose, use SELECT set_group_pressure(%s, %s, NULL)."),
 					   quote_literal_cstr(d->name),
 					   quote_literal_cstr(dt_signals[c->signal].name));
 }
@@ -319,7 +319,8 @@ dt_protect_tell(List *choices, List *entries, const DtDefinition *d)
 			(errmsg("resource group \"%s\" is not slowed down below %s",
 					d->name, dt_amount_about(DT_UNIT_RATE, d->floor)),
 			 errdetail("This is its floor."),
-			 errhint("Change what was chosen with set_group_pressure(), reset_group_pressure() and set_group_floor().")));
+			 errhint("Use set_group_pressure(), with NULL to remove a signal, and SELECT alter_resource_group(%s, floor => ...) to change what was chosen.",
+					 quote_literal_cstr(d->name))));
 	dt_notice_floor(d);
 	dt_notice_sampler();
 }

@@ -52,7 +52,7 @@ dt_sql_get_name(FunctionCallInfo fcinfo, int arg, const char *what)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not %s", what, flaw),
-				 errhint("Write a name of 1 to %d bytes, for example 'batch'.",
+				 errhint("Write a name of 1 to %d bytes, without blanks around it, for example 'batch'.",
 						 NAMEDATALEN - 1)));
 	if (strlen(name) >= NAMEDATALEN)
 		ereport(ERROR,

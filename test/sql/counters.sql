@@ -8,8 +8,8 @@
 CREATE EXTENSION dirty_throttle;
 CREATE TABLE t (a int, filler text) WITH (fillfactor = 10);
 CREATE INDEX ON t (a);
-SELECT create_resource_group('grp_a');
-SELECT create_resource_group('grp_b');
+SELECT alter_resource_group('grp_a');
+SELECT alter_resource_group('grp_b');
 
 CREATE VIEW g AS SELECT * FROM dirty_throttle_groups() WHERE group_name = 'grp_a';
 CREATE VIEW s AS SELECT * FROM dirty_throttle_sessions() WHERE pid = pg_backend_pid();
@@ -191,7 +191,7 @@ SELECT group_name, dirty_debt, paused_by FROM s;
 SET dirty_throttle."group" = 'grp_a';
 SELECT group_name, dirty_debt > 0.5 * :dirtied * 8.192, blocks_dirtied FROM s;
 -- and is forgiven when there is no limit any more
-SELECT reset_group_dirty_limit('grp_a');
+SELECT set_group_dirty_limit('grp_a', 0);
 COMMIT;
 SELECT dirty_debt FROM g;
 SELECT set_group_dirty_limit('grp_a', 1000);
@@ -203,7 +203,7 @@ ALTER SYSTEM SET dirty_throttle.enabled = off;
 SELECT pg_reload_conf();
 \c -
 SHOW dirty_throttle.enabled;
-SELECT set_group_dirty_limit('grp_a', 1);
+SELECT set_group_dirty_limit('grp_a', '1 kB');
 SET dirty_throttle."group" = 'grp_a';
 SELECT dirty_throttle_reset('grp_a');
 SELECT fill(1000) AS dirtied \gset

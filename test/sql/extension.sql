@@ -61,22 +61,22 @@ SELECT set_group_dirty_limit('select', 1234.567);
 SELECT set_group_dirty_limit('two words', 0);
 SELECT set_group_wal_limit('grp_a', 1000.5);
 SELECT set_group_wal_limit('it''s "quoted" \ and %s', 16777216);
-SELECT set_group_burst('it''s "quoted" \ and %s', 3600000);
-SELECT set_group_mode('it''s "quoted" \ and %s', 'observe');
-SELECT set_group_burst('select', 0.001);
-SELECT set_group_burst('grp_a', 5);
-SELECT set_group_burst('grp_a', 20);	-- the default again
-SELECT set_group_mode('grp_a', 'observe');
-SELECT set_group_mode('grp_a', 'enforce');
-SELECT set_group_floor('select', 12.5);
-SELECT set_group_floor('grp_a', 1);
-SELECT set_group_floor('grp_a', 64);	-- the default again
+SELECT alter_resource_group('it''s "quoted" \ and %s', burst => 3600000);
+SELECT alter_resource_group('it''s "quoted" \ and %s', mode => 'observe');
+SELECT alter_resource_group('select', burst => 0.001);
+SELECT alter_resource_group('grp_a', burst => 5);
+SELECT alter_resource_group('grp_a', burst => 20);	-- the default again
+SELECT alter_resource_group('grp_a', mode => 'observe');
+SELECT alter_resource_group('grp_a', mode => 'enforce');
+SELECT alter_resource_group('select', floor => 12.5);
+SELECT alter_resource_group('grp_a', floor => 1);
+SELECT alter_resource_group('grp_a', floor => 64);	-- the default again
 SELECT set_group_pressure('select', 'dirty_buffers', '12.5%');
 SELECT set_group_pressure('it''s "quoted" \ and %s', 'replica_lag', '2s', 1);
-SELECT set_group_pressure('it''s "quoted" \ and %s', 'checkpoint');
+SELECT set_group_pressure('it''s "quoted" \ and %s', 'checkpoint', 'on');
 SELECT set_group_pressure('grp_a', 'slot_lag', '5GB');
-SELECT set_group_pressure('grp_a', 'checkpoint');
-SELECT reset_group_pressure('grp_a', 'checkpoint');
+SELECT set_group_pressure('grp_a', 'checkpoint', 'on');
+SELECT set_group_pressure('grp_a', 'checkpoint', NULL);
 CREATE ROLE "regress_dt ""it's"" \ one";
 SELECT grant_group_use('it''s "quoted" \ and %s', 'regress_dt "it''s" \ one');
 SELECT grant_group_use('grp_a', 'regress_dt "it''s" \ one');
@@ -134,7 +134,7 @@ two
 -- In another schema, which is not in the search_path.
 CREATE SCHEMA "Throttle it";
 CREATE EXTENSION dirty_throttle SCHEMA "Throttle it";
-SELECT "Throttle it".create_resource_group('grp_b', 10);
+SELECT "Throttle it".set_group_dirty_limit('grp_b', '10 kB');
 SELECT group_name, dirty_limit, members
 FROM "Throttle it".dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
@@ -142,7 +142,7 @@ SELECT group_name, pid = pg_backend_pid() AS me
 FROM "Throttle it".dirty_throttle_sessions;
 -- All of it works there without a search_path, and no view refers to public.
 SET search_path = '';
-SELECT "Throttle it".create_resource_group('grp_c');
+SELECT "Throttle it".alter_resource_group('grp_c');
 SELECT "Throttle it".drop_resource_group('grp_c');
 DO $$
 DECLARE

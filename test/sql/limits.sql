@@ -34,9 +34,9 @@ FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 --
 SELECT set_group_dirty_limit('grp_a', 12288);
 SELECT set_group_dirty_limit('grp_a', 6144);	-- no notice any more
-SELECT create_resource_group('grp_b');
-SELECT create_resource_group('grp_c', 3072.5);
-SELECT create_resource_group(dirty_limit => 16777216, group_name => 'GRP_A');
+SELECT alter_resource_group('grp_b');
+SELECT set_group_dirty_limit('grp_c', 3072.5);
+SELECT set_group_dirty_limit(kb_per_second => 16777216, group_name => 'GRP_A');
 TABLE definitions;
 SELECT paused, dirty_rate, blocks_dirtied, pauses, paused_time,
        dirty_debt, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
@@ -44,7 +44,7 @@ FROM dirty_throttle_groups();
 SELECT wal_rate, wal_bytes, wal_debt, wal_pauses, observed_pauses,
        observed_pause_time, suspended_since
 FROM dirty_throttle_groups();
-SELECT reset_group_dirty_limit('grp_c');
+SELECT set_group_dirty_limit('grp_c', 0);
 SELECT rename_resource_group('grp_b', 'grp_d');
 SELECT drop_resource_group('GRP_A');
 SELECT drop_resource_group('nobody', true);
@@ -73,35 +73,48 @@ SELECT set_group_wal_limit('grp_w', 6144.5); :show
 SELECT set_group_wal_limit('grp_w', 1e-300); :show
 SELECT set_group_wal_limit('grp_w', 16777216); :show
 SELECT set_group_dirty_limit('grp_w', 5); :show
-SELECT reset_group_dirty_limit('grp_w'); :show
-SELECT reset_group_wal_limit('grp_w'); :show
+SELECT set_group_dirty_limit('grp_w', 0); :show
+SELECT set_group_wal_limit('grp_w', 0); :show
 SELECT set_group_wal_limit('grp_w', -0.0); :show
 
 -- With a unit, per second or for a time; 1 kB is 1000 bytes.
 \set show 'SELECT dirty_limit, wal_limit, burst, floor FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
 SELECT set_group_dirty_limit('grp_w', '5 MB'), set_group_wal_limit('grp_w', '1GB'),
-       set_group_burst('grp_w', '1 min'), set_group_floor('grp_w', '64 kB'); :show
+       alter_resource_group('grp_w', burst => '1 min', floor => '64 kB'); :show
 SELECT set_group_dirty_limit('grp_w', ' 0.5 gb/s '), set_group_wal_limit('grp_w', '12288'),
-       set_group_burst('grp_w', '60000'), set_group_floor('grp_w', '1000'); :show
+       alter_resource_group('grp_w', burst => '60000', floor => '1000'); :show
 SELECT set_group_dirty_limit('grp_w', '1 B'), set_group_wal_limit('grp_w', '0'),
-       set_group_burst('grp_w', '0'), set_group_floor('grp_w', '1500000B'); :show
+       alter_resource_group('grp_w', burst => '0', floor => '1500000B'); :show
 SELECT set_group_dirty_limit('grp_w', v::text) FROM (VALUES (7000)) AS v(v); :show
 PREPARE by_name(text, text) AS SELECT set_group_dirty_limit($1, $2);
 EXECUTE by_name('grp_w', '2 mb'); :show
 DEALLOCATE by_name;
-SELECT create_resource_group('grp_x', '3 MB'); SELECT drop_resource_group('grp_x');
-SELECT set_group_dirty_limit('grp_w', 0), set_group_burst('grp_w', 20), set_group_floor('grp_w', 64);
+SELECT set_group_dirty_limit('grp_x', '3 MB'); SELECT drop_resource_group('grp_x');
+SELECT alter_resource_group('grp_w', dirty_limit => 0, burst => 20, floor => 64);
+
+-- A number that may have been taken for MB/s, and 0, which may be meant to stop
+-- the group: notices.
+SELECT set_group_dirty_limit('grp_w', 12);
+SELECT set_group_wal_limit('grp_w', ' 99.999 ');
+SELECT alter_resource_group('grp_w', dirty_limit => 5, wal_limit => '0 B');
+SELECT set_group_dirty_limit('grp_w', 100), set_group_wal_limit('grp_w', '12 kB');
+SELECT alter_resource_group('grp_w', wal_limit => 0, floor => 12);
+CREATE ROLE regress_dt_gold;
+SELECT alter_resource_group('grp_w', scope => 'role', floor => 64);
+SELECT alter_resource_group('grp_w', dirty_limit => 7, wal_limit => 0, instance => 'regress_dt_gold');
+SELECT alter_resource_group('grp_w', dirty_limit => 0, scope => 'group');
+DROP ROLE regress_dt_gold;
 
 -- Burst and mode
 \set show 'SELECT burst, mode FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
 :show
-SELECT set_group_burst('grp_w', 0); :show
-SELECT set_group_burst('grp_w', 0.001); :show
-SELECT set_group_burst('grp_w', 1234.5); :show
-SELECT set_group_burst('grp_w', 3600000); :show
-SELECT set_group_mode('grp_w', 'observe'); :show
-SELECT set_group_mode('grp_w', 'observe'); :show
-SELECT set_group_mode('grp_w', 'enforce'); :show
+SELECT alter_resource_group('grp_w', burst => 0); :show
+SELECT alter_resource_group('grp_w', burst => 0.001); :show
+SELECT alter_resource_group('grp_w', burst => 1234.5); :show
+SELECT alter_resource_group('grp_w', burst => 3600000); :show
+SELECT alter_resource_group('grp_w', mode => 'observe'); :show
+SELECT alter_resource_group('grp_w', mode => 'observe'); :show
+SELECT alter_resource_group('grp_w', mode => 'enforce'); :show
 
 -- Suspending
 \set show 'SELECT suspended_since IS NOT NULL AS suspended FROM dirty_throttle_groups WHERE group_name = ''grp_w'';'
@@ -123,71 +136,71 @@ SELECT drop_resource_group('grp_w');
 -- What is rolled back has changed nothing.
 BEGIN;
 SELECT set_group_dirty_limit('grp_a', 1000);
-SELECT create_resource_group('grp_e', 1);
+SELECT set_group_dirty_limit('grp_e', 1000);
 SELECT drop_resource_group('grp_c');
 SELECT set_group_wal_limit('grp_a', 500);
-SELECT set_group_burst('grp_a', 30);
-SELECT set_group_mode('grp_a', 'observe');
+SELECT alter_resource_group('grp_a', burst => 30);
+SELECT alter_resource_group('grp_a', mode => 'observe');
 ROLLBACK;
 TABLE definitions;
 
 --
 -- What is wrong.  Nothing has changed after all of this.
 --
-SELECT set_group_dirty_limit('grp_c', 77);
+SELECT set_group_dirty_limit('grp_c', 777);
 CREATE TABLE before AS TABLE definitions;
 
 SELECT value, f, try(format(f, value))
 FROM (VALUES ('SELECT set_group_dirty_limit(''grp_a'', %s::float8)'),
              ('SELECT set_group_dirty_limit(''new'', %s::float8)'),
-             ('SELECT create_resource_group(''new'', %s::float8)'),
              ('SELECT set_group_wal_limit(''new'', %s::float8)')) AS c(f),
      unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-0.0001',
                   '-1e-300', '16777216.001', '16777217', '1e300',
                   'NULL']) WITH ORDINALITY AS v(value, n)
 ORDER BY f COLLATE "C", n;
 
-SELECT value, try(format('SELECT set_group_burst(''grp_a'', %s::float8)', value))
+SELECT value, try(format('SELECT alter_resource_group(''grp_a'', burst => %s::float8)', value))
 FROM unnest(ARRAY['''NaN''', '''Infinity''', '''-Infinity''', '-1', '-1e-300',
                   '3600000.001', '1e300', 'NULL']) WITH ORDINALITY AS v(value, n)
 ORDER BY n;
 SELECT value, try(format('SELECT set_group_dirty_limit(''grp_a'', %L)', value)),
-       try(format('SELECT set_group_burst(''grp_a'', %L)', value))
+       try(format('SELECT alter_resource_group(''grp_a'', burst => %L)', value))
 FROM unnest(ARRAY['', ' ', 'fast', '5 M', '5 MiB', '5 MBit', '5 MB/min', '5 MB 3', '5,5 MB',
                   '-5 MB', 'NaN', '1e400 MB', '17 TB', '2 h', '-1 s', NULL])
      WITH ORDINALITY AS v(value, n)
 ORDER BY n;
-SELECT mode, try(format('SELECT set_group_mode(''grp_a'', %L)', mode))
+SELECT mode, try(format('SELECT alter_resource_group(''grp_a'', mode => %L)', mode))
 FROM unnest(ARRAY['', 'off', 'Observe', ' enforce', 'observed', NULL])
      WITH ORDINALITY AS v(mode, n)
 ORDER BY n;
 
 -- Every function and every argument: NULL, empty, too long.
 SELECT try($$SELECT set_group_dirty_limit(NULL, 1)$$);
-SELECT try($$SELECT create_resource_group(NULL)$$);
-SELECT try($$SELECT reset_group_dirty_limit(NULL)$$);
+SELECT try($$SELECT alter_resource_group(NULL)$$);
 SELECT try($$SELECT rename_resource_group(NULL, 'new')$$);
 SELECT try($$SELECT rename_resource_group('grp_a', NULL)$$);
 SELECT try($$SELECT drop_resource_group(NULL)$$);
 SELECT try($$SELECT drop_resource_group('grp_a', NULL)$$);
 SELECT try($$SELECT drop_resource_group('grp_a', false, NULL)$$);
 SELECT try($$SELECT set_group_dirty_limit('', 1)$$);
-SELECT try($$SELECT create_resource_group('')$$);
-SELECT try($$SELECT reset_group_dirty_limit('')$$);
+SELECT try($$SELECT alter_resource_group('')$$);
+SELECT try($$SELECT alter_resource_group('grp_a ')$$);
+SELECT try($$SELECT set_group_dirty_limit(' grp_a', 1)$$);
+SELECT try($$SELECT rename_resource_group('grp_a', 'new ')$$);
+SELECT try($$SELECT drop_resource_group(' grp_a', true)$$);
 SELECT try($$SELECT rename_resource_group('', 'new')$$);
 SELECT try($$SELECT rename_resource_group('grp_a', '')$$);
 SELECT try($$SELECT drop_resource_group('')$$);
 SELECT try($$SELECT drop_resource_group('', true, true)$$);
 SELECT try($$SELECT dirty_throttle_reset('')$$);
-SELECT try($$SELECT create_resource_group(repeat('x', 64))$$);
+SELECT try($$SELECT alter_resource_group(repeat('x', 64))$$);
 SELECT try($$SELECT rename_resource_group('grp_a', repeat('x', 64))$$);
 SELECT try($$SELECT drop_resource_group(repeat('x', 64), true)$$);
 SELECT call, try('SELECT ' || replace(call, '$1', 'NULL')),
        try('SELECT ' || replace(call, '$1', '''''')),
        try('SELECT ' || replace(call, '$1', 'repeat(''x'', 64)')),
        try('SELECT ' || replace(call, '$1', '''nobody'''))
-FROM (VALUES (1, 'reset_group_wal_limit($1)'),
-             (4, 'suspend_group($1)'),
+FROM (VALUES (4, 'suspend_group($1)'),
              (6, 'resume_group($1)'),
              (7, 'grant_group_use($1, current_user)'),
              (8, 'revoke_group_use($1, current_user)'),
@@ -205,15 +218,13 @@ SELECT try($$SELECT grant_group_use('grp_a', '')$$);
 SELECT try($$SELECT grant_group_use('grp_a', 'regress_dt_nobody')$$);
 SELECT try($$SELECT revoke_group_use('grp_a', NULL)$$);
 SELECT try($$SELECT revoke_group_use('grp_a', 'regress_dt_nobody')$$);
-SELECT try($$SELECT leave_joined_group()$$);
+SELECT try($$SELECT join_group(NULL)$$);
 
 -- There already, or not there.
-SELECT try($$SELECT create_resource_group('grp_a', 1)$$);
 SELECT try($$SELECT rename_resource_group('grp_a', 'grp_c')$$);
 SELECT try($$SELECT rename_resource_group('grp_a', 'grp_a')$$);
 SELECT try($$SELECT rename_resource_group('nobody', 'new')$$);
 SELECT try($$SELECT rename_resource_group('nobody', 'grp_a')$$);
-SELECT try($$SELECT reset_group_dirty_limit('nobody')$$);
 SELECT try($$SELECT drop_resource_group('nobody')$$);
 SELECT try($$SELECT drop_resource_group('nobody', force => true)$$);
 SELECT try($$SELECT dirty_throttle_reset('nobody')$$);
@@ -221,7 +232,7 @@ SELECT try($$SELECT dirty_throttle_reset('nobody')$$);
 -- As a user meets them.
 SELECT set_group_dirty_limit('grp_a', -5);
 \echo :LAST_ERROR_SQLSTATE
-SELECT create_resource_group('grp_a');
+SELECT rename_resource_group('grp_a', 'grp_c');
 \echo :LAST_ERROR_SQLSTATE
 
 -- Nothing has changed: no rows.
@@ -234,7 +245,7 @@ UNION ALL
 --
 SHOW dirty_throttle.max_groups;
 SELECT count(*) FROM dirty_throttle_groups;
-SELECT i, try(format('SELECT create_resource_group(%L, %s)', 'more_' || i, i))
+SELECT i, try(format('SELECT set_group_dirty_limit(%L, %s)', 'more_' || i, i * 1000))
 FROM generate_series(1, 6) AS i;
 SELECT try($$SELECT set_group_dirty_limit('one_too_many', 1)$$);
 SELECT try($$SELECT set_group_wal_limit('one_too_many', 1)$$);
@@ -245,8 +256,8 @@ SELECT try($$SELECT rename_resource_group('more_1', 'more_one')$$);
 SELECT try($$SELECT set_group_wal_limit('more_one', 222)$$);
 -- and a slot that is freed is free
 SELECT try($$SELECT drop_resource_group('more_2')$$);
-SELECT try($$SELECT set_group_dirty_limit('just_right', 1)$$);
-SELECT try($$SELECT create_resource_group('one_too_many')$$);
+SELECT try($$SELECT set_group_dirty_limit('just_right', 1000)$$);
+SELECT try($$SELECT alter_resource_group('one_too_many')$$);
 TABLE definitions;
 
 SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;

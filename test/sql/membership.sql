@@ -10,8 +10,8 @@
 \pset format unaligned
 \pset tuples_only on
 CREATE EXTENSION dirty_throttle;
-SELECT create_resource_group('grp_a', 1000);
-SELECT create_resource_group('grp_b', 2000);
+SELECT set_group_dirty_limit('grp_a', 1000);
+SELECT set_group_dirty_limit('grp_b', 2000);
 
 -- What this session sees of itself, and what the server sees of it.
 CREATE VIEW me AS
@@ -209,7 +209,7 @@ COMMIT;
 TABLE me;
 SELECT rename_resource_group('grp_newer', 'grp_new');
 -- even when another group has taken the old name
-SELECT create_resource_group('grp_a', 5);
+SELECT set_group_dirty_limit('grp_a', '5 kB');
 BEGIN;
 SET LOCAL dirty_throttle."group" = 'grp_a';
 TABLE me;
@@ -238,7 +238,7 @@ SELECT * FROM dirty_throttle_sessions;
 CREATE TABLE t (a int);
 INSERT INTO t SELECT generate_series(1, 1000);
 -- recreated under the name that was last set: a member again
-SELECT create_resource_group('grp_a', 3000);
+SELECT set_group_dirty_limit('grp_a', 3000);
 TABLE me;
 -- and dropped again: told again
 SELECT drop_resource_group('grp_a', force => true);
@@ -257,12 +257,12 @@ TABLE me;
 
 -- Dropped and created again in one transaction: the members stay
 RESET dirty_throttle."group";
-SELECT create_resource_group('grp_a');
+SELECT alter_resource_group('grp_a');
 SET dirty_throttle."group" = 'grp_b';
 BEGIN;
 SELECT drop_resource_group('grp_b', force => true);
 INSERT INTO t SELECT generate_series(1, 1000);
-SELECT create_resource_group('grp_b', 1e6);
+SELECT set_group_dirty_limit('grp_b', 1e6);
 TABLE me;
 COMMIT;
 TABLE me;

@@ -32,7 +32,9 @@ EXCEPTION WHEN OTHERS THEN
 					 nullif(hint, ''));
 END $$;
 
-SELECT create_resource_group('batch', '12 MB');
+SET client_min_messages = warning;	-- no notices of what is created here
+SELECT set_group_dirty_limit('batch', '12 MB');
+RESET client_min_messages;
 CREATE ROLE regress_dt_user LOGIN;
 
 -- What is an error
@@ -52,18 +54,18 @@ FROM unnest(ARRAY[
 	$$SELECT set_group_dirty_limit('batch', true)$$,
 	$$SELECT set_group_dirty_limit('batch')$$,
 	$$SELECT set_group_wal_limit('batch', '8 m')$$,
-	$$SELECT set_group_burst('batch', '1 minute')$$,
-	$$SELECT set_group_burst('batch', '2 h')$$,
-	$$SELECT set_group_floor('batch', 0)$$,
-	$$SELECT reset_group_wal_limit('nobody')$$,
+	$$SELECT alter_resource_group('batch', burst => '1 minute')$$,
+	$$SELECT alter_resource_group('batch', burst => '2 h')$$,
+	$$SELECT alter_resource_group('batch', floor => 0)$$,
+	$$SELECT alter_resource_group('nobody', wal_limit => '1 MB', instance => 'regress_dt_user')$$,
 	-- names
 	$$SELECT set_group_dirty_limit(NULL, 1)$$,
 	$$SELECT set_group_dirty_limit('', 1)$$,
 	$$SELECT set_group_dirty_limit('  ', 1)$$,
 	$$SELECT set_group_dirty_limit(E'batch\n', 1)$$,
 	$$SELECT set_group_dirty_limit(repeat('x', 64), 1)$$,
-	$$SELECT create_resource_group('batch')$$,
-	$$SELECT reset_group_wal_limit('Batch')$$,
+	$$SELECT set_group_dirty_limit('batch ', '5 MB')$$,
+	$$SELECT suspend_group('Batch')$$,
 	$$SELECT drop_resource_group('btach')$$,
 	$$SELECT rename_resource_group('batches', 'jobs')$$,
 	$$SELECT rename_resource_group('batch', 'batch')$$,
@@ -79,10 +81,10 @@ FROM unnest(ARRAY[
 	$$ALTER ROLE dirty_throttle RENAME TO throttle$$,
 	$$DROP ROLE dirty_throttle$$,
 	-- modes and signals
-	$$SELECT set_group_mode('batch', 'off')$$,
+	$$SELECT alter_resource_group('batch', mode => 'off')$$,
 	$$SELECT set_group_pressure('batch', 'lag', '2s')$$,
 	$$SELECT set_group_pressure('batch', 'replica-lag', '2s')$$,
-	$$SELECT set_group_pressure('batch', 'replica_lag')$$,
+	$$SELECT set_group_pressure('batch', 'replica_lag', 'on')$$,
 	$$SELECT set_group_pressure('batch', 'replica_lag', '2 seconds')$$,
 	$$SELECT set_group_pressure('batch', 'replica_lag', '50ms')$$,
 	$$SELECT set_group_pressure('batch', 'slot_lag', '10G')$$,
@@ -94,7 +96,7 @@ FROM unnest(ARRAY[
 	$$SELECT set_session_group(0, 'batch')$$,
 	$$SELECT set_session_group(pid, 'batch') FROM pg_stat_activity WHERE backend_type = 'checkpointer'$$,
 	$$SELECT set_session_group(pg_backend_pid(), 'bach')$$,
-	$$SELECT leave_joined_group()$$,
+	$$SELECT join_group(NULL)$$,
 	$$SELECT suspend_group('nobody')$$]) AS command;
 
 -- The same in transactions that have changed no groups
@@ -125,25 +127,31 @@ SELECT set_group_dirty_limit('batch', '5 MB');
 PREPARE TRANSACTION 'regress_dt';
 \echo :LAST_ERROR_SQLSTATE
 BEGIN;
-SELECT create_resource_group('new');
+SET LOCAL client_min_messages = warning;
+SELECT alter_resource_group('new');
 SET dirty_throttle."group" = 'new';
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 SET dirty_throttle."group" = 'batch';
 SELECT drop_resource_group('batch');
 \echo :LAST_ERROR_SQLSTATE
-SELECT create_resource_group('group ' || i) FROM generate_series(1, 8) AS i;	-- of 8, with batch
+SET client_min_messages = warning;
+SELECT alter_resource_group('group ' || i) FROM generate_series(1, 8) AS i;	-- of 8, with batch
 \echo :LAST_ERROR_SQLSTATE
+
+RESET client_min_messages;
 
 -- What succeeds, with a notice
 SELECT resume_group('batch');
 RESET dirty_throttle."group";
-SELECT set_group_floor('nightly', '1 MB');
+SELECT alter_resource_group('nightly', floor => '1 MB');
 SELECT set_group_dirty_limit('Batch', '5 MB');
 SELECT set_group_dirty_limit('batch', 1000.0 / 3);
+SELECT set_group_dirty_limit('batch', 12);
+SELECT set_group_dirty_limit('batch', 0);
 SELECT set_group_pressure('batch', 'replica_lag', '2s');
 SELECT set_group_pressure('batch', 'dirty_buffers', '0.3');
-SELECT reset_group_pressure('batch', 'slot_lag');
+SELECT set_group_pressure('batch', 'slot_lag', NULL);
 SELECT revoke_group_use('batch', 'regress_dt_user');
 SELECT drop_resource_group('nobody', if_exists => true);
 ALTER ROLE regress_dt_user SET dirty_throttle."group" = 'Bacth';

@@ -1,7 +1,7 @@
 --
--- Any name of 1 to 63 bytes that is not blank and has no control characters
--- works everywhere.  One that is too long is refused everywhere, and never
--- truncated; a blank one and control characters, where a group is named.
+-- Any name of 1 to 63 bytes without blanks around it and control characters works
+-- everywhere.  One that is too long is refused everywhere, and never truncated;
+-- blanks around it and control characters, where a group is named.
 --
 -- The names are random but the same in every run.  The first one that fails
 -- ends it with what went wrong, so the only good output is none.
@@ -38,7 +38,7 @@ BEGIN
 		END IF;
 		name := name || next;
 	END LOOP;
-	RETURN CASE WHEN name ~ '^ +$' THEN repeat('z', bytes) ELSE name END;
+	RETURN regexp_replace(regexp_replace(name, '^ ', 'z'), ' $', 'z');
 END $$;
 
 -- As random as that, of every length, and some that mean something elsewhere.
@@ -48,9 +48,9 @@ UNION ALL
 SELECT 1000 + n::int, name
 FROM unnest(ARRAY['select', 'group', 'default', 'DEFAULT', 'null', 'NULL',
                   'none', 'on', 'off', 'true', 'all', 'current', 'reset', '0',
-                  '-1', '1e10', ' .', '''', '''''', '"', '""', '\', '\\',
+                  '-1', '1e10', '. .', '''', '''''', '"', '""', '\', '\\',
                   '$user', '$1', '%', '%s', '%n', 'a b', 'a,b', 'a.b',
-                  'dirty_throttle.group', 'grp', 'Grp', 'GRP', ' grp', 'grp ',
+                  'dirty_throttle.group', 'grp', 'Grp', 'GRP',
                   '--', '/*', ';', '{', '}', '()', '$$',
                   'x''); SELECT drop_resource_group(''x', repeat('''', 63),
                   repeat('\', 63), repeat('"', 63), repeat('é', 31) || 'z',
@@ -82,7 +82,7 @@ $$;
 -- change is in force when it has committed.
 CREATE PROCEDURE live(name text, other text, rate float8) LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM create_resource_group(name);
+	PERFORM alter_resource_group(name);
 	COMMIT;
 	ASSERT state() = expected_state(name, 0, false), 'create: ' || state();
 	PERFORM set_group_dirty_limit(name, rate);
@@ -112,7 +112,7 @@ BEGIN
 	END IF;
 
 	PERFORM dirty_throttle_reset(other);
-	PERFORM reset_group_dirty_limit(other);
+	PERFORM set_group_dirty_limit(other, 0);
 	COMMIT;
 	ASSERT state() = expected_state(other, 0, true), 'reset: ' || state();
 	SET dirty_throttle."group" = '';
@@ -144,10 +144,10 @@ SELECT * FROM dirty_throttle_groups;
 -- Truncated, they would all be the name of a group that exists.
 --
 CREATE TABLE bad_names AS
-SELECT i, CASE WHEN i % 2 = 0 THEN random_name(i, 64 + i / 20)
-               ELSE random_name(i, 64 - i % 3 - 1) ||
-                    CASE i % 3 WHEN 0 THEN 'x' WHEN 1 THEN 'é' ELSE '中' END
-          END AS name
+SELECT i, replace(CASE WHEN i % 2 = 0 THEN random_name(i, 64 + i / 20)
+                       ELSE random_name(i, 64 - i % 3 - 1) ||
+                            CASE i % 3 WHEN 0 THEN 'x' WHEN 1 THEN 'é' ELSE '中' END
+                  END, ' ', '_') AS name	-- cut, none ends with a blank
 FROM generate_series(1, 100) AS i
 UNION ALL
 SELECT 1001, repeat('x', 64)
@@ -187,17 +187,17 @@ DECLARE
 	result text;
 	tried int := 0;
 BEGIN
-	PERFORM create_resource_group('other', 5);
+	PERFORM set_group_dirty_limit('other', 5);
 	COMMIT;
 	FOR n IN SELECT * FROM bad_names ORDER BY i LOOP
 		twin := truncated(n.name);
-		PERFORM create_resource_group(twin, 7);
+		PERFORM set_group_dirty_limit(twin, 7);
 		PERFORM set_config('dirty_throttle.group', 'other', false);
 		before := state();
 		FOREACH command IN ARRAY ARRAY[
-			'SELECT create_resource_group(%L)',
+			'SELECT alter_resource_group(%L)',
 			'SELECT set_group_dirty_limit(%L, 1)',
-			'SELECT reset_group_dirty_limit(%L)',
+			'SELECT set_group_dirty_limit(%L, 0)',
 			'SELECT rename_resource_group(%L, ''new'')',
 			'SELECT rename_resource_group(''other'', %L)',
 			'SELECT drop_resource_group(%L)',
@@ -226,13 +226,13 @@ SELECT * FROM dirty_throttle_groups;
 SELECT rolname, setconfig
 FROM pg_db_role_setting JOIN pg_roles ON pg_roles.oid = setrole;
 
--- Blank, and with control characters: also in the text of all definitions.
-SELECT name, refused(format('SELECT create_resource_group(%L)', name)) AS create,
+-- Blanks around it, and control characters: also in the text of all definitions.
+SELECT name, refused(format('SELECT alter_resource_group(%L)', name)) AS create,
        refused(format('SELECT drop_resource_group(%L)', name)) AS drop,
        refused(format('SET dirty_throttle."group" = %L', name)) AS set,
        refused(format('ALTER ROLE regress_dirty_throttle SET dirty_throttle.groups = %L',
                       quote_ident(name) || ' id=1')) AS text
-FROM unnest(ARRAY[' ', '   ', E'\t', E'a\nb', E'a\x01', E'\x7f']) AS name;
+FROM unnest(ARRAY[' ', '   ', ' grp', 'grp ', E'\t', E'a\nb', E'a\x01', E'\x7f']) AS name;
 
 -- The message has the name and its length.
 SET dirty_throttle."group" = 'a234567890123456789012345678901234567890123456789012345678901234';

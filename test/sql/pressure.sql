@@ -37,7 +37,7 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT count(available), min(reason), max(reason) FROM dirty_throttle_pressure;
-SELECT create_resource_group('batch');
+SELECT alter_resource_group('batch');
 SELECT floor, effective_dirty_limit, effective_wal_limit, pressure,
        pressure_signal, debt_forgiven
 FROM dirty_throttle_groups();
@@ -68,7 +68,7 @@ INSERT INTO good VALUES
 	('slot_lag', '1MB'), ('slot_lag', '1000TB'), ('slot_lag', '1536MB'), ('slot_lag', '5 gb'),
 	('slot_lag', '2000000B'), ('slot_lag', '0.5GB'),
 	('flush_lag', '1s'), ('wal_rate', '50MB'), ('wal_rate', '50 MB/s'), ('disk_free', '20GB'),
-	('checkpoint', NULL),
+	('checkpoint', 'on'), ('checkpoint', 'ON'),
 	('dirty_buffers', '30%'), ('dirty_buffers', '30 % '), ('dirty_buffers', '30'),
 	('dirty_buffers', '0.0001%'), ('dirty_buffers', '100%'),
 	('commit_latency', '5ms'), ('commit_latency', '0.1ms'),
@@ -92,13 +92,13 @@ BEGIN
 END $$;
 RESET client_min_messages;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', 2);
-SELECT reset_group_pressure('batch', s) FROM unnest('{flush_lag,wal_rate,disk_free}'::text[]) s;
+SELECT set_group_pressure('batch', s, NULL) FROM unnest('{flush_lag,wal_rate,disk_free}'::text[]) s;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1, standbys => 'here, "there"');
 :thresholds;
 SELECT signal, groups FROM dirty_throttle_pressure
 WHERE signal !~ '^(kernel|io)_';
-SELECT reset_group_pressure('batch', 'replica_lag');
-SELECT reset_group_pressure('batch', 'replica_lag');
+SELECT set_group_pressure('batch', 'replica_lag', NULL);
+SELECT set_group_pressure('batch', 'replica_lag', NULL);
 SELECT rename_resource_group('batch', 'renamed');
 SELECT rename_resource_group('renamed', 'batch');
 :thresholds;
@@ -111,65 +111,65 @@ SELECT set_group_pressure('batch', 'dirty_buffers', '100%');
 
 -- What leaves nothing to a signal, and what is so already
 SELECT set_group_wal_limit('batch', '500 kB');
-SELECT set_group_floor('batch', 499);
-SELECT set_group_floor('batch', 500);
+SELECT alter_resource_group('batch', floor => 499);
+SELECT alter_resource_group('batch', floor => 500);
 SELECT set_group_wal_limit('batch', '1 MB');
 SELECT set_group_wal_limit('batch', '100 kB');
-SELECT reset_group_wal_limit('batch');
+SELECT set_group_wal_limit('batch', 0);
 SELECT set_group_dirty_limit('batch', '500 kB');
-SELECT reset_group_dirty_limit('batch');
-SELECT set_group_floor('batch', 1000);
+SELECT set_group_dirty_limit('batch', 0);
+SELECT alter_resource_group('batch', floor => 1000);
 SELECT set_group_pressure('batch', 'wal_rate', '1 MB');
 SELECT set_group_pressure('batch', 'wal_rate', '1001 kB');
-SELECT reset_group_pressure('batch', 'wal_rate');
+SELECT set_group_pressure('batch', 'wal_rate', NULL);
 \set VERBOSITY terse
 SELECT set_group_pressure('batch', 'disk_free', '100%');
 SELECT set_group_pressure('batch', 'disk_free', '1MB');
-SELECT reset_group_pressure('batch', 'disk_free');
+SELECT set_group_pressure('batch', 'disk_free', NULL);
 \set VERBOSITY default
 
 -- Other groups at another threshold, and at the same one
-SELECT create_resource_group('strict');
+SELECT alter_resource_group('strict');
 SELECT set_group_pressure('strict', 'wal_rate', '50MB');
 SELECT set_group_pressure('batch', 'wal_rate', '60MB');
 SELECT set_group_pressure('batch', 'wal_rate', '50MB');
-SELECT reset_group_pressure('batch', 'wal_rate');
+SELECT set_group_pressure('batch', 'wal_rate', NULL);
 -- also if it counts other standbys
 \set VERBOSITY terse
 SELECT set_group_pressure('strict', 'replica_lag', '2s');
 SELECT set_group_pressure('batch', 'replica_lag', '2s', ignore => 1);
 \set VERBOSITY default
-SELECT reset_group_pressure('batch', 'replica_lag');
+SELECT set_group_pressure('batch', 'replica_lag', NULL);
 SELECT drop_resource_group('strict');
 
 -- The floor
 \set show 'SELECT floor FROM dirty_throttle_groups;'
-SELECT set_group_floor('batch', 512); :show
-SELECT set_group_floor('batch', 1); :show
-SELECT set_group_floor('batch', 1.0005); :show
-SELECT set_group_floor('batch', 16777216); :show
+SELECT alter_resource_group('batch', floor => 512); :show
+SELECT alter_resource_group('batch', floor => 1); :show
+SELECT alter_resource_group('batch', floor => 1.0005); :show
+SELECT alter_resource_group('batch', floor => 16777216); :show
 
 -- The weight
-SELECT set_group_weight('batch', 3);
-SELECT set_group_weight('batch', 2.5);
+SELECT alter_resource_group('batch', weight => 3);
+SELECT alter_resource_group('batch', weight => 2.5);
 SELECT weight FROM dirty_throttle_groups;
-SELECT set_group_weight('batch', 1);
+SELECT alter_resource_group('batch', weight => 1);
 
 -- The allowance
-SELECT set_group_allowance('batch', 64000);
+SELECT alter_resource_group('batch', allowance => 64000);
 SELECT allowance FROM dirty_throttle_groups;
-SELECT set_group_allowance('batch', '64 MB');
-SELECT set_group_allowance('batch', 0.0004);
-SELECT set_group_allowance('batch', '1 TB');
+SELECT alter_resource_group('batch', allowance => '64 MB');
+SELECT alter_resource_group('batch', allowance => 0.0004);
+SELECT alter_resource_group('batch', allowance => '1 TB');
 SELECT allowance FROM dirty_throttle_groups;
 
 -- What others report, and a group that is new
 SELECT report_pressure('kafka_lag', 0.5, '1 day');
-SELECT set_group_pressure('batch', 'kafka_lag');
-SELECT set_group_pressure('new', 'checkpoint');
-SELECT set_group_weight('newer', 2);
-SELECT set_group_allowance('newer', '5MB');
-SELECT set_group_mode('newest', 'observe');
+SELECT set_group_pressure('batch', 'kafka_lag', 'on');
+SELECT set_group_pressure('new', 'checkpoint', 'on');
+SELECT alter_resource_group('newer', weight => 2);
+SELECT alter_resource_group('newer', allowance => '5MB');
+SELECT alter_resource_group('newest', mode => 'observe');
 :thresholds;
 SELECT signal, state, value, unit, groups, available
 FROM dirty_throttle_pressure WHERE signal ~ '^kafka';
@@ -177,15 +177,15 @@ SELECT regexp_replace(line, ' id=\d+', '')
 FROM pg_db_role_setting, unnest(setconfig) AS s,
      string_to_table(s, E'\n') AS line
 WHERE setrole = 'dirty_throttle'::regrole;
-SELECT reset_group_pressure('batch', 'kafka_lag');
-SELECT reset_group_pressure('batch', 'kafka_lag');
+SELECT set_group_pressure('batch', 'kafka_lag', NULL);
+SELECT set_group_pressure('batch', 'kafka_lag', NULL);
 SELECT drop_resource_group(g) FROM unnest('{new,newer,newest}'::text[]) g;
 
 -- Rolled back, like all definitions
 BEGIN;
-SELECT set_group_floor('batch', 100);
+SELECT alter_resource_group('batch', floor => 100);
 SELECT set_group_pressure('batch', 'slot_lag', '7GB');
-SELECT reset_group_pressure('batch', 'checkpoint');
+SELECT set_group_pressure('batch', 'checkpoint', NULL);
 ROLLBACK;
 :thresholds;
 :show
@@ -196,66 +196,64 @@ ROLLBACK;
 CREATE TABLE before AS :thresholds;
 CREATE TEMP TABLE bad (signal text, threshold text);
 INSERT INTO bad VALUES
-	('replica_lag', NULL), ('replica_lag', ''), ('replica_lag', 'slow'),
+	('replica_lag', 'on'), ('replica_lag', ''), ('replica_lag', 'slow'),
 	('replica_lag', '2 seconds'), ('replica_lag', '999ms'),
 	('replica_lag', '2MB'), ('replica_lag', '-2s'), ('replica_lag', 'NaN'),
 	('replica_lag', '1500'), ('slot_lag', '10485760'), ('wal_rate', '50000000'),
 	('commit_latency', '20'), ('commit_latency', '0.2'),
 	('replica_lag', '86401s'), ('replica_lag', '1e400s'), ('replica_lag', '2%'),
-	('slot_lag', NULL), ('slot_lag', '1'), ('slot_lag', '999kB'), ('slot_lag', '2MB/s'), ('slot_lag', '2MiB'),
+	('slot_lag', '1'), ('slot_lag', '999kB'), ('slot_lag', '2MB/s'), ('slot_lag', '2MiB'),
 	('slot_lag', '1001TB'), ('slot_lag', '10%'),
 	('wal_rate', '10%'), ('disk_free', '0%'), ('disk_free', '10'),
 	('archive_lag', '1GB'),
-	('checkpoint', '10%'), ('checkpoint', ''),
-	('dirty_buffers', NULL), ('dirty_buffers', '0'), ('dirty_buffers', '101%'),
+	('checkpoint', '10%'), ('checkpoint', ''), ('checkpoint', 'off'),
+	('dirty_buffers', '0'), ('dirty_buffers', '101%'),
 	('dirty_buffers', '1GB'), ('dirty_buffers', '10%%'),
 	('dirty_buffers', '10% x'), ('dirty_buffers', '%'),
 	('dirty_buffers', '0.00001%'),
-	('kernel_dirty', NULL), ('kernel_dirty', '500'), ('kernel_dirty', '10%'),
+	('kernel_dirty', '500'), ('kernel_dirty', '10%'),
 	('kernel_dirty', '500M'),
-	('io_pressure', NULL), ('io_pressure', '1s'), ('io_pressure', '0%'),
-	('commit_latency', NULL), ('commit_latency', '99us'),
+	('io_pressure', '1s'), ('io_pressure', '0%'),
+	('commit_latency', '99us'),
 	('commit_latency', '11s'), ('commit_latency', '0.9%'),
 	('commit_latency', '1001%'), ('commit_latency', '1MB'),
 	('', '2s'), ('lag', '2s'), ('REPLICA_LAG', '2s'), ('replica-lag', '2s'),
-	('walrate', '2MB'), ('kafka_leg', NULL);
+	('walrate', '2MB'), ('kafka_leg', 'on');
 SELECT signal, threshold,
        try(format('SELECT set_group_pressure(''batch'', %L, %L)', signal,
                   threshold))
 FROM bad;
 SELECT call, try('SELECT ' || call)
 FROM unnest(ARRAY[
-	$$set_group_pressure('', 'checkpoint')$$,
-	$$set_group_pressure(NULL, 'checkpoint')$$,
-	$$set_group_pressure('batch', NULL)$$,
-	$$set_group_pressure('batch', 'checkpoint', NULL, NULL)$$,
+	$$set_group_pressure('', 'checkpoint', 'on')$$,
+	$$set_group_pressure(NULL, 'checkpoint', 'on')$$,
+	$$set_group_pressure('batch', NULL, 'on')$$,
+	$$set_group_pressure('batch', 'checkpoint', 'on', NULL)$$,
 	$$set_group_pressure('batch', 'replica_lag', '2s', -1)$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', 1)$$,
-	$$reset_group_pressure('nobody', 'checkpoint')$$,
-	$$reset_group_pressure('nobody', 'kafka_lag')$$,
-	$$reset_group_pressure(NULL, 'checkpoint')$$,
-	$$reset_group_pressure('batch', 'lag')$$,
-	$$reset_group_pressure('batch', NULL)$$,
-	$$set_group_floor('batch', 0)$$,
-	$$set_group_floor('batch', 0.999)$$,
-	$$set_group_floor('batch', -1)$$,
-	$$set_group_floor('batch', 16777217)$$,
-	$$set_group_floor('batch', 'NaN')$$,
-	$$set_group_floor('batch', NULL)$$,
-	$$set_group_weight('batch', 0)$$,
-	$$set_group_weight('batch', 1001)$$,
-	$$set_group_weight('batch', NULL)$$,
-	$$set_group_allowance('batch', -1)$$,
-	$$set_group_allowance('batch', 'NaN'::float8)$$,
-	$$set_group_allowance('batch', '2 TB')$$,
-	$$set_group_allowance('batch', '5 MB/s')$$,
-	$$set_group_allowance('batch', 'much')$$,
-	$$set_group_allowance('batch', NULL::text)$$,
+	$$set_group_pressure('batch', 'replica_lag')$$,
+	$$set_group_pressure('nobody', 'checkpoint', NULL)$$,
+	$$set_group_pressure('nobody', 'kafka_lag', NULL)$$,
+	$$set_group_pressure(NULL, 'checkpoint', NULL)$$,
+	$$set_group_pressure('batch', 'lag', NULL)$$,
+	$$set_group_pressure('batch', NULL, NULL)$$,
+	$$alter_resource_group('batch', floor => 0)$$,
+	$$alter_resource_group('batch', floor => 0.999)$$,
+	$$alter_resource_group('batch', floor => -1)$$,
+	$$alter_resource_group('batch', floor => 16777217)$$,
+	$$alter_resource_group('batch', floor => 'NaN')$$,
+	$$alter_resource_group('batch', weight => 0)$$,
+	$$alter_resource_group('batch', weight => 1001)$$,
+	$$alter_resource_group('batch', allowance => -1)$$,
+	$$alter_resource_group('batch', allowance => 'NaN'::float8)$$,
+	$$alter_resource_group('batch', allowance => '2 TB')$$,
+	$$alter_resource_group('batch', allowance => '5 MB/s')$$,
+	$$alter_resource_group('batch', allowance => 'much')$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', standbys => 'a')$$,
-	$$set_group_pressure('batch', 'kafka_lag', standbys => 'a')$$,
+	$$set_group_pressure('batch', 'kafka_lag', 'on', standbys => 'a')$$,
 	$$set_group_pressure('batch', 'flush_lag', '2s', standbys => repeat('a', 128))$$,
 	$$set_group_pressure('batch', 'kafka_lag', '2s')$$,
-	$$set_group_pressure('batch', 'reported')$$,
+	$$set_group_pressure('batch', 'reported', 'on')$$,
 	$$report_pressure('wal_rate', 1)$$,
 	$$report_pressure('kafka_lag', -1)$$,
 	$$report_pressure('kafka_lag', 'NaN')$$,

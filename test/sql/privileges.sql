@@ -9,8 +9,8 @@ CREATE EXTENSION dirty_throttle;
 SELECT current_user AS superuser, current_database() AS database \gset
 CREATE ROLE regress_dt_user LOGIN;
 CREATE ROLE regress_dt_other LOGIN;
-SELECT create_resource_group('grp_a', 1000);
-SELECT create_resource_group('grp_b');
+SELECT set_group_dirty_limit('grp_a', 1000);
+SELECT alter_resource_group('grp_b');
 
 CREATE FUNCTION try(command text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -36,9 +36,8 @@ CREATE TABLE changes (command text);
 INSERT INTO changes VALUES
 	('SELECT set_group_dirty_limit(''grp_a'', 2000)'),
 	('SELECT set_group_dirty_limit(''new'', 1)'),
-	('SELECT create_resource_group(''new'')'),
-	('SELECT create_resource_group(''new'', 5)'),
-	('SELECT reset_group_dirty_limit(''grp_a'')'),
+	('SELECT alter_resource_group(''new'')'),
+	('SELECT set_group_dirty_limit(''grp_a'', 0)'),
 	('SELECT rename_resource_group(''grp_b'', ''grp_c'')'),
 	('SELECT drop_resource_group(''grp_b'')'),
 	('SELECT drop_resource_group(''nobody'', true)'),
@@ -47,15 +46,11 @@ INSERT INTO changes VALUES
 	('SELECT dirty_throttle_reset(''grp_a'')'),
 	('SELECT set_group_wal_limit(''grp_a'', 2000)'),
 	('SELECT set_group_wal_limit(''new'', 1)'),
-	('SELECT reset_group_wal_limit(''grp_a'')'),
-	('SELECT set_group_burst(''grp_a'', 0)'),
-	('SELECT set_group_mode(''grp_a'', ''observe'')'),
-	('SELECT set_group_floor(''grp_a'', 1)'),
-	('SELECT set_group_weight(''grp_a'', 1)'),
-	('SELECT set_group_allowance(''grp_a'', 1)'),
+	('SELECT set_group_wal_limit(''grp_a'', 0)'),
+	('SELECT alter_resource_group(''grp_a'', burst => 0)'),
 	('SELECT report_pressure(''x'', 1)'),
-	('SELECT set_group_pressure(''grp_a'', ''checkpoint'')'),
-	('SELECT reset_group_pressure(''grp_a'', ''checkpoint'')'),
+	('SELECT set_group_pressure(''grp_a'', ''checkpoint'', ''on'')'),
+	('SELECT set_group_pressure(''grp_a'', ''checkpoint'', NULL)'),
 	('SELECT protect_from(''grp_a'')'),
 	('SELECT suspend_group(''grp_a'')'),
 	('SELECT resume_group(''grp_a'')'),
@@ -83,7 +78,7 @@ INSERT INTO joins VALUES
 	('SET dirty_throttle.max_blocking_time = 1'),
 	('SELECT join_group(''grp_b'')'),
 	('SELECT join_group(''grp_a'')'),
-	('SELECT leave_joined_group()');
+	('SELECT join_group(NULL)');
 GRANT SELECT ON joins TO PUBLIC;
 
 -- None of the functions that change anything is for everybody.
@@ -159,9 +154,9 @@ SHOW dirty_throttle."group";
 SELECT try('SELECT join_group(''grp_a'')');
 SELECT command, try(command) FROM joins WHERE command !~ 'join|ROLE.*RESET' AND
 	try(command) NOT LIKE '42501%';
-SELECT leave_joined_group();
+SELECT join_group(NULL);
 SHOW dirty_throttle."group";
-SELECT try('SELECT leave_joined_group()');
+SELECT try('SELECT join_group(NULL)');
 \c - :superuser
 SELECT revoke_group_use('grp_b', 'regress_dt_user');
 SELECT wait_until_alone();

@@ -119,7 +119,7 @@ SELECT a FROM t;
 \c - :superuser
 
 -- Created now, it is everybody's who names it.
-SELECT create_resource_group('grp_a', 1000);
+SELECT set_group_dirty_limit('grp_a', 1000);
 SELECT inside(), inside2();
 \c - regress_dt_batch
 TABLE me;
@@ -133,7 +133,7 @@ WHERE name = 'dirty_throttle.group';
 --
 CREATE ROLE regress_dt_plain LOGIN;
 GRANT SET ON PARAMETER dirty_throttle."group" TO regress_dt_plain;
-SELECT create_resource_group(g) FROM unnest('{grp_b,grp_c,grp_d}'::text[]) AS g;
+SELECT alter_resource_group(g) FROM unnest('{grp_b,grp_c,grp_d}'::text[]) AS g;
 ALTER SYSTEM SET dirty_throttle."group" = 'grp_b';
 SELECT pg_reload_conf();
 \c - regress_dt_plain
@@ -206,11 +206,11 @@ TABLE me;
 -- The server's default is missing: no login fails.
 ALTER DATABASE :"database" RESET dirty_throttle."group";
 SELECT drop_resource_group('grp_b', force => true);
-GRANT EXECUTE ON FUNCTION create_resource_group(text, float8) TO regress_dt_plain;
+GRANT EXECUTE ON FUNCTION alter_resource_group TO regress_dt_plain;
 TABLE me;
 \c - regress_dt_plain
 TABLE me;
-SELECT create_resource_group('grp_b');
+SELECT alter_resource_group('grp_b');
 TABLE me;
 \c - :superuser
 ALTER SYSTEM RESET ALL;
@@ -219,7 +219,7 @@ SELECT pg_reload_conf();
 TABLE me;
 
 -- A name that needs quotes, all the way through the catalog
-SELECT create_resource_group('it''s "the" \ group = é, 🐘');
+SELECT alter_resource_group('it''s "the" \ group = é, 🐘');
 ALTER ROLE regress_dt_batch SET dirty_throttle."group" = 'it''s "the" \ group = é, 🐘';
 \c - regress_dt_batch
 TABLE me;

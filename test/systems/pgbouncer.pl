@@ -164,7 +164,7 @@ my $group = q{dirty_throttle."group" = 'pooled'};
 
 $dt->sql(
 	q{CREATE ROLE app LOGIN;
-	SELECT create_resource_group('pooled');
+	SELECT alter_resource_group('pooled');
 	GRANT SET ON PARAMETER dirty_throttle."group", dirty_throttle.max_commit_pause TO app;
 	ALTER ROLE app SET dirty_throttle.transaction_grace = '1d';
 	GRANT ALL ON t TO app});

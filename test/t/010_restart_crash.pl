@@ -32,13 +32,13 @@ $dt->sql(
 	          set_group_dirty_limit('o''Brien "x"', 0.001),
 	          set_group_dirty_limit('Grüße', 16777216),
 	          set_group_dirty_limit('$long', 7),
-	          create_resource_group('unlimited'),
+	          alter_resource_group('unlimited'),
 	          set_group_dirty_limit('old', 11),
 	          set_group_dirty_limit('gone', 12),
 	          set_group_dirty_limit('reset', 13)});
 $dt->sql(q{SELECT rename_resource_group('old', 'new'),
 	              drop_resource_group('gone'),
-	              reset_group_dirty_limit('reset')});
+	              set_group_dirty_limit('reset', 0)});
 $dt->sql(q{ALTER ROLE etl SET dirty_throttle."group" = 'new'});
 
 my $expected =

@@ -56,20 +56,20 @@ subtest 'transactions' => sub {
 
 	is($dt->definitions, '', 'no groups');
 	is($dt->sql($ROW), '', 'and no row');
-	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 100); SELECT set_group_burst('a', 7)});
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 100); SELECT alter_resource_group('a', burst => 7)});
 	is($dt->definitions, '', 'before COMMIT');
 	$s->query('COMMIT');
 	is($dt->definitions, 'a=100', 'after COMMIT');
 	is(row(), 'a dirty=100 burst=7', 'the row');
 
-	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 200); SELECT create_resource_group('b')});
+	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 200); SELECT alter_resource_group('b')});
 	like($s->query($ROW), qr/ dirty=200 .*\nb /, 'who changes it sees the row');
 	$s->query('ROLLBACK');
 	is($dt->definitions, 'a=100', 'after ROLLBACK');
 	is($s->query('SELECT count(*) FROM dirty_throttle_groups'), 1, 'also here');
 
 	$s->query(q{BEGIN; SELECT set_group_dirty_limit('a', 1);
-		SAVEPOINT s; SELECT set_group_dirty_limit('a', 2); SELECT create_resource_group('b');
+		SAVEPOINT s; SELECT set_group_dirty_limit('a', 2); SELECT alter_resource_group('b');
 		ROLLBACK TO s; SELECT set_group_wal_limit('a', 3); COMMIT});
 	is(row(), 'a dirty=1 wal=3 burst=7', 'after ROLLBACK TO');
 	is($dt->definitions, 'a=1', 'in force, too');
@@ -95,14 +95,14 @@ subtest 'transactions' => sub {
 
 	# one after the other
 	my $t = $dt->session;
-	$s->query(q{BEGIN; SELECT create_resource_group('s')});
-	$t->send(q{SELECT create_resource_group('t')});
+	$s->query(q{BEGIN; SELECT alter_resource_group('s')});
+	$t->send(q{SELECT alter_resource_group('t')});
 	ok( poll_until(sub {
 			$dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $t->pid) eq 'object' }, 180),
 		'another change waits');
 	is($dt->definitions, 'a=1', 'who reads does not wait');
 	$s->query('COMMIT');
-	is($t->wait->{err}, '', 'then it is made');
+	is($t->wait->{sqlstate}, undef, 'then it is made');
 	is($dt->definitions, 'a=1 s=0 t=0', 'both are in force');
 	$s->query(q{BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class});
 	$t->query(q{SELECT drop_resource_group('t')});
@@ -111,21 +111,21 @@ subtest 'transactions' => sub {
 
 	# what has been replaced meanwhile is not removed
 	$dt->sql(q{SELECT report_pressure('x', 0, '1 day'), report_pressure('y', 0, '1 day'),
-		set_group_pressure('a', 'x')});
-	$s->query(q{BEGIN; SELECT set_group_pressure('a', 'y')});
-	$t->send(q{SELECT reset_group_pressure('a', 'x')});
+		set_group_pressure('a', 'x', 'on')});
+	$s->query(q{BEGIN; SELECT set_group_pressure('a', 'y', 'on')});
+	$t->send(q{SELECT set_group_pressure('a', 'x', NULL)});
 	ok( poll_until(sub {
 			$dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $t->pid) eq 'object' }, 180),
 		'who unfollows a signal waits, too');
 	$s->query('COMMIT');
 	like($t->wait->{err}, qr/"a" does not follow signal "x"/, 'the group does not follow it any more');
 	like(row(), qr/ reported=y/, 'and still follows the other one');
-	$dt->sql(q{SELECT reset_group_pressure('a', 'y')});
+	$dt->sql(q{SELECT set_group_pressure('a', 'y', NULL)});
 
 	# many at once
 	my @many = map { $dt->session } 1 .. 6;
-	$many[$_]->send("SELECT create_resource_group('many $_')") foreach 0 .. 5;
-	is($_->wait->{err}, '', 'one of many') foreach @many;
+	$many[$_]->send("SELECT alter_resource_group('many $_')") foreach 0 .. 5;
+	is($_->wait->{sqlstate}, undef, 'one of many') foreach @many;
 	is($dt->definitions, join(' ', 'a=1', map { "many $_=0" } 0 .. 5), 'all are there');
 	$_->quit foreach @many, $s, $t;
 	reset_all();
@@ -149,7 +149,7 @@ subtest 'members' => sub {
 	is($member->wait->{err}, '', 'after COMMIT it does not');
 
 	# it stays in a renamed group
-	$admin->query(q{BEGIN; SELECT rename_resource_group('grp_a', 'x'), create_resource_group('grp_a');
+	$admin->query(q{BEGIN; SELECT rename_resource_group('grp_a', 'x'), alter_resource_group('grp_a');
 		SELECT rename_resource_group('grp_a', 'y'), rename_resource_group('x', 'grp_a');
 		SELECT rename_resource_group('grp_a', 'z'), rename_resource_group('y', 'grp_a'); COMMIT});
 	is($member->query('SHOW dirty_throttle."group"'), 'z', 'renamed in many steps');
@@ -175,7 +175,7 @@ subtest 'by hand' => sub {
 	is($member->query('SHOW dirty_throttle."group"'), 'old', 'a group keeps its members');
 	is($dt->sql('SELECT group_name, signal, threshold, ignored_standbys FROM dirty_throttle_thresholds ORDER BY 2'),
 		"two words|checkpoint||\ntwo words|dirty_buffers|12.5%|\ntwo words|replica_lag|90s|1", 'thresholds');
-	$s->query(q{SELECT set_group_floor('old', 1.5)});
+	$s->query(q{SELECT alter_resource_group('old', floor => 1.5)});
 	is(row(), qq{old dirty=6 mode=observe floor=1.5 new_key=5
 "two words" wal=0.001 replica_lag_ignore=1 replica_lag=90s checkpoint=on dirty_buffers=12.5%},
 		'what this release does not know is kept');
@@ -215,7 +215,7 @@ subtest 'by hand' => sub {
 	is($member->query('SHOW dirty_throttle."group"'), 'old', 'those with members stay');
 	$s->query(q{SELECT drop_resource_group('g1')});
 	is($dt->definitions, join(' ', (map { "g$_=0" } 2 .. 8), 'old=0'), 'then the last one is in force');
-	fails($s, q{SELECT create_resource_group('more')}, '53400', qr/more than 8/, 'one more');
+	fails($s, q{SELECT alter_resource_group('more')}, '53400', qr/more than 8/, 'one more');
 
 	# the role
 	fails($s, 'DROP ROLE dirty_throttle', '2BP01',
@@ -262,7 +262,7 @@ subtest 'in use' => sub {
 	my $member = $dt->session(group => 'busy');
 	$s->query(q{BEGIN; SELECT rename_resource_group('busy', 'other')});
 	is($s->run(q{SELECT drop_resource_group('other')})->{sqlstate}, '55006', 'renamed: it is in use');
-	$s->query(q{ROLLBACK; BEGIN; SELECT rename_resource_group('busy', 'other'), create_resource_group('busy')});
+	$s->query(q{ROLLBACK; BEGIN; SELECT rename_resource_group('busy', 'other'), alter_resource_group('busy')});
 	is($s->run(q{SELECT drop_resource_group('busy'); COMMIT})->{sqlstate}, undef, 'another one of its name is not');
 	is($member->query('SHOW dirty_throttle."group"'), 'other', 'the member stays');
 	$_->quit foreach $s, $member;
@@ -415,7 +415,7 @@ subtest 'an operator' => sub {
 		q{ALTER ROLE dirty_throttle SET dirty_throttle.groups = 'x'},
 		'ALTER ROLE dirty_throttle RESET ALL',
 		'ALTER ROLE dirty_throttle SET work_mem = 100', 'DROP ROLE dirty_throttle',
-		q{SELECT set_group_burst('o', 1)}, 'CREATE ROLE x', 'SET ROLE dirty_throttle')
+		q{SELECT alter_resource_group('o', burst => 1)}, 'CREATE ROLE x', 'SET ROLE dirty_throttle')
 	{
 		is($s->run($_)->{sqlstate}, '42501', "not allowed: $_");
 	}
@@ -445,14 +445,14 @@ subtest 'the lock' => sub {
 		[ 'no setting of all roles', 'ALTER ROLE ALL RESET work_mem', 0 ],
 		[ 'a setting of some role', q{ALTER ROLE someone SET work_mem = '1MB'}, 0 ],
 		[ 'a role is renamed', 'ALTER ROLE someone RENAME TO somebody', 0 ],
-		[ 'a group', q{SELECT create_resource_group('g')}, 1 ])
+		[ 'a group', q{SELECT alter_resource_group('g')}, 1 ])
 	{
 		my ($name, $sql, $locks) = @$_;
 
 		is($s->query("BEGIN; $sql; $LOCKED") =~ s/^\n//r, $locks, "$name: locks");
 		$s->query('ROLLBACK');
 	}
-	$dt->sql(q{CREATE ROLE creator LOGIN CREATEROLE; SELECT create_resource_group('g')});
+	$dt->sql(q{CREATE ROLE creator LOGIN CREATEROLE; SELECT alter_resource_group('g')});
 	my $creator = $dt->session(user => 'creator');
 	foreach my $sql (
 		q{ALTER ROLE dirty_throttle SET work_mem = '1MB'},
@@ -462,7 +462,7 @@ subtest 'the lock' => sub {
 	{
 		is($creator->run("BEGIN; SAVEPOINT s; $sql")->{sqlstate}, '42501', "CREATEROLE: $sql");
 		$creator->query('ROLLBACK TO s');
-		is($s->run(q{SET lock_timeout = '100s'; SELECT set_group_burst('g', 7)})->{sqlstate},
+		is($s->run(q{SET lock_timeout = '100s'; SELECT alter_resource_group('g', burst => 7)})->{sqlstate},
 			undef, '... and others change groups meanwhile');
 		$creator->query('ROLLBACK');
 	}
@@ -482,7 +482,7 @@ subtest 'grants' => sub {
 	is($s->run(q{SELECT join_group('g')})->{err}, '', 'granted by membership');
 	$dt->sql('ALTER ROLE one RENAME TO "the first"');
 	is(row(), qq{g grant="the first"\nh grant="Two" grant="the first"}, 'renamed');
-	is($s->run(q{SELECT leave_joined_group(), join_group('g')})->{err}, '', 'the same role');
+	is($s->run(q{SELECT join_group(NULL), join_group('g')})->{err}, '', 'the same role');
 	$dt->sql('BEGIN; DROP ROLE "the first"; ROLLBACK');
 	is($dt->sql('SELECT count(*) FROM dirty_throttle_grants'), 3, 'not dropped');
 	$dt->sql('DROP ROLE "the first"; CREATE ROLE "the first"');

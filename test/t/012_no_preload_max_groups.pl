@@ -99,11 +99,11 @@ $node->append_conf('postgresql.conf',
 	"shared_preload_libraries = 'dirty_throttle'\ndirty_throttle.max_groups = 3");
 $node->start;
 $dt->sql(
-	q{SELECT set_group_dirty_limit('a', 100), create_resource_group('b'),
+	q{SELECT set_group_dirty_limit('a', 100), alter_resource_group('b'),
 	         set_group_dirty_limit('c', 300)});
 $s = $dt->session(group => 'c');
 foreach my $call ("set_group_dirty_limit('d', 400)",
-	"create_resource_group('d')")
+	"alter_resource_group('d')")
 {
 	my $result = $s->run("SELECT $call");
 	is($result->{sqlstate}, '53400', "$call: no room");
@@ -170,7 +170,7 @@ is($dt->session->run($gold)->{sqlstate}, '53400', 'no room for an instance');
 $dt->sql(q{SELECT drop_resource_group('g2')});
 $dt->sql($gold);
 is($dt->sql('SELECT wal_limit FROM dirty_throttle_instances'), 5, 'a dropped group makes room');
-is($dt->session->run(q{SELECT create_resource_group('g2')})->{sqlstate}, '53400', 'and then there is none for a group');
+is($dt->session->run(q{SELECT alter_resource_group('g2')})->{sqlstate}, '53400', 'and then there is none for a group');
 $dt->stop;
 $node->append_conf('postgresql.conf', 'dirty_throttle.max_groups = 499');
 $node->start;

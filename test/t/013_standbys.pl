@@ -87,8 +87,8 @@ foreach my $standby (@standbys)
 	is($standby->definitions, "batch=$LIMIT gone=1", "$name: as in the backup");
 	$s->quit;
 	foreach (
-		q{set_group_dirty_limit('batch', 1)}, q{create_resource_group('new')},
-		q{set_group_pressure('batch', 'checkpoint')}, q{rename_resource_group('batch', 'new')},
+		q{set_group_dirty_limit('batch', 1)}, q{alter_resource_group('new')},
+		q{set_group_pressure('batch', 'checkpoint', 'on')}, q{rename_resource_group('batch', 'new')},
 		q{drop_resource_group('batch')}, q{grant_group_use('batch', 'etl')})
 	{
 		my $r = $idle[0]->run("SELECT $_");
@@ -96,8 +96,8 @@ foreach my $standby (@standbys)
 		like($r->{err}, qr/during recovery\nHINT:  Change them on the primary\./, 'why');
 	}
 }
-$one->sql(q{BEGIN; SELECT set_group_dirty_limit('batch', 1), create_resource_group('not'); ROLLBACK;
-	BEGIN; SELECT rename_resource_group('batch', 'b'), create_resource_group('new'), grant_group_use('new', 'etl');
+$one->sql(q{BEGIN; SELECT set_group_dirty_limit('batch', 1), alter_resource_group('not'); ROLLBACK;
+	BEGIN; SELECT rename_resource_group('batch', 'b'), alter_resource_group('new'), grant_group_use('new', 'etl');
 	SELECT set_group_dirty_limit('b', 7), rename_resource_group('b', 'batch'); COMMIT});
 my @members = map { $_->session(user => 'etl') } @standbys;
 replay($one, @standbys);

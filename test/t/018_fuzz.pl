@@ -63,7 +63,7 @@ unlike($dt->log_since($mark), qr/is damaged/, 'in a sound file');
 # and it still works
 my $group = $definitions =~ /^(\w+)=/ ? $1 : 'g1';
 $dt->limit($group => 2000);
-$dt->sql("SELECT set_group_mode('$group', 'enforce')");
+$dt->sql("SELECT alter_resource_group('$group', mode => 'enforce')");
 my $s = $dt->session(group => $group);
 $s->send(insert_sql('shared', 2000));
 ok($dt->wait_paused($s, 'in flight'), 'a session is throttled');

@@ -66,7 +66,7 @@ sub round
 	my $pid = $s->pid;
 	my $mark = $dt->log_mark;
 
-	$s->query('SELECT * FROM dirty_throttle_groups');
+	$s->query('SET client_min_messages = warning; SELECT * FROM dirty_throttle_groups');
 	if ($at{call})
 	{
 		append_to_file("$fault.new", "$pid $at{call}\n");
@@ -75,7 +75,7 @@ sub round
 	my $start = time;
 	$s->send("BEGIN \\; SELECT set_group_dirty_limit('grp_a', $new), set_group_wal_limit('grp_a', $new) \\; "
 		  . ($new % 2
-			? q{SELECT create_resource_group('other'), grant_group_use('other', 'etl')}
+			? q{SELECT alter_resource_group('other'), grant_group_use('other', 'etl')}
 			: q{SELECT drop_resource_group('other')})
 		  . ' \; COMMIT');
 	if (!$at{call})

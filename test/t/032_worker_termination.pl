@@ -37,7 +37,7 @@ my $node = $dt->node;
 $dt->limit(fast => 16000000);
 $dt->limit(slow => 1);
 $dt->limit(watched => 1);
-$dt->sql(q{SELECT set_group_mode('watched', 'observe')});
+$dt->sql(q{SELECT alter_resource_group('watched', mode => 'observe')});
 $dt->sql('CREATE ROLE app LOGIN; CREATE DATABASE work OWNER app');
 $dt->sql(q{ALTER DATABASE work SET dirty_throttle."group" = 'fast'});
 $dt->session(dbname => 'work')->query(

@@ -43,7 +43,7 @@ sub restart
 sub blocks { return $dt->group_row($_[0])->{blocks_dirtied} }
 
 $dt->sql(qq{CREATE ROLE etl LOGIN; ALTER ROLE etl SET dirty_throttle."group" = 'batch';
-	SELECT count(create_resource_group(g)) FROM (SELECT unnest('{batch,vacuum,apply}'::text[]) AS g
+	SELECT count(alter_resource_group(g)) FROM (SELECT unnest('{batch,vacuum,apply}'::text[]) AS g
 		UNION ALL SELECT 'group ' || i FROM generate_series(4, $GROUPS) i) x;
 	CREATE TABLE t (id int PRIMARY KEY, filler text);
 	CREATE TABLE vacuumed (id int, filler text)});

@@ -66,9 +66,8 @@ foreach my $case (
 	[ 'set_group_wal_limit(NULL, 1)', '22004' ],
 	[ "set_group_wal_limit('', 1)", '22023' ],
 	[ "set_group_wal_limit(repeat('x', 64), 1)", '22023' ],
-	[ "reset_group_wal_limit('bad')", '42704' ],
-	[ 'reset_group_wal_limit(NULL)', '22004' ],
-	[ "reset_group_wal_limit('')", '22023' ])
+	[ 'set_group_wal_limit(NULL, 0)', '22004' ],
+	[ "set_group_wal_limit('', 0)", '22023' ])
 {
 	my ($call, $sqlstate) = @$case;
 	my $result = $dt->session->run("SELECT $call");
@@ -95,7 +94,7 @@ is($dt->group_row('grp_a')->{wal_limit}, 0.001, 'a small limit');
 $dt->limit(grp_a => 77);
 is($dt->group_row('grp_a')->{wal_limit},
 	0.001, 'which setting the dirty limit leaves alone');
-$dt->sql("SELECT reset_group_wal_limit('grp_a')");
+$dt->sql("SELECT set_group_wal_limit('grp_a', 0)");
 {
 	my $row = $dt->group_row('grp_a');
 
@@ -113,7 +112,7 @@ $dt->sql('CREATE ROLE nobody LOGIN');
 
 	is($nobody->run("SELECT $_")->{sqlstate}, '42501', "$_: not for everybody")
 	  foreach "set_group_wal_limit('grp_a', 1)",
-	  "reset_group_wal_limit('grp_a')";
+	  "set_group_wal_limit('grp_a', 0)";
 }
 fresh_limits('grp_a');
 

@@ -15,13 +15,13 @@ my $dt = DirtyThrottle->new('properties');
 sub set_burst
 {
 	my ($group, $ms) = @_;
-	$dt->sql("SELECT set_group_burst('$group', $ms)");
+	$dt->sql("SELECT alter_resource_group('$group', burst => $ms)");
 }
 
 sub mode
 {
 	my ($group, $mode) = @_;
-	$dt->sql("SELECT set_group_mode('$group', '$mode')");
+	$dt->sql("SELECT alter_resource_group('$group', mode => '$mode')");
 }
 
 # -------------------------------------------------------------------------- burst
@@ -29,14 +29,13 @@ sub mode
 $dt->limit(grp_a => 0);
 is($dt->group_row('grp_a')->{burst}, 20, 'the default');
 foreach my $case (
-	[ "set_group_burst('grp_a', -1)", '22023' ],
-	[ "set_group_burst('grp_a', 3600000.01)", '22023' ],
-	[ "set_group_burst('grp_a', 'NaN')", '22023' ],
-	[ "set_group_burst('grp_a', 'Infinity')", '22023' ],
-	[ "set_group_burst('grp_a', NULL)", '22004' ],
-	[ 'set_group_burst(NULL, 20)', '22004' ],
-	[ "set_group_burst('', 20)", '22023' ],
-	[ "set_group_burst(repeat('x', 64), 20)", '22023' ])
+	[ "alter_resource_group('grp_a', burst => -1)", '22023' ],
+	[ "alter_resource_group('grp_a', burst => 3600000.01)", '22023' ],
+	[ "alter_resource_group('grp_a', burst => 'NaN')", '22023' ],
+	[ "alter_resource_group('grp_a', burst => 'Infinity')", '22023' ],
+	[ 'alter_resource_group(NULL, burst => 20)', '22004' ],
+	[ "alter_resource_group('', burst => 20)", '22023' ],
+	[ "alter_resource_group(repeat('x', 64), burst => 20)", '22023' ])
 {
 	my ($call, $sqlstate) = @$case;
 	my $result = $dt->session->run("SELECT $call");
@@ -62,18 +61,17 @@ is($dt->group_row('grp_a')->{burst}, 1500, 'a limit leaves it alone');
 set_burst(grp_a => 20);
 $dt->sql('CREATE ROLE nobody LOGIN');
 is( $dt->session(user => 'nobody')
-	  ->run("SELECT set_group_burst('grp_a', 1)")->{sqlstate},
+	  ->run("SELECT alter_resource_group('grp_a', burst => 1)")->{sqlstate},
 	'42501', 'not for everybody');
 
 # --------------------------------------------------------------------------- mode
 
 is($dt->group_row('grp_a')->{mode}, 'enforce', 'the default');
 foreach my $case (
-	[ "set_group_mode('grp_a', 'look')", '22023' ],
-	[ "set_group_mode('grp_a', '')", '22023' ],
-	[ "set_group_mode('grp_a', NULL)", '22004' ],
-	[ "set_group_mode(NULL, 'observe')", '22004' ],
-	[ "set_group_mode('', 'observe')", '22023' ])
+	[ "alter_resource_group('grp_a', mode => 'look')", '22023' ],
+	[ "alter_resource_group('grp_a', mode => '')", '22023' ],
+	[ "alter_resource_group(NULL, mode => 'observe')", '22004' ],
+	[ "alter_resource_group('', mode => 'observe')", '22023' ])
 {
 	my ($call, $sqlstate) = @$case;
 	my $result = $dt->session->run("SELECT $call");
@@ -93,7 +91,7 @@ is($dt->group_row('grp_a')->{mode}, 'enforce', 'ROLLBACK undoes it');
 {
 	my $nobody = $dt->session(user => 'nobody');
 
-	is($nobody->run("SELECT set_group_mode('grp_a', 'observe')")->{sqlstate},
+	is($nobody->run("SELECT alter_resource_group('grp_a', mode => 'observe')")->{sqlstate},
 		'42501', 'not for everybody');
 }
 

@@ -592,7 +592,7 @@ foreach my $user ('app', 'free_app')
 	}
 	is($member->run("SELECT join_group('free')")->{sqlstate},
 		'55000', "$name: it cannot join");
-	is($member->run('SELECT leave_joined_group()')->{sqlstate},
+	is($member->run('SELECT join_group(NULL)')->{sqlstate},
 		'55000', "$name: nor leave");
 	check_place("$name, after all of this", $member, 'slow, moved');
 

@@ -75,7 +75,7 @@ sub check_call
 
 my $app = $dt->session(user => 'app');
 check_call('not granted', $app, "join_group('grp_a')", '42501');
-check_call('not granted', $app, 'leave_joined_group()', '55000');
+check_call('not granted', $app, 'join_group(NULL)', '55000');
 check_place('not granted', $app, '');
 
 allow('grp_a', 'app');
@@ -90,7 +90,6 @@ $dt->check_limit('a session that has joined', 'grp_a',
 # the group it has, and no other one
 check_call('another group', $app, "join_group('grp_b')", '42501');
 check_call('no group of that name', $app, "join_group('nobody')", '42704');
-check_call('no name', $app, 'join_group(NULL)', '22004');
 check_call('an empty name', $app, "join_group('')", '22023');
 check_call('a long name', $app, "join_group(repeat('x', 64))", '22023');
 foreach my $sql (
@@ -106,34 +105,34 @@ foreach my $sql (
 check_place('after all of this', $app, 'grp_a');
 check_call('joined', $app, "join_group('grp_a')", undef);
 check_place('joined twice', $app, 'grp_a');
-check_call('joined', $app, 'leave_joined_group()', undef);
+check_call('joined', $app, 'join_group(NULL)', undef);
 check_place('left', $app, '');
-check_call('left', $app, 'leave_joined_group()', '55000');
+check_call('left', $app, 'join_group(NULL)', '55000');
 
 # from group to group
 allow('grp_b', 'app');
 check_call('granted', $app, "join_group('grp_a')", undef);
 check_call('granted', $app, "join_group('grp_b')", undef);
 check_place('joined the second', $app, 'grp_b');
-check_call('joined', $app, 'leave_joined_group()', undef);
+check_call('joined', $app, 'join_group(NULL)', undef);
 check_place('left the second', $app, '');
 $app->query("SELECT join_group('grp_a'), join_group('grp_b')");
 check_place('both in one statement', $app, 'grp_b');
-$app->query('SELECT leave_joined_group()');
+$app->query('SELECT join_group(NULL)');
 
 # back to what his role's setting says
 allow('grp_a', 'resident');
 my $resident = $dt->session(user => 'resident');
 check_place('a setting of the role', $resident, 'home');
 check_call('in the group of his setting', $resident,
-	'leave_joined_group()', '55000');
-foreach my $leave ('SELECT leave_joined_group()', 'DISCARD ALL', 'RESET ALL')
+	'join_group(NULL)', '55000');
+foreach my $leave ('SELECT join_group(NULL)', 'DISCARD ALL', 'RESET ALL')
 {
 	check_call('a setting of the role', $resident, "join_group('grp_a')", undef);
 	check_place('joined from there', $resident, 'grp_a');
 	$resident->query($leave);
 	check_place($leave, $resident, 'home');
-	check_call($leave, $resident, 'leave_joined_group()', '55000');
+	check_call($leave, $resident, 'join_group(NULL)', '55000');
 }
 
 # ---------------------------------------------------------- transactional
@@ -142,10 +141,10 @@ $app->query("BEGIN; SELECT join_group('grp_a')");
 check_place('in the transaction', $app, 'grp_a');
 $app->query('ROLLBACK');
 check_place('ROLLBACK of a join', $app, '');
-check_call('ROLLBACK of a join', $app, 'leave_joined_group()', '55000');
+check_call('ROLLBACK of a join', $app, 'join_group(NULL)', '55000');
 $app->query("BEGIN; SELECT join_group('grp_a'); COMMIT");
 check_place('COMMIT of a join', $app, 'grp_a');
-$app->query('BEGIN; SELECT leave_joined_group()');
+$app->query('BEGIN; SELECT join_group(NULL)');
 check_place('left in the transaction', $app, '');
 $app->query('ROLLBACK');
 check_place('ROLLBACK of a leave', $app, 'grp_a');
@@ -154,7 +153,7 @@ check_place('ROLLBACK TO of a join', $app, 'grp_a');
 is($app->run("BEGIN; SELECT join_group('grp_b'); SELECT 1/0; COMMIT")->{sqlstate},
 	'22012', 'an error after a join');
 check_place('an error after a join', $app, 'grp_a');
-$app->query('SELECT leave_joined_group()');
+$app->query('SELECT join_group(NULL)');
 check_place('left', $app, '');
 
 # -------------------------------------------------------- whose privileges
@@ -173,7 +172,7 @@ is(grants(), 'grp_a:app grp_a:resident', 'granted twice: once');
 $dt->sql(q{SELECT revoke_group_use('grp_a', 'app')});
 check_place('taken back from a member', $app, 'grp_a');
 is($app->query('SELECT 1'), '1', 'taken back from a member: it works on');
-check_call('taken back from a member', $app, 'leave_joined_group()', undef);
+check_call('taken back from a member', $app, 'join_group(NULL)', undef);
 check_call('taken back from a member', $app, "join_group('grp_a')", '42501');
 
 # roles that have the privileges of the role
@@ -201,13 +200,13 @@ foreach my $case (
 	check_call('SET ROLE', $s, "join_group('grp_b')", undef);
 	$s->query('RESET ROLE');
 	check_place('RESET ROLE', $s, 'grp_b');
-	check_call('RESET ROLE', $s, 'leave_joined_group()', undef);
+	check_call('RESET ROLE', $s, 'join_group(NULL)', undef);
 	$s->quit;
 
 	$s = $dt->session(user => 'boss');
 	check_call('a superuser, nothing granted', $s, "join_group('grp_a')", undef);
 	check_place('a superuser, nothing granted', $s, 'grp_a');
-	$s->query('SELECT leave_joined_group()');
+	$s->query('SELECT join_group(NULL)');
 	$s->query('SET ROLE stranger');
 	check_call('a superuser as another', $s, "join_group('grp_a')", '42501');
 	$s->quit;
@@ -271,7 +270,7 @@ foreach my $case (
 	my $s = $dt->session(user => 'child');
 
 	check_call('a member of the role', $s, "join_group('grp_b')", undef);
-	$s->query('SELECT leave_joined_group()');
+	$s->query('SELECT join_group(NULL)');
 	$dt->sql('REVOKE team FROM child');
 	check_call('not any more', $s, "join_group('grp_b')", '42501');
 	$dt->sql('GRANT team TO child');
@@ -285,7 +284,7 @@ foreach my $case (
 
 	$dt->sql('SELECT set_session_group(' . $s->pid . ", 'home')");
 	check_call('moved', $s, "join_group('grp_b')", '55000');
-	check_call('moved', $s, 'leave_joined_group()', '55000');
+	check_call('moved', $s, 'join_group(NULL)', '55000');
 	check_place('moved', $s, 'home');
 	$s->quit;
 }
@@ -456,15 +455,9 @@ $dt->sql("SELECT drop_resource_group('brief')");
 
 my %calls = (
 	set_group_wal_limit => "'grp_a', 1000",
-	reset_group_wal_limit => "'grp_a'",
-	set_group_burst => "'grp_a', 20",
-	set_group_mode => "'grp_a', 'enforce'",
-	set_group_floor => "'grp_a', 64",
-	set_group_weight => "'grp_a', 2",
-	set_group_allowance => "'grp_a', 2000",
-	set_group_pressure => "'grp_a', 'checkpoint'",
+	alter_resource_group => "'grp_a', burst => 20",
+	set_group_pressure => "'grp_a', 'checkpoint', NULL",
 	report_pressure => "'x', 1, '1 s'",
-	reset_group_pressure => "'grp_a', 'checkpoint'",
 	suspend_group => "'grp_a'",
 	resume_group => "'grp_a'",
 	set_session_group => 'pg_backend_pid(), NULL',

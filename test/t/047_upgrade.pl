@@ -240,7 +240,7 @@ write_file('--1.0--2.0.sql', $update);
 # in the middle of a member's work
 my $s = $session{updated};
 $s->query("CREATE EXTENSION $next VERSION '1.0'");
-$s->query("SELECT set_group_dirty_limit('grp_a', $limit), create_resource_group('grp_b')");
+$s->query("SELECT set_group_dirty_limit('grp_a', $limit), alter_resource_group('grp_b')");
 $s->query('CREATE TABLE t (id int, pad text) WITH (fillfactor = 10)');
 my $member = $dt->session(dbname => 'updated', group => 'grp_a');
 $member->send(insert_sql('t', 50000));

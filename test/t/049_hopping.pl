@@ -36,7 +36,7 @@ dirty_throttle.max_commit_pause = 30s
 });
 $dt->table('t');
 $dt->limit($_ => 0) foreach @groups;
-$dt->sql("SELECT set_group_burst('$_', 0)") foreach @groups;
+$dt->sql("SELECT alter_resource_group('$_', burst => 0)") foreach @groups;
 
 # A role that may join, one that may choose, one whose setting puts it into a
 # group; f() and g() are what the DBA has made.
@@ -65,7 +65,7 @@ $dt->sql(
 		BEGIN
 			PERFORM join_group('a');
 			PERFORM work();
-			PERFORM leave_joined_group();
+			PERFORM join_group(NULL);
 			RETURN 1;
 		END $$});
 $dt->sql(insert_sql('big', $blocks));
@@ -164,14 +164,14 @@ my $batch = wire(user => 'batch');
 check_paid('join, work, leave', $blocks,
 	sub {
 		rounds($hops, $app, q{SELECT join_group('a')},
-			'SELECT work()', 'SELECT leave_joined_group()');
+			'SELECT work()', 'SELECT join_group(NULL)');
 	},
 	$app);
 check_paid('join, work, leave, in one transaction', $blocks,
 	sub {
 		$app->value('BEGIN');
 		rounds($hops, $app, q{SELECT join_group('a')},
-			'SELECT work()', 'SELECT leave_joined_group()');
+			'SELECT work()', 'SELECT join_group(NULL)');
 		$app->value('COMMIT');
 	},
 	$app);
@@ -183,7 +183,7 @@ check_paid('from group to group', $blocks,
 		rounds($hops / 2, $app,
 			q{SELECT join_group('a')}, 'SELECT work()',
 			q{SELECT join_group('b')}, 'SELECT work()');
-		$app->value('SELECT leave_joined_group()');
+		$app->value('SELECT join_group(NULL)');
 	},
 	$app);
 check_paid('join, work, ROLLBACK', $blocks,
@@ -350,7 +350,7 @@ my ($wal, $wal_owed) = $dt->used('a', 'wal');
 cmp_ok($wal, '>', 1_500_000, 'WAL that was charged, bytes');
 cmp_ok($wal_owed, '<=', 4 * ($grace_us + min_pause_us(1)), 'WAL: bytes left unpaid');
 cmp_ok(abs($us - ($wal - $wal_owed) / 4), '<=', 2 * min_pause_us(1), 'WAL: us');
-$dt->sql(q{SELECT reset_group_wal_limit('a')});
+$dt->sql(q{SELECT set_group_wal_limit('a', 0)});
 
 # ------------------------------------------------------- who leaves a debt
 

@@ -114,7 +114,7 @@ my %actions = (
 	much => sub { $_[0]->do($much) },
 	join_b => sub { $_[0]->do(q{SELECT join_group(mine('b'))}, $work) },
 	join_c => sub { $_[0]->do(q{SELECT join_group(mine('c'))}, $work) },
-	leave => sub { $_[0]->do('SELECT leave_joined_group()', $work) },
+	leave => sub { $_[0]->do('SELECT join_group(NULL)', $work) },
 	tour => sub { $_[0]->do('SELECT tour()') },
 	hops => sub {
 		$_[0]->do("SELECT hop(2) FROM generate_series(1, $n)");
@@ -286,7 +286,7 @@ sub create_world
 	foreach (@letters)
 	{
 		$dt->limit("$_$i" => 0);
-		$dt->sql("SELECT set_group_burst('$_$i', 0)");
+		$dt->sql("SELECT alter_resource_group('$_$i', burst => 0)");
 	}
 	$dt->sql("CREATE ROLE app$i LOGIN");
 	$dt->sql("SELECT grant_group_use('$_$i', 'app$i')") foreach @letters;
@@ -354,7 +354,7 @@ sub create_world
 			BEGIN
 				PERFORM join_group('b$i');
 				PERFORM work(n);
-				PERFORM leave_joined_group();
+				PERFORM join_group(NULL);
 				RETURN 1;
 			END \$\$;
 		CREATE FUNCTION tour() RETURNS int LANGUAGE plpgsql AS \$\$
@@ -364,7 +364,7 @@ sub create_world
 					PERFORM join_group(letter || $i);
 					PERFORM work(2);
 				END LOOP;
-				PERFORM leave_joined_group();
+				PERFORM join_group(NULL);
 				RETURN 1;
 			END \$\$;
 		CREATE PROCEDURE commits() LANGUAGE plpgsql AS \$\$

@@ -38,7 +38,7 @@ my $small_kb = 0.010 * $rate + 1.2 * $block_kb;
 
 $dt->limit(a => 0);
 $dt->sql(
-	qq{SELECT set_group_burst('a', 0);
+	qq{SELECT alter_resource_group('a', burst => 0);
 	CREATE ROLE app LOGIN;
 	ALTER ROLE app SET dirty_throttle."group" = 'a';
 	GRANT CREATE ON SCHEMA public TO app;

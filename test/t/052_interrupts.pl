@@ -378,7 +378,7 @@ $dt->sql(
 		RETURN i;
 	END $$;
 	CHECKPOINT;
-	SELECT create_resource_group('parallel')});
+	SELECT alter_resource_group('parallel')});
 {
 	my $s = $dt->session(group => 'parallel',
 		options => '-c max_parallel_workers_per_gather=1');
@@ -404,7 +404,7 @@ $dt->sql(
 
 # ------------------------- a barrier does not let a suspended session hold locks
 
-$dt->sql('CREATE TABLE batch (id int); SELECT create_resource_group($$batch$$)');
+$dt->sql('CREATE TABLE batch (id int); SELECT alter_resource_group($$batch$$)');
 $outsider->query('CREATE DATABASE victim4 STRATEGY file_copy');
 {
 	my $s = $dt->session(group => 'batch');

@@ -192,7 +192,7 @@ $dt->set_conf($grace, '50ms', $s);
 $dt->limit(grp_a => 0);
 $dt->sql(q{SELECT set_group_wal_limit('grp_a', 200)});
 check_one('for the WAL', 'wal', logged('for the WAL', $big));
-$dt->sql(q{SELECT reset_group_wal_limit('grp_a')});
+$dt->sql(q{SELECT set_group_wal_limit('grp_a', 0)});
 fresh();
 
 # Several transactions: a command that commits in between is one of them, a
@@ -377,7 +377,7 @@ is(scalar(@m = messages($mark, $batch->pid)), 0, 'switched off for a role');
 $batch->quit;
 
 # in mode observe
-$dt->sql(q{SELECT set_group_mode('grp_a', 'observe')});
+$dt->sql(q{SELECT alter_resource_group('grp_a', mode => 'observe')});
 my $observed = $dt->session_row($s)->{observed_pauses};
 $s->query('SET dirty_throttle.log_min_pause = 0');
 my $observed_ms = $dt->session_row($s)->{observed_pause_time};
@@ -396,7 +396,7 @@ $s->query($big);
 $s->query('SELECT 1');
 unlike($dt->log_since($mark), $would, 'mode observe: none about less than that');
 $s->query('RESET dirty_throttle.log_min_pause');
-$dt->sql(q{SELECT set_group_mode('grp_a', 'enforce')});
+$dt->sql(q{SELECT alter_resource_group('grp_a', mode => 'enforce')});
 
 # ---------------------------------------------- it is for the server log only
 

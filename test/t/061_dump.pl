@@ -30,16 +30,15 @@ my $old = DirtyThrottle::Life->new('old', init => [ allows_streaming => 1 ]);
 $old->sql(q{CREATE ROLE etl LOGIN; CREATE ROLE "Größe ""1"""; ALTER ROLE etl SET dirty_throttle."group" = 'batch'});
 $old->sql(qq{SELECT set_group_dirty_limit('batch', 12288.5), set_group_wal_limit('batch', 0.001);
 	SELECT grant_group_use('batch', 'etl'), grant_group_use('batch', 'Größe "1"');
-	SELECT create_resource_group(n), set_group_burst(n, 60000), set_group_mode(n, 'observe'),
-		set_group_floor(n, 512), set_group_pressure(n, 'replica_lag', '2s', 1),
-		set_group_pressure(n, 'checkpoint'), set_group_pressure(n, 'dirty_buffers', '12.5%'),
-		set_group_weight(n, 2.5), set_group_allowance(n, '5 MB'),
+	SELECT alter_resource_group(n, burst => 60000, mode => 'observe', floor => 512, weight => 2.5, allowance => '5 MB'),
+		set_group_pressure(n, 'replica_lag', '2s', 1),
+		set_group_pressure(n, 'checkpoint', 'on'), set_group_pressure(n, 'dirty_buffers', '12.5%'),
 		set_group_pressure(n, 'flush_lag', '1500ms', 0, \$\$a, "b's" \\\$\$),
 		set_group_pressure(n, 'slot_lag', '10GB'), set_group_pressure(n, 'wal_rate', '50MB'),
 		set_group_pressure(n, 'disk_free', '5%'), set_group_pressure(n, 'commit_latency', '20%'),
-		report_pressure('queue "length"', 0.5), set_group_pressure(n, 'queue "length"')
+		report_pressure('queue "length"', 0.5), set_group_pressure(n, 'queue "length"', 'on')
 	FROM (SELECT \$\$$NAME\$\$ AS n) x;
-	SELECT create_resource_group('Größe 🐘');
+	SELECT alter_resource_group('Größe 🐘');
 	SELECT alter_resource_group('tenants', wal_limit => '1 MB', scope => 'role'),
 		alter_resource_group('tenants', wal_limit => 5000, weight => 2, instance => 'etl'),
 		alter_resource_group('tenants', weight => 3, instance => 'Größe "1"')});

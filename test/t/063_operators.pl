@@ -38,7 +38,7 @@ $dt->sql(
 	CREATE ROLE plain LOGIN;
 	CREATE ROLE owner LOGIN CREATEDB CREATEROLE;
 	CREATE ROLE stats LOGIN IN ROLE pg_read_all_stats;
-	SELECT create_resource_group('d'), create_resource_group('n');
+	SELECT alter_resource_group('d'), alter_resource_group('n');
 	CREATE TABLE t (id int, pad text) WITH (fillfactor = 10, parallel_workers = 2);
 	GRANT ALL ON t TO PUBLIC});
 my @operators = qw(su repl mon mon_of_mon mon_noinherit);
@@ -167,7 +167,7 @@ foreach my $role (@operators, @ordinary)
 		[ 'set_config()', q{SELECT set_config('dirty_throttle.group', 'n', false)}, 'RESET ALL' ],
 		[ 'SET LOCAL', q{BEGIN; SET LOCAL dirty_throttle."group" = 'n'}, 'COMMIT' ],
 		[ 'SET, then DISCARD ALL', q{SET dirty_throttle."group" = 'n'}, 'DISCARD ALL' ],
-		[ 'join_group()', q{SELECT join_group('n')}, 'SELECT leave_joined_group()' ])
+		[ 'join_group()', q{SELECT join_group('n')}, 'SELECT join_group(NULL)' ])
 	{
 		my ($name, $in, $out) = @$case;
 

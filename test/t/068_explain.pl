@@ -163,10 +163,10 @@ like((explained('ANALYZE, THROTTLE', 'CREATE TABLE made AS ' . rows(600)))[0],
 $s->query("PREPARE p AS $insert");
 like((explained('ANALYZE, THROTTLE', 'EXECUTE p'))[0],
 	qr/^Throttle: pauses=[1-9]/m, 'EXECUTE');
-$dt->sql(q{SELECT set_group_mode('grp_a', 'observe')});
+$dt->sql(q{SELECT alter_resource_group('grp_a', mode => 'observe')});
 like((explained('ANALYZE, THROTTLE', $insert))[0],
 	qr/^Throttle: pauses=0 time=0\.000 ms$/m, 'mode observe');
-$dt->sql(q{SELECT set_group_mode('grp_a', 'enforce')});
+$dt->sql(q{SELECT alter_resource_group('grp_a', mode => 'enforce')});
 like($dt->sql("EXPLAIN (ANALYZE, THROTTLE) $insert"),
 	qr/^Throttle: pauses=0 time=0\.000 ms$/m, 'in no group');
 

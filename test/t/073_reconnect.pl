@@ -149,14 +149,14 @@ clear();
 # What else ends it; the waiting session is the only member.
 foreach my $end (
 	[ 'no limit', q{SELECT set_group_wal_limit('grp', 0)} ],
-	[ 'mode observe', q{SELECT set_group_mode('grp', 'observe')} ],
+	[ 'mode observe', q{SELECT alter_resource_group('grp', mode => 'observe')} ],
 	[ 'a move', q{SELECT set_session_group($PID, '')} ],
 	[ 'the end of the group', q{SELECT drop_resource_group('grp', force => true)} ])
 {
 	my ($name, $sql) = @$end;
 
 	$dt->sql("SELECT set_group_dirty_limit('grp', 0);
-		SELECT set_group_mode('grp', 'enforce')");
+		SELECT alter_resource_group('grp', mode => 'enforce')");
 	clear();
 	use_and_die(20000, user => 'batch');
 	my $s = check_waits($name, $dt->session(user => 'batch'));

@@ -145,7 +145,7 @@ $dt->set_conf('dirty_throttle.transaction_grace', '50ms');
 	$holder->query('SELECT pg_advisory_lock(1)');
 	$dt->limit(caught => 0);
 	$dt->sql("SELECT set_group_wal_limit('caught', 1000)");
-	$dt->sql("SELECT set_group_burst('caught', 0)");
+	$dt->sql("SELECT alter_resource_group('caught', burst => 0)");
 	foreach (
 		[ 'cancel', 'query_canceled', 'pg_cancel_backend(pg_backend_pid())' ],
 		[ 'lock_timeout', 'lock_not_available', 'pg_advisory_lock(1) IS NULL' ])

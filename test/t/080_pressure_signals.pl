@@ -24,7 +24,7 @@ min_wal_size = 64MB
 full_page_writes = off
 wal_level = logical
 });
-$dt->sql(q{SELECT create_resource_group('batch'); CREATE TABLE t (id int, pad text)});
+$dt->sql(q{SELECT alter_resource_group('batch'); CREATE TABLE t (id int, pad text)});
 
 # Write so much WAL, within a few percent.
 sub write_wal
@@ -43,7 +43,7 @@ sub followed_and_not
 	$dt->follow('batch', $signal, defined $threshold ? $threshold : ());
 	poll_until(sub { ($dt->signal_now($signal)->{state} // '') eq 'fresh' });
 	$code->("$signal, followed");
-	$dt->sql("SELECT reset_group_pressure('batch', '$signal')");
+	$dt->sql("SELECT set_group_pressure('batch', '$signal', NULL)");
 }
 
 # ------------------------------------------------------------------------ slot_lag
@@ -165,7 +165,7 @@ for my $i (1 .. 8)
 $dt->sql('SELECT pg_cancel_backend(' . $writer->pid . ')');
 $writer->wait;
 $writer->quit;
-$dt->sql(q{SELECT reset_group_pressure('batch', 'slot_lag'), pg_drop_replication_slot('near'),
+$dt->sql(q{SELECT set_group_pressure('batch', 'slot_lag', NULL), pg_drop_replication_slot('near'),
 	set_group_wal_limit('batch', 0)});
 
 # a slot that has lost its WAL does not count, of whatever kind it is
@@ -180,7 +180,7 @@ is($dt->signal_now('slot_lag')->{value}, undef, 'and does not count');
 $dt->follow('batch', 'slot_lag', '1GB');
 ok(poll_until(sub { ($dt->signal_now('slot_lag')->{state} // '') eq 'absent' }),
 	'nor when it is followed');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'slot_lag');
+$dt->sql(q{SELECT set_group_pressure('batch', 'slot_lag', NULL);
 	SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots});
 
 # ---------------------------------------------------------------------- checkpoint
@@ -256,10 +256,10 @@ SKIP:
 
 # a group follows one of them
 $dt->sql(q{SELECT report_pressure('queue', 0.5), report_pressure('lag', 0.5)});
-$dt->sql(q{SELECT set_group_pressure('batch', 'queue'), set_group_pressure('batch', 'queue')});
-my $err = $dt->session->run(q{SELECT set_group_pressure('batch', 'queue')})->{err};
+$dt->sql(q{SELECT set_group_pressure('batch', 'queue', 'on'), set_group_pressure('batch', 'queue', 'on')});
+my $err = $dt->session->run(q{SELECT set_group_pressure('batch', 'queue', 'on')})->{err};
 unlike($err, qr/no longer/, 'the same report: no notice');
-$err = $dt->session->run(q{SELECT set_group_pressure('batch', 'lag')})->{err};
+$err = $dt->session->run(q{SELECT set_group_pressure('batch', 'lag', 'on')})->{err};
 like($err, qr/NOTICE: .*resource group "batch" no longer follows signal "queue"\nDETAIL:  It follows "lag" instead:/,
 	'another one: which was replaced');
 is($dt->sql(q{SELECT string_agg(signal, ',') FROM dirty_throttle_thresholds}), 'lag', 'the group follows the other one');
@@ -319,7 +319,7 @@ SKIP:
 		is($err =~ /NOTICE: .*two thirds of the threshold are less than .*\nDETAIL:  The kernel begins at $pages_mb MB,/ ? 1 : 0,
 			$notice, "$threshold: a notice: $notice");
 	}
-	$dt->sql(q{SELECT reset_group_pressure('batch', 'kernel_dirty')});
+	$dt->sql(q{SELECT set_group_pressure('batch', 'kernel_dirty', NULL)});
 
 	# they wait all the time, but did not before, which is part of the mean; 105 tests
 	# what comes of how much they do
@@ -332,7 +332,7 @@ SKIP:
 				return ($dt->signal('io_pressure')->{value} // 0) > 99;
 			}),
 		'io_pressure: nearly 100 percent');
-	$dt->sql(q{SELECT reset_group_pressure('batch', 'io_pressure')});
+	$dt->sql(q{SELECT set_group_pressure('batch', 'io_pressure', NULL)});
 
 	# what is not there, or not allowed
 	foreach my $case (

@@ -17,7 +17,7 @@ use Time::HiRes qw(sleep);
 my $linux = $^O eq 'linux';
 my $signals =
   q{SELECT set_group_pressure('batch', s, t)
-	FROM (VALUES ('replica_lag', '2s'), ('slot_lag', '1GB'), ('checkpoint', NULL),
+	FROM (VALUES ('replica_lag', '2s'), ('slot_lag', '1GB'), ('checkpoint', 'on'),
 		('dirty_buffers', '50%'), ('kernel_dirty', '1TB'), ('io_pressure', '90%')) v(s, t)
 		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND available};
 
@@ -33,7 +33,7 @@ sub sleeps
 my $dt = DirtyThrottle::Pressure->new('sampler',
 	init => [ allows_streaming => 1 ]);
 
-$dt->sql("SELECT create_resource_group('batch')");
+$dt->sql("SELECT alter_resource_group('batch')");
 ok($dt->sampler, 'the sampler runs');
 my $first = $dt->sampler;
 
@@ -46,7 +46,7 @@ $standby_node->start;
 my $standby = DirtyThrottle::Pressure->over($standby_node);
 
 is($standby->sampler, undef, 'there is none on a standby');
-$dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', '1%'), set_group_floor('batch', 5)});
+$dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', '1%'), alter_resource_group('batch', floor => 5)});
 ok(poll_until(sub { $standby->signal('dirty_buffers')->{groups} == 1 }, 180),
 	'a threshold comes there');
 my $row = $standby->signal('dirty_buffers');
@@ -58,7 +58,7 @@ $standby->sql('SELECT pg_promote()');
 ok(poll_until(sub { $standby->sampler }), 'it is there after the promotion');
 ok( poll_until(sub { $standby->signal('dirty_buffers')->{state} eq 'fresh' }),
 	'and samples what was set before');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'dirty_buffers'), set_group_floor('batch', 64)});
+$dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', NULL), alter_resource_group('batch', floor => 64)});
 $standby->stop('fast');
 
 # --------------------------------------------------------------- sleeping, waking
@@ -78,7 +78,7 @@ SKIP:
 		'no group: no wakeup in a second');
 	is($dt->sql('SELECT count(available) + count(value) FROM dirty_throttle_pressure'),
 		0, 'and nothing is known');
-	$dt->sql(q{SELECT create_resource_group('batch', 5)});
+	$dt->sql(q{SELECT set_group_dirty_limit('batch', 5)});
 	ok(poll_until(sub { sleeps($first) > $before }), 'a new one wakes it');
 }
 # what nobody follows is measured all the same, every 10 s
@@ -107,7 +107,7 @@ ok(poll_until(sub { ($dt->sampler // $first) != $first }),
 is($dt->log_lines($mark, 'was terminated by signal'), 0, 'without a crash');
 ok( poll_until(sub { $dt->signal('dirty_buffers')->{state} eq 'fresh' }),
 	'and samples');
-$dt->sql(q{SELECT reset_group_pressure('batch', signal) FROM dirty_throttle_thresholds});
+$dt->sql(q{SELECT set_group_pressure('batch', signal, NULL) FROM dirty_throttle_thresholds});
 is($dt->sql("SELECT count(*) FROM dirty_throttle_pressure WHERE state IS NOT NULL"),
 	0, 'nobody follows a signal any more');
 SKIP:

@@ -21,12 +21,12 @@ my $dt = DirtyThrottle::Pressure->new('primary',
 my $mark = $dt->log_mark;
 my @all = qw(batch limited observed ignoring);
 
-$dt->sql("SELECT create_resource_group('$_')") foreach @all, 'follows_nothing';
+$dt->sql("SELECT alter_resource_group('$_')") foreach @all, 'follows_nothing';
 $dt->follow($_, 'replica_lag', '2s') foreach qw(batch limited observed);
 $dt->follow('ignoring', 'replica_lag', '2s', 1);
 $dt->sql(
-	q{SELECT set_group_wal_limit('limited', 50000), set_group_floor('limited', 200),
-	         set_group_mode('observed', 'observe')});
+	q{SELECT set_group_wal_limit('limited', 50000), alter_resource_group('limited', floor => 200),
+	         alter_resource_group('observed', mode => 'observe')});
 
 # The limit in force, and what decides it.
 sub limit_of
@@ -144,7 +144,7 @@ $dt->sql("SELECT set_group_wal_limit('limited', 20)");
 is(limit_of('limited'), 20, 'a limit below the floor stays in force');
 $dt->sql("SELECT set_group_wal_limit('limited', 50000)");
 ok(poll_until(sub { limit_of('limited') == 200 }), 'a high one is lowered by pressure');
-$dt->sql("SELECT set_group_floor('limited', 400)");
+$dt->sql("SELECT alter_resource_group('limited', floor => 400)");
 ok(poll_until(sub { limit_of('limited') == 400 }), 'and so is it to a new floor');
 
 # observed: all is computed, and nobody is slowed down
@@ -167,8 +167,8 @@ ok( poll_until(
 # --------------------------------------------------------------- it goes on
 
 # who follows no signal any more is free at once
-$dt->sql("SELECT reset_group_pressure('limited', 'replica_lag')");
-is(limit_of('limited'), 50000, 'reset_group_pressure(): the fixed limit');
+$dt->sql("SELECT set_group_pressure('limited', 'replica_lag', NULL)");
+is(limit_of('limited'), 50000, 'it no longer follows: the fixed limit');
 is($dt->group_row('limited')->{pressure}, undef, 'and no pressure');
 $dt->follow('limited', 'replica_lag', '2s');
 

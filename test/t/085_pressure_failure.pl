@@ -39,7 +39,7 @@ sub pressed_server
 	local $ENV{DT_PROC} = "$tmp/$name";
 	dirty_mb($name, 1000);
 	my $dt = DirtyThrottle::Pressure->new($name, @conf);
-	$dt->sql(q{SELECT set_group_dirty_limit('batch', 10000), set_group_floor('batch', 100)});
+	$dt->sql(q{SELECT set_group_dirty_limit('batch', 10000), alter_resource_group('batch', floor => 100)});
 	$dt->follow('batch', 'kernel_dirty', '100MB');
 	return $dt;
 }
@@ -65,7 +65,7 @@ $primary->node->append_conf('postgresql.conf', 'wal_sender_timeout = 10min');
 $primary->node->reload;
 $primary->sql(
 	q{SELECT set_group_wal_limit('batch', 10000), set_group_wal_limit('slot', 10000),
-		set_group_floor('batch', 100);
+		alter_resource_group('batch', floor => 100);
 	SELECT pg_create_physical_replication_slot('retains', true)});
 $primary->follow('batch', 'replica_lag', '1s');
 $primary->follow('slot', 'slot_lag', '20MB');

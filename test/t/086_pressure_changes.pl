@@ -21,7 +21,7 @@ checkpoint_timeout = 1h
 max_wal_size = 100GB
 autovacuum = off
 });
-$dt->sql(q{SELECT create_resource_group('batch');
+$dt->sql(q{SELECT alter_resource_group('batch');
 	CREATE TABLE filler (id int, pad text) WITH (fillfactor = 10);
 	INSERT INTO filler SELECT i, repeat('x', 900) FROM generate_series(1, 2000) i});
 $dt->follow('batch', 'checkpoint');
@@ -74,7 +74,7 @@ sub limits_after
 $dt->start_job('batch');
 press();
 my $before = $dt->group_row('batch')->{effective_dirty_limit};
-my ($limits, $signals) = limits_after(q{SELECT reset_group_pressure('batch', 'dirty_buffers')}, 0);
+my ($limits, $signals) = limits_after(q{SELECT set_group_pressure('batch', 'dirty_buffers', NULL)}, 0);
 is($limits->[-1], 0, 'the signal is taken away: there is no limit');
 is(join(' ', grep { $_ != 0 && $_ != $before } @$limits), '', 'nor one in between');
 ok(!$signals->{dirty_buffers}, 'nor is it told as the reason');
@@ -84,7 +84,7 @@ is($dt->group_row('batch')->{effective_dirty_limit}, 0,
 	'and there is still no limit');
 
 press();
-($limits) = limits_after(q{SELECT set_group_floor('batch', 50000)}, 50000);
+($limits) = limits_after(q{SELECT alter_resource_group('batch', floor => 50000)}, 50000);
 is($limits->[-1], 50000, 'another floor holds');
 ok(poll_until(sub { paused_by('dirty_buffers') == 0 || $dt->group_row('batch')->{dirty_rate} > 1000 }, 180),
 	'and the job goes on');

@@ -27,7 +27,7 @@ checkpoint_completion_target = 0.9
 checkpoint_warning = 0
 autovacuum = off
 });
-my $follow = q{SELECT set_group_pressure('batch', 'checkpoint')};
+my $follow = q{SELECT set_group_pressure('batch', 'checkpoint', 'on')};
 my $notice = qr/NOTICE: .*all sessions together can write 0 KB\/s of WAL without forcing a checkpoint/;
 
 sub out_of_reach
@@ -38,7 +38,7 @@ sub out_of_reach
 		WHERE group_name = '@{[$group // 'batch']}'");
 }
 
-$dt->sql(q{SELECT create_resource_group('batch'), set_group_floor('batch', 100)});
+$dt->sql(q{SELECT alter_resource_group('batch', floor => 100)});
 my $err = $dt->session->run($follow)->{err};
 like($err, $notice, 'the notice says what there is room for');
 like($err, qr/DETAIL: .* max_wal_size = 64 MB and checkpoint_timeout = 86400 s\./,
@@ -49,7 +49,7 @@ like($err, qr/HINT:  Twice as much fits with a max_wal_size of \d+ MB\./,
 # What the group writes is not that of others, neither are the headers of its pages,
 # of which it is not charged, and which are more than fits: they come to 3 KB/s.  It
 # would take 10 s until others are believed to be the reason.
-$dt->sql(q{SELECT set_group_floor('batch', 1000)});
+$dt->sql(q{SELECT alter_resource_group('batch', floor => 1000)});
 my $job = $dt->session(group => 'batch');
 $job->send(
 	q{DO $$ BEGIN
@@ -71,11 +71,11 @@ like($seen, qr/^f*$/, 'it alone is not out of reach of the signal');
 $dt->sql('SELECT pg_cancel_backend(' . $job->pid . ')');
 $job->wait;
 $job->quit;
-$dt->sql(q{SELECT set_group_floor('batch', 100)});
+$dt->sql(q{SELECT alter_resource_group('batch', floor => 100)});
 
 # what it says is so
 my $size = 200000;
-$dt->sql(q{SELECT reset_group_pressure('batch', 'checkpoint')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'checkpoint', NULL)});
 $dt->sql("ALTER SYSTEM SET max_wal_size = '${size}MB'");
 $dt->sql('SELECT pg_reload_conf()');
 my ($rate, $double) = (0, 0);
@@ -83,7 +83,7 @@ ok( poll_until(
 		sub {
 			$err = $dt->session->run($follow)->{err};
 			($rate, $double) = $err =~ /can write (\d+) KB.*max_wal_size of (\d+) MB/s;
-			$dt->sql(q{SELECT reset_group_pressure('batch', 'checkpoint')});
+			$dt->sql(q{SELECT set_group_pressure('batch', 'checkpoint', NULL)});
 			return $rate > 0;
 		}),
 	"the notice follows max_wal_size: $rate KB/s");
@@ -93,7 +93,7 @@ ok( poll_until(
 		sub {
 			$err = $dt->session->run($follow)->{err};
 			my ($now) = $err =~ /can write (\d+) KB/;
-			$dt->sql(q{SELECT reset_group_pressure('batch', 'checkpoint')});
+			$dt->sql(q{SELECT set_group_pressure('batch', 'checkpoint', NULL)});
 			return $now >= 2 * $rate && $now <= 2 * $rate + 2;
 		}),
 	"twice as much with $double MB");
@@ -102,8 +102,8 @@ $dt->sql('SELECT pg_reload_conf()');
 $dt->sql($follow);
 
 # another group, that follows something else, too
-$dt->sql(q{SELECT create_resource_group('other'), set_group_floor('other', 100),
-	set_group_pressure('other', 'checkpoint'),
+$dt->sql(q{SELECT alter_resource_group('other', floor => 100),
+	set_group_pressure('other', 'checkpoint', 'on'),
 	set_group_pressure('other', 'wal_rate', '1TB')});
 
 # at most 0.5 MB/s
@@ -132,7 +132,7 @@ is($dt->log_lines($mark, 'slowed down to its floor by signal'),
 # what a group does not follow any more is no concern of its
 ok(poll_until(sub { out_of_reach('other') eq 't' }, 180),
 	'another group, which follows something else, too');
-$dt->sql(q{SELECT reset_group_pressure('other', 'checkpoint')});
+$dt->sql(q{SELECT set_group_pressure('other', 'checkpoint', NULL)});
 my @told = map { sleep 0.1; out_of_reach('other') } 1 .. 20;
 is(join('', grep { $_ ne 'f' } @told), '',
 	'that follows only something else: it is not told so any more');

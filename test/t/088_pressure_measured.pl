@@ -47,7 +47,7 @@ sub value
 
 # -------------------------------------------------------------------- archive_lag
 
-$dt->sql(q{SELECT set_group_wal_limit('batch', 10000), set_group_floor('batch', 100)});
+$dt->sql(q{SELECT set_group_wal_limit('batch', 10000), alter_resource_group('batch', floor => 100)});
 $dt->follow('batch', 'archive_lag', '8MB');
 $dt->start_job('batch');
 write_wal(3);
@@ -66,7 +66,7 @@ $dt->sql('SELECT pg_switch_wal()');
 ok(poll_until(sub { value("archive_lag") <= $segment }, 180), 'archived again: nothing waits');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180),
 	'and the group is as fast as its limit');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'archive_lag')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'archive_lag', NULL)});
 
 # ---------------------------------------------------------------------- disk_free
 
@@ -81,7 +81,7 @@ is($dt->sql('SELECT threshold_value || unit FROM dirty_throttle_thresholds'), '1
 $dt->follow('batch', 'disk_free', '1MB');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180),
 	'1 MB should be: it is free');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', NULL)});
 
 # ----------------------------------------------------------------------- reported
 
@@ -103,7 +103,7 @@ ok(poll_until(sub { $dt->signal('elsewhere')->{state} eq 'stale' }, 180), 'nobod
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180), 'in the end the group is free');
 cmp_ok(time - $then, '>', 29, 'not before it has been stale for 30 s');
 is($dt->signal('elsewhere')->{state}, 'absent', 'and the signal is absent');
-like($dt->session->run(q{SELECT set_group_pressure('batch', 'elsewhere')})->{err},
+like($dt->session->run(q{SELECT set_group_pressure('batch', 'elsewhere', 'on')})->{err},
 	qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
 	'a notice tells who follows it now, though another one is reported');
 ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is not reported') == 1 }, 180),
@@ -111,7 +111,7 @@ ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is not repor
 $dt->sql(q{SELECT report_pressure('elsewhere', 0.1, '10 min')});
 ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is reported again') == 1 }, 180),
 	'and when it is reported again');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'elsewhere')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'elsewhere', NULL)});
 
 # ----------------------------------------------------------------- flush_lag, names
 
@@ -128,7 +128,7 @@ is($dt->group_row('alone')->{effective_wal_limit}, 0, 'others do not');
 ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other"') == 1 }, 180),
 	'one that has not come for 30 s is in the log');
 is($dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other, Standby"'), 0, 'the others are not');
-$dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_thresholds});
+$dt->sql(q{SELECT set_group_pressure(group_name, signal, NULL) FROM dirty_throttle_thresholds});
 $dt->stop_jobs;
 $standby->stop('fast');
 
@@ -136,7 +136,7 @@ $standby->stop('fast');
 
 # Two groups, three to one; nobody else writes.
 $dt->sql(q{SELECT set_group_pressure('a', 'wal_rate', '2MB'), set_group_pressure('b', 'wal_rate', '2MB'),
-	set_group_weight('a', 3)});
+	alter_resource_group('a', weight => 3)});
 $dt->sql(q{SELECT set_group_wal_limit('batch', 0)});
 $dt->start_job($_) foreach qw(a b);
 ok($dt->wait_group('a', sub { abs($_[0]->{effective_wal_limit} / ($dt->group_row('b')->{effective_wal_limit} || 1) - 3) < 0.3 }, 180),

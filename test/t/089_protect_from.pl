@@ -54,7 +54,7 @@ like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions t
 	'the default of max_wal_size leaves too little: not checkpoint');
 like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
 	'disk_free');
-like($err, qr/"new" is not slowed down below 512 kB\/s\n.*\nHINT:  Change what was chosen with set_group_pressure/,
+like($err, qr/"new" is not slowed down below 512 kB\/s\n.*\nHINT:  Use set_group_pressure\(\), with NULL to remove a signal, and SELECT alter_resource_group\(.new., floor/,
 	'the floor, and how to change what was chosen');
 my ($disk) = $err =~ /"disk_free" at (\S+)\n/;
 is(followed('new'), "commit_latency 50%, disk_free $disk", 'so it is defined');
@@ -73,7 +73,7 @@ cmp_ok($dt->group_row('new')->{effective_wal_limit}, '==', 0, 'and slows nobody 
 
 # more WAL fits between two checkpoints
 $dt->set_conf('max_wal_size', '32GB');
-$dt->sql(q{SELECT set_group_pressure('new', 'commit_latency', '80%'), set_group_floor('new', 100)});
+$dt->sql(q{SELECT set_group_pressure('new', 'commit_latency', '80%'), alter_resource_group('new', floor => 100)});
 $err = protect('new');
 like($err, qr/"new" follows signal "commit_latency" at 80%\nDETAIL:  What is set of it stays\./, 'a threshold');
 like($err, qr/"new" is not slowed down below 100 kB\/s/, 'the floor');
@@ -101,12 +101,12 @@ $writer->send(q{DO $$ BEGIN LOOP
 ok(poll_until(sub { $dt->group_row('new')->{wal_rate} > 5000 }), 'the group writes');
 my $admin = $dt->session;
 ok(poll_until(sub {
-	my $err = $admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err};
+	my $err = $admin->run(q{SELECT set_group_pressure('new', 'checkpoint', NULL), protect_from('new')})->{err};
 	my ($amount, $unit) = $err =~ /those that do not follow the signal write ([\d.]+) (\w*)B\/s/;
 	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
 }), 'which is not counted as what others write');
 sleep(2);
-like($admin->run(q{SELECT reset_group_pressure('new', 'checkpoint'), protect_from('new')})->{err},
+like($admin->run(q{SELECT set_group_pressure('new', 'checkpoint', NULL), protect_from('new')})->{err},
 	qr/those that do not follow the signal write [\d.]+/, 'and is known at any time while a group follows a signal');
 
 # Nor is it for another group, which shares the signal with it; nor is that to follow
@@ -144,7 +144,7 @@ like($err, qr/"new" follows signal "flush_lag" at 2s\nDETAIL:  1 standby is stre
 is(followed('new'), "checkpoint, commit_latency 50%, disk_free $disk, flush_lag 2s, replica_lag 5s", 'so it is defined');
 
 # One that is behind, on purpose or not, would keep the group at its floor.
-$dt->sql(q{SELECT reset_group_pressure('new', 'replica_lag');
+$dt->sql(q{SELECT set_group_pressure('new', 'replica_lag', NULL);
 	SELECT set_group_pressure('watch', 'replica_lag', '1d')});
 ok(poll_until(sub {
 	$dt->sql(q{SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))});
@@ -162,7 +162,7 @@ $standby->sql('SELECT pg_wal_replay_resume()');
 
 # ---------------------------------------------------------------- the way back, and errors
 
-is($dt->sql(q{SELECT count(reset_group_pressure(group_name, signal)) FROM dirty_throttle_thresholds
+is($dt->sql(q{SELECT count(set_group_pressure(group_name, signal, NULL)) FROM dirty_throttle_thresholds
 	WHERE group_name = 'new'}), 4, 'the way back');
 is(followed('new'), '', 'follows nothing');
 

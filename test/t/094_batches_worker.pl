@@ -218,7 +218,7 @@ $grouped->quit;
 is($super->run(q{CALL run_in_batches('goes on')})->{sqlstate}, '22012', 'a superuser goes on in the group of the first start');
 $dt->sql('SELECT set_session_group(' . $weak->pid . ', NULL)');
 is($dt->batches($weak, 'weak goes on', 'slow', @half)->{sqlstate}, '22012', 'a group that was joined');
-$weak->query('SELECT leave_joined_group()');
+$weak->query('SELECT join_group(NULL)');
 $dt->sql(q{SELECT revoke_group_use('g', 'weak')});
 is($weak->run(q{SELECT start_batches('weak goes on')})->{sqlstate}, '55000', 'who may not use it any more does not go on in it');
 

@@ -121,7 +121,7 @@ subtest 'who owes for both limits' => sub {
 	is("$row->{paused_by} $row->{dirty_debt}", 'wal 0', 'for the WAL');
 	is($dt->group_row('g')->{wal_debt}, $row->{wal_debt}, 'which the group owes');
 	my $then = $dt->now;
-	$dt->sql(q{SELECT reset_group_wal_limit('g')});
+	$dt->sql(q{SELECT set_group_wal_limit('g', 0)});
 	$dt->settle;
 	ok($s->finished && $dt->now == $then, 'no limit any more: it goes on in no time')
 	  or $dt->cancel_ms($s);
@@ -350,7 +350,7 @@ subtest 'what is saved up' => sub {
 		my $name = "burst $burst, idle for $idle";
 
 		$dt->fresh(g => dirty => $kb);
-		$dt->sql("SELECT set_group_burst('g', $burst)");
+		$dt->sql("SELECT alter_resource_group('g', burst => $burst)");
 		$s->send(rows(100));
 		$dt->run;
 		$dt->advance(1000 * $idle);
@@ -358,7 +358,7 @@ subtest 'what is saved up' => sub {
 		is($bytes, 1000 * $saved, "$name: $saved ms of the limit are used at once");
 		cmp_ok($us, '>', 0, "$name: then it pauses");
 	}
-	$dt->sql("SELECT set_group_burst('g', 20)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 20)");
 };
 
 subtest 'a burst that changes' => sub {
@@ -366,24 +366,24 @@ subtest 'a burst that changes' => sub {
 	my $start = sub {
 		my ($burst) = @_;
 		$dt->fresh(g => dirty => $kb);
-		$dt->sql("SELECT set_group_burst('g', $burst)");
+		$dt->sql("SELECT alter_resource_group('g', burst => $burst)");
 		$s->send(rows(100));
 		$dt->run;
 	};
 
 	$start->(1500);
 	$dt->advance(5_000_000);
-	$dt->sql("SELECT set_group_burst('g', 300)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 300)");
 	is((saved($kb, 200))[1], 300_000, 'a shorter one takes what is saved up');
 
 	$start->(20);
 	$dt->advance(5_000_000);
-	$dt->sql("SELECT set_group_burst('g', 1500)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 1500)");
 	is((saved($kb, 200))[1], 20_000, 'a longer one does not save for the time before');
 
 	$start->(20);
 	$dt->advance(5_000_000);
-	$dt->sql("SELECT set_group_burst('g', 1500)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 1500)");
 	$dt->advance(700_000);
 	is((saved($kb, 200))[1], 720_000, 'but from then on');
 
@@ -396,11 +396,11 @@ subtest 'a burst that changes' => sub {
 	$s->send(rows(100));
 	$dt->settle;
 	my $debt = debt();
-	$dt->sql("SELECT set_group_burst('g', 3600000)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 3600000)");
 	$dt->settle;
 	is($dt->state($s), 'sleeps', 'who sleeps is not let go by a burst');
 	is($dt->run, $debt, 'and pays all');
-	$dt->sql("SELECT set_group_burst('g', 20)");
+	$dt->sql("SELECT alter_resource_group('g', burst => 20)");
 
 	# a third of the limit all the time
 	$start->(1500);

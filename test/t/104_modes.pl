@@ -43,7 +43,7 @@ sub insert
 sub mode
 {
 	my ($mode) = @_;
-	$dt->sql("SELECT set_group_mode('g', '$mode')");
+	$dt->sql("SELECT alter_resource_group('g', mode => '$mode')");
 }
 
 sub us

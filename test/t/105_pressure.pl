@@ -24,8 +24,7 @@ my $MB = 1_000_000;
 my $dt = DirtyThrottle::Clock->new('pressure', conf => 'dirty_throttle.transaction_grace = 0');
 
 $dt->sql(
-	q{SELECT create_resource_group('b'), create_resource_group('c');
-	SELECT set_group_floor('b', 100), set_group_floor('c', 100);
+	q{SELECT alter_resource_group('b', floor => 100), alter_resource_group('c', floor => 100);
 	CREATE TABLE t (id int, pad text) WITH (fillfactor = 10);
 	CREATE TABLE compact (id int, pad text);
 	CREATE PROCEDURE job(what text) LANGUAGE plpgsql AS $$
@@ -46,7 +45,7 @@ sub follow
 
 sub unfollow
 {
-	$dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_thresholds});
+	$dt->sql(q{SELECT set_group_pressure(group_name, signal, NULL) FROM dirty_throttle_thresholds});
 	$dt->advance($cycle);
 }
 
@@ -77,7 +76,7 @@ sub rest
 }
 
 my %thresholds = (
-	replica_lag => '2s', flush_lag => '2s', slot_lag => '30MB', archive_lag => '30MB', checkpoint => undef,
+	replica_lag => '2s', flush_lag => '2s', slot_lag => '30MB', archive_lag => '30MB', checkpoint => 'on',
 	dirty_buffers => '10%', kernel_dirty => '30MB', io_pressure => '20%');
 
 # So much WAL may be written in so many s, in force.  A change by less than a 64th
@@ -97,7 +96,7 @@ sub budget
 
 subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
-	follow('b', 'checkpoint');
+	follow('b', 'checkpoint', 'on');
 	rest();
 	is(in_force('b', 'wal'), $MB, 'the limit of a group alone');
 	is(in_force('b', 'dirty'), 0, 'for WAL only');
@@ -123,15 +122,15 @@ subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	$dt->sql(q{SELECT set_group_wal_limit('b', 0)});
 
 	# c shares it, and uses nothing
-	follow('c', 'checkpoint');
+	follow('c', 'checkpoint', 'on');
 	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
 	rest();
 	is(in_force('b', 'wal') . ' ' . in_force('c', 'wal'), '1000000 1000000',
 		'two groups that are idle: each may have all of it');
-	$dt->sql(q{SELECT set_group_mode('c', 'observe')});
+	$dt->sql(q{SELECT alter_resource_group('c', mode => 'observe')});
 	rest();
 	is(in_force('b', 'wal'), $MB, 'one in mode observe takes nothing');
-	$dt->sql(q{SELECT set_group_mode('c', 'enforce'), reset_group_pressure('c', 'checkpoint')});
+	$dt->sql(q{SELECT alter_resource_group('c', mode => 'enforce'), set_group_pressure('c', 'checkpoint', NULL)});
 
 	# others use some of it
 	$dt->sql('SELECT dt_test_others(250000, 0)');
@@ -173,7 +172,7 @@ subtest 'checkpoint: others alone force it, or the job' => sub {
 	$dt->set_conf('checkpoint_timeout', '1d');
 	$dt->sql(q{SELECT set_group_wal_limit('b', 1000)});
 	$dt->reading(checkpoint => 'measured', 98 * $MB, 96 * $second);
-	follow('b', 'checkpoint');
+	follow('b', 'checkpoint', 'on');
 	my $s = $dt->session(group => 'b');
 	my $state = sub {
 		my ($others, $seconds) = @_;
@@ -217,7 +216,7 @@ subtest 'a checkpoint that comes nearer is not forced, and what is left is used'
 
 	$dt->sql('SELECT dt_test_others(50000, 0)');
 	$dt->reading(checkpoint => 'nearer', 98 * $MB, 96 * $second);
-	follow('b', 'checkpoint');
+	follow('b', 'checkpoint', 'on');
 	$dt->fresh(b => wal => 10_000);
 	$s->query(q{SET dirty_throttle.log_min_pause = '1ms'});
 	$s->send(q{CALL job('wal')});
@@ -241,7 +240,7 @@ subtest 'when a checkpoint began is not forgotten while nobody follows' => sub {
 	$dt->reading(checkpoint => 'real');
 	$dt->sql('CHECKPOINT');
 	$dt->advance(200 * $second);
-	follow('b', 'checkpoint');
+	follow('b', 'checkpoint', 'on');
 	$dt->advance($cycle);
 	my $left = signal('checkpoint')->{value};
 	cmp_ok(in_force('b', 'wal'), '>', 2 * $left / 300, 'a third of the time is left');
@@ -257,7 +256,7 @@ subtest 'wal_rate: others first, the rest by weight' => sub {
 
 	$dt->reading(wal_rate => 'measured');
 	follow($_, 'wal_rate', '1MB') foreach qw(b c);
-	$dt->sql(q{SELECT set_group_weight('c', 3)});
+	$dt->sql(q{SELECT alter_resource_group('c', weight => 3)});
 	rest();
 	# a change by less than a 64th is not made
 	cmp_ok(abs(in_force($_, 'wal') - $all), '<=', $all / 64, "both are idle: $_ may have it all, less a sixtieth")
@@ -287,7 +286,7 @@ subtest 'wal_rate: others first, the rest by weight' => sub {
 	$dt->cancel_ms($_) foreach @s;
 	$_->quit foreach @s;
 	unfollow();
-	$dt->sql(q{SELECT set_group_weight('c', 1)});
+	$dt->sql(q{SELECT alter_resource_group('c', weight => 1)});
 	$dt->reading(wal_rate => 'real');
 	$dt->fresh($_) foreach qw(b c);
 };
@@ -352,7 +351,7 @@ sub forgiven
 
 $dt->set_conf('dirty_throttle.transaction_grace', '1d');
 $dt->reading(checkpoint => 'measured', 980 * $MB, 96 * $second);
-follow('b', 'checkpoint');
+follow('b', 'checkpoint', 'on');
 
 subtest 'a debt of a higher rate is bounded to 30 s of one that lasts' => sub {
 	my $s = $dt->session(group => 'b');
@@ -596,7 +595,7 @@ sub after_reports
 
 	$dt->fresh(b => wal => 1000);
 	$dt->sql(q{SELECT report_pressure('credit', 0.95, '1 day')});
-	follow('b', 'credit');
+	follow('b', 'credit', 'on');
 	$s->send(q{CALL job('wal')});
 	$dt->advance(15 * $second);
 	is(in_force('b', 'wal'), $MB, 'just below the threshold: the fixed limit');
@@ -631,7 +630,7 @@ subtest 'a restart forgets the report that groups follow' => sub {
 	};
 
 	$dt->sql(q{SELECT report_pressure('kafka', 0.5, '1 day')});
-	follow($_, 'kafka') foreach qw(b c);
+	follow($_, 'kafka', 'on') foreach qw(b c);
 	$dt->advance($second);
 	is(signal('kafka')->{state}, 'fresh', 'it is reported');
 	my $log = -s $dt->node->logfile;
@@ -641,7 +640,7 @@ subtest 'a restart forgets the report that groups follow' => sub {
 	is(join(' ', map { $row->{$_} // 'NULL' } qw(groups state value measured_at)), '2 absent NULL NULL',
 		'a row tells that it is absent');
 	is($row->{reason}, 'There is no report of it.', 'and why');
-	like($dt->session->run(q{SELECT set_group_pressure('b', 'kafka')})->{err},
+	like($dt->session->run(q{SELECT set_group_pressure('b', 'kafka', 'on')})->{err},
 		qr/NOTICE: .*signal "kafka" slows nobody down at present\nDETAIL:  There is no report of it\./,
 		'a notice tells who follows it now');
 	is($dt->sql(q{SELECT string_agg(group_name || ' ' || t.state, ', ' ORDER BY group_name)
@@ -677,7 +676,7 @@ subtest '64 groups that follow eight signals' => sub {
 	my @signals = sort keys %thresholds;
 
 	$dt->sql(
-		q{SELECT create_resource_group('f' || i), set_group_floor('f' || i, 100)
+		q{SELECT alter_resource_group('f' || i, floor => 100)
 			FROM generate_series(1, 62) i;
 		SELECT set_group_dirty_limit(group_name, 10000), set_group_wal_limit(group_name, 10000)
 			FROM dirty_throttle_groups});
@@ -685,9 +684,7 @@ subtest '64 groups that follow eight signals' => sub {
 	  foreach @signals;
 	foreach my $signal (@signals)
 	{
-		my $threshold = $thresholds{$signal} ? ", '$thresholds{$signal}'" : '';
-
-		$dt->sql("SELECT set_group_pressure(group_name, '$signal'$threshold) FROM dirty_throttle_groups");
+		$dt->sql("SELECT set_group_pressure(group_name, '$signal', '$thresholds{$signal}') FROM dirty_throttle_groups");
 	}
 	is($dt->sql('SELECT count(*) FROM dirty_throttle_thresholds'), 64 * 8, 'each follows each');
 	rest();

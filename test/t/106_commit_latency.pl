@@ -18,7 +18,7 @@ my $dt = DirtyThrottle::Clock->new('commit_latency',
 	conf => "dirty_throttle.transaction_grace = 0\nsynchronous_commit = local\n");
 
 $dt->sql(
-	q{SELECT create_resource_group('batch'), create_resource_group('other');
+	q{SELECT alter_resource_group('batch'), alter_resource_group('other');
 	CREATE TABLE t (id int, pad text);
 	CREATE PROCEDURE job() LANGUAGE plpgsql AS $$
 		BEGIN LOOP
@@ -82,7 +82,7 @@ is(counted($outsider, 'SET synchronous_commit = off', @inserts, 'RESET synchrono
 is(counted($dt->session, @inserts), 3, 'a new session is an outsider at once');
 follow('other', '5ms');
 is(counted($other, @inserts), 3, 'the other group follows it, too, and owes nothing');
-$dt->sql(q{SELECT reset_group_pressure(g, 'commit_latency') FROM unnest('{batch, other}'::text[]) g});
+$dt->sql(q{SELECT set_group_pressure(g, 'commit_latency', NULL) FROM unnest('{batch, other}'::text[]) g});
 is(counted($_, @inserts), 0, 'and nobody any more') foreach $outsider, $member, $other;
 
 # A window begins with the look before: none of these is lost.  With few commits it
@@ -94,7 +94,7 @@ $outsider->query($inserts[0]) foreach 1 .. 20;
 $dt->advance(5.4 * $second);
 cmp_ok($dt->sql(q{SELECT coalesce(value, 0) FROM dirty_throttle_pressure WHERE signal = 'commit_latency'}), '>', 0,
 	'commits right after the first look are in its window');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 $dt->advance(10 * $second);
 $_->quit foreach $outsider, $member, $other;
 
@@ -112,7 +112,7 @@ sub notice
 			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}) == $sessions })
 	  or die 'sessions do not end';
 	$err = $dt->{admin}->run(q{SELECT set_group_pressure('batch', 'commit_latency', '20%')})->{err};
-	$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+	$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 	return $err;
 }
 
@@ -165,7 +165,7 @@ learns_base('nobody is in the group');
 $dt->disconnect;
 $dt->node->restart;
 learns_base('after a start');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 $dt->advance($second);
 
 my $s = $dt->session(group => 'batch');
@@ -204,7 +204,7 @@ ok(in_force() == 0 || in_force() > 3_000_000, 'and so it stays');
 
 # a share of what it is without the group: it rests to find out
 $dt->reading(commit_latency => 'measured', 1000);
-$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 $dt->advance($second);
 follow('batch', '20%');
 @seen = ();
@@ -290,14 +290,14 @@ $dt->advance(4 * $second);
 is(in_force(), 0, 'the sampler has stopped: no longer than for that moment');
 $dt->sql('SELECT dt_test_stopped(0)');
 kill 'CONT', $sampler;
-$dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', NULL)});
 $dt->reading(commit_latency => 'measured', 1000);
 $dt->advance(120 * $second);
 
 # what is owed from before a probe is owed after it
 $dt->cancel_ms($s);
 $s->quit;
-$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency');
+$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL);
 	CREATE TABLE big AS SELECT g, repeat('x', 900) AS pad FROM generate_series(1, 20000) g});
 $dt->advance($second);
 $s = $dt->session(group => 'batch');
@@ -323,7 +323,7 @@ is($dt->sql(q{SELECT debt_forgiven FROM dirty_throttle_group_stats WHERE group_n
 $dt->cancel_ms($worker);
 $worker->quit;
 $dt->reading(commit_latency => 'real');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 $dt->limit(batch => 0);
 $dt->cancel_ms($s);
 $s->quit;

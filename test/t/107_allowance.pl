@@ -35,7 +35,7 @@ sub rows
 sub allow
 {
 	my ($amount, $group) = @_;
-	$dt->sql("SELECT set_group_allowance('" . ($group // 'g') . "', '$amount')");
+	$dt->sql("SELECT alter_resource_group('" . ($group // 'g') . "', allowance => '$amount')");
 }
 
 # A statement of the member, with a fresh limit: for how long it pauses, in us,
@@ -108,7 +108,7 @@ is($dt->run, lone_pause_us($used - $allowance - $credit, $kb), 'but owes as much
 $s->wait;
 
 subtest 'of each resource' => sub {
-	$dt->sql(q{SELECT set_group_allowance('g', 100)});
+	$dt->sql(q{SELECT alter_resource_group('g', allowance => 100)});
 	my ($us, $used) = paused(rows(300), wal => 100);
 	cmp_ok($used, '>', 200_000, 'WAL: more than the allowance');
 	is($us, lone_pause_us($used - 100_000 - new_credit(100), 100), 'WAL: the rest is owed');
@@ -127,14 +127,14 @@ subtest 'parallel workers share it with their leader' => sub {
 };
 
 subtest 'in mode observe' => sub {
-	$dt->sql(q{SELECT set_group_mode('g', 'observe')});
+	$dt->sql(q{SELECT alter_resource_group('g', mode => 'observe')});
 	my ($us, $used) = paused(rows(30));
 	is($us, 0, 'nobody pauses');
 	is($dt->group_row('g')->{observed_pauses}, 0, 'nor would have, within the allowance');
 	($us, $used) = paused(rows(100));
 	is(sprintf('%.0f', 1000 * $dt->group_row('g')->{observed_pause_time}),
 		int($used - $allowance - $credit) + 1, 'and beyond it for the rest');
-	$dt->sql(q{SELECT set_group_mode('g', 'enforce')});
+	$dt->sql(q{SELECT alter_resource_group('g', mode => 'enforce')});
 };
 
 subtest 'a transaction that changes its group has one allowance' => sub {

@@ -20,7 +20,7 @@ dirty_throttle.max_commit_pause = 30s
 });
 $dt->table('t');
 $dt->limit($_ => 0) foreach 'g', 'h';
-$dt->sql("SELECT set_group_burst('$_', 0)") foreach 'g', 'h';
+$dt->sql("SELECT alter_resource_group('$_', burst => 0)") foreach 'g', 'h';
 $dt->sql(
 	q{CREATE ROLE app LOGIN;
 	CREATE ROLE su SUPERUSER LOGIN;

@@ -63,7 +63,7 @@ $dt->sql(
 	ALTER MATERIALIZED VIEW m OWNER TO agent;
 	CREATE TABLE own (id int);
 	ALTER TABLE own OWNER TO agent;
-	SELECT create_resource_group('g')});
+	SELECT alter_resource_group('g')});
 
 # Citus has a function in C and in pg_catalog, which it calls with the BEGIN on another
 # node, where it cannot be canceled.

@@ -31,7 +31,7 @@ my $dt = DirtyThrottle::Clock->new('readers',
 $dt->sql(
 	q{CREATE ROLE app LOGIN;
 	ALTER ROLE app SET dirty_throttle."group" = 'g';
-	SELECT create_resource_group('g')});
+	SELECT alter_resource_group('g')});
 my $s = $dt->session(user => 'app');
 
 # A table with so many blocks, all of them clean, of a row each that nobody has

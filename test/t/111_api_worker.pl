@@ -33,7 +33,7 @@ dirty_throttle.transaction_grace = 50ms
 
 # In this database everybody is in group g who is no operator.
 $dt->sql(
-	qq{SELECT create_resource_group('g');
+	qq{SELECT alter_resource_group('g');
 	CREATE FUNCTION launch_api(text, text, text, int, int) RETURNS int LANGUAGE c AS '$library';
 	CREATE ROLE app LOGIN;
 	CREATE DATABASE work;
@@ -267,7 +267,7 @@ subtest 'moved while idle' => sub {
 # It comes into a group that is suspended in the middle of a transaction.
 subtest 'moved in a transaction' => sub {
 	$dt->fresh('g');
-	$dt->sql(q{SELECT create_resource_group('slow')});
+	$dt->sql(q{SELECT alter_resource_group('slow')});
 	$dt->fresh(slow => dirty => $kb);
 	$dt->sql('TRUNCATE written');
 	my $pid = $dt->sql(q{SELECT launch_api('postgres', 'app', 'heap', 20000, 1)});

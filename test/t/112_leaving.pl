@@ -87,7 +87,7 @@ my @patterns = (
 	[ 'DISCARD ALL' => $set{g}, $work, 'DISCARD ALL' ],
 	[ 'RESET ALL' => $set{g}, $work, 'RESET ALL' ],
 	[ 'asyncpg' => $set{g}, $work, $asyncpg ],
-	[ 'join_group()' => q{SELECT join_group('g')}, $work, 'SELECT leave_joined_group()' ],
+	[ 'join_group()' => q{SELECT join_group('g')}, $work, 'SELECT join_group(NULL)' ],
 	[ 'a new connection' => undef ]);
 
 # Who is a member in between takes nothing from the group either.
@@ -223,7 +223,7 @@ subtest 'roles apart' => sub {
 subtest 'what forgives' => sub {
 	foreach my $case (
 		[ 'no limit', q{SELECT set_group_dirty_limit('g', 0)}, 0 ],
-		[ 'mode observe', q{SELECT set_group_mode('g', 'observe')}, 0 ],
+		[ 'mode observe', q{SELECT alter_resource_group('g', mode => 'observe')}, 0 ],
 		[ 'a rename', q{SELECT rename_resource_group('g', 'g2')}, 1, q{SELECT rename_resource_group('g2', 'g')} ],
 		[ 'another limit', q{SELECT set_group_dirty_limit('g', 2000)}, 1 ],
 		[ 'a suspension', q{SELECT suspend_group('g')}, 1, q{SELECT resume_group('g')} ],
@@ -242,7 +242,7 @@ subtest 'what forgives' => sub {
 		$s->query($set{g});
 		is(debt_of($s), $stays ? $owed : 0, "$name: taken over");
 		$s->query('RESET ALL');
-		$dt->sql(q{SELECT set_group_mode('g', 'enforce')});
+		$dt->sql(q{SELECT alter_resource_group('g', mode => 'enforce')});
 		$s->quit;
 	}
 };

@@ -32,8 +32,8 @@ $dt->sql(
 	q{CREATE ROLE app LOGIN;
 	ALTER ROLE app SET dirty_throttle."group" = 'slow';
 	CREATE ROLE outsider LOGIN;
-	SELECT create_resource_group('slow');
-	SELECT create_resource_group('b');
+	SELECT alter_resource_group('slow');
+	SELECT alter_resource_group('b');
 	SELECT grant_group_use('b', 'app');
 	GRANT CREATE ON SCHEMA public TO app;
 	CREATE TABLE shared (i int);
@@ -104,8 +104,8 @@ my $once = 2 * $step + 1000 * $kb * 0.05 + 100_000;
 # --------------------------------------------------------------- to and fro between groups
 
 my $n = 20;
-my $to_and_fro = 'SELECT leave_joined_group(), ' . emit() . q{, join_group('b')};
-my $series = 'SELECT leave_joined_group(), ' . emit() . ", join_group('b') FROM generate_series(1, $n)";
+my $to_and_fro = 'SELECT join_group(NULL), ' . emit() . q{, join_group('b')};
+my $series = 'SELECT join_group(NULL), ' . emit() . ", join_group('b') FROM generate_series(1, $n)";
 
 # In both groups it may be in debt, and it earns in both at the same time.
 subtest 'to and fro' => sub {
@@ -137,7 +137,7 @@ subtest 'to and fro' => sub {
 
 # Each of them does one step at most before it waits.
 subtest 'to and fro while the group is suspended' => sub {
-	foreach my $sql ($to_and_fro, $series =~ s/leave_joined_group\(\)/leave_joined_group(), 1/r)
+	foreach my $sql ($to_and_fro, $series =~ s/join_group\(NULL\)/$&, 1/r)
 	{
 		my $s = begin('app', q{SELECT join_group('b')});
 		my $then = $dt->now;

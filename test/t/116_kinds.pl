@@ -101,7 +101,7 @@ $dt->sql(
 	CREATE RULE r AS ON UPDATE TO ruled DO ALSO SELECT 1;
 	GRANT ALL ON ruled TO agent;
 	ALTER TABLE own OWNER TO agent;
-	SELECT create_resource_group('g')});
+	SELECT alter_resource_group('g')});
 $dt->sql(
 	q{CREATE TABLE people (name citext, attrs hstore);
 	INSERT INTO people VALUES ('Ann', 'a=>1'), ('Bob', 'b=>2');
@@ -644,7 +644,7 @@ my @table = (
 	[ 'joins again by a ROLLBACK', 'boss', '<limited>', 'BEGIN', $slips, q{SET LOCAL dirty_throttle."group" = ''},
 		'ROLLBACK', [ 'SELECT 1' => $gated ], 'SELECT 1' ],
 	[ 'our own functions: resume_group()', 'boss', '<suspended>', q{SELECT resume_group('g')} ],
-	[ 'our own functions: a limit', 'boss', '<suspended>', [ q{SELECT set_group_burst('g', 30)} => 'after' ] ],
+	[ 'our own functions: a limit', 'boss', '<suspended>', [ q{SELECT alter_resource_group('g', burst => 30)} => 'after' ] ],
 
 	map { [ "$_->[0] slips, suspended", 'agent', '<suspended>', [ $_->[1] => 'after' ], '<resumed>', 'SELECT 1' ],
 		[ "$_->[0] slips, suspended, and does not pause after", 'fast', '<suspended>', $_->[1],

@@ -35,7 +35,7 @@ autovacuum = off
 write_file("$tmp/works", '');
 chmod 0755, $tmp;
 $dt->sql(q{SELECT set_group_wal_limit('batch', 10000), set_group_dirty_limit('batch', 10000),
-	set_group_floor('batch', 100)});
+	alter_resource_group('batch', floor => 100)});
 $dt->node->backup('standby');
 my $node = PostgreSQL::Test::Cluster->new('standby');
 $node->init_from_backup($dt->node, 'standby', has_streaming => 1);
@@ -76,7 +76,7 @@ sub slows_down
 	note $row->{pressure_reason};
 	is($row->{pressure_signal}, $signal, 'the signal is told');
 	$undo->() if $undo;
-	$dt->sql("SELECT reset_group_pressure('batch', '$signal')");
+	$dt->sql("SELECT set_group_pressure('batch', '$signal', NULL)");
 	ok( $dt->wait_group(
 			'batch',
 			sub {
@@ -125,7 +125,7 @@ foreach my $role (qw(nobody stats))
 		$role eq 'stats' ? '10 true' : '10 false', "$role: the pressure, and the reason");
 	$s->quit;
 }
-$dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free'), reset_group_pressure('batch', 'much')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', NULL), set_group_pressure('batch', 'much', NULL)});
 
 # 32 MB by 1.9, in five minutes
 slows_down('checkpoint', undef, 1000);
@@ -165,7 +165,7 @@ write_file("$tmp/works", '');
 $dt->node->reload;    # wakes the archiver
 ok(poll_until(sub { $dt->sql('SELECT last_archived_wal FROM pg_stat_archiver') =~ /backup$/ }), 'its own file is the last one');
 ok(poll_until(sub { $dt->signal('archive_lag')->{value} == 0 }, 30), 'then nothing waits');
-$dt->sql(q{SELECT reset_group_pressure('batch', 'archive_lag')});
+$dt->sql(q{SELECT set_group_pressure('batch', 'archive_lag', NULL)});
 
 # A commit of somebody else takes as long as from the writing of its record on: not
 # what it does before, as the emptying of many temporary tables, or commits on other
@@ -198,7 +198,7 @@ sub check_commits
 		sprintf "commit_latency, $what: a COMMIT takes %.3g ms, most of it before its record",
 		$took / $commits);
 	note "the signal's value is $value ms";
-	$dt->sql(q{SELECT reset_group_pressure('batch', 'commit_latency')});
+	$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 	$outsider->quit;
 }
 

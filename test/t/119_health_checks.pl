@@ -40,7 +40,7 @@ $dt->sql("CREATE EXTENSION $_") foreach @extensions;
 $dt->sql(
 	q{CREATE ROLE app LOGIN;
 	ALTER ROLE app SET dirty_throttle."group" = 'g';
-	SELECT create_resource_group('g');
+	SELECT alter_resource_group('g');
 	CREATE TABLE users (id bigint PRIMARY KEY, email citext UNIQUE, tags hstore, name text);
 	INSERT INTO users SELECT i, 'User' || i || '@example.org', hstore('n', i::text), 'name ' || i
 		FROM generate_series(1, 100) i;

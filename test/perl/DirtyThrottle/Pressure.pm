@@ -30,7 +30,7 @@ sub signal_now
 	my $now = $self->sql('SELECT clock_timestamp()');
 
 	$self->{weight} = 3 - ($self->{weight} // 1);
-	$self->sql("SELECT set_group_weight('batch', $self->{weight})");
+	$self->sql("SELECT alter_resource_group('batch', weight => $self->{weight})");
 	poll_until(
 		sub {
 			$self->sql("SELECT measured_at > '$now' FROM dirty_throttle_pressure
@@ -39,10 +39,12 @@ sub signal_now
 	return $self->signal($signal);
 }
 
-# Make a group follow a signal, as SQL arguments.
+# Make a group follow a signal, as SQL arguments; without a threshold 'on'.
 sub follow
 {
 	my ($self, $group, @arguments) = @_;
+
+	push @arguments, 'on' if @arguments == 1;
 	$self->sql(
 		"SELECT set_group_pressure("
 		  . join(', ', map { "'$_'" } $group, @arguments) . ')');
