@@ -386,7 +386,7 @@ class Bench:
     def cross_check(self, cell):
         """The counter of the view and the growth of the cell's table."""
         cell.counted = self.admin.execute(
-            'SELECT blocks_dirtied FROM dirty_throttle_group_stats'
+            'SELECT blocks_dirtied FROM dirty_throttle_groups'
             ' WHERE group_name = %s', (cell.name,)).fetchone()[0]
         table = {'INSERT': 'i_', 'COPY': 'c_'}.get(cell.kind)
         if table:

@@ -148,7 +148,7 @@ def run_case(ctx, srv, rate, case, alone):
         load.terminate()
         load.wait()
         wal, releases = admin.execute(
-            'SELECT wal_bytes::float8, releases FROM dirty_throttle_group_stats'
+            'SELECT wal_bytes::float8, releases FROM dirty_throttle_groups'
             " WHERE group_name = 'job'").fetchone()
         server.drop(admin, 'job')
     took = ended - started

@@ -129,10 +129,10 @@ sub look
 		"SELECT group_name, extract(epoch FROM clock_timestamp()),
 			blocks_dirtied * current_setting('block_size')::int / 1000.0,
 			wal_bytes / 1000.0,
-			EXISTS (SELECT FROM dirty_throttle_sessions s
-				WHERE s.group_name = g.group_name AND paused_since IS NOT NULL
-				  AND xact_start IS NULL)
-		FROM dirty_throttle_group_stats g WHERE group_name IN ($groups)");
+			EXISTS (SELECT FROM dirty_throttle_sessions s JOIN pg_stat_activity a USING (pid)
+				WHERE s.group_name = g.group_name AND s.paused_since IS NOT NULL
+				  AND a.xact_start IS NULL)
+		FROM dirty_throttle_groups g WHERE group_name IN ($groups)");
 	my %row = map { my @f = split /\|/; ($f[0] => \@f) } split /\n/, $out;
 
 	foreach my $case (@$running)

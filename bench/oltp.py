@@ -136,7 +136,7 @@ def run_case(ctx, srv, plan, rate, path, case, define=None):
             'SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)',
             (wal,)).fetchone()[0])
         dirtied, job_wal = admin.execute(
-            'SELECT blocks_dirtied, wal_bytes FROM dirty_throttle_group_stats'
+            'SELECT blocks_dirtied, wal_bytes FROM dirty_throttle_groups'
             " WHERE group_name = 'job'").fetchone()
         server.drop(admin, 'job')
     points = latencies(log)

@@ -91,9 +91,12 @@ OUT_OF_REACH = [('replica_lag', '1h'), ('checkpoint', None),
 
 STATE_QUERY = """
 SELECT extract(epoch FROM clock_timestamp())::float8, g.*
-FROM (SELECT effective_dirty_limit::float8, effective_wal_limit::float8,
-             pressure::float8, pressure_signal
-      FROM dirty_throttle_groups WHERE group_name = 'job' OFFSET 0) AS g"""
+FROM (SELECT coalesce(effective_dirty_limit, 0), coalesce(effective_wal_limit, 0),
+             p.pressure, p.signal
+      FROM dirty_throttle_groups AS g
+           LEFT JOIN dirty_throttle_pressure AS p USING (group_name)
+      WHERE group_name = 'job'
+      ORDER BY p.pressure DESC NULLS LAST LIMIT 1) AS g"""
 
 
 STATE_HEADER = ['job', 'case', 'seconds', 'effective_dirty_limit',

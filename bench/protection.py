@@ -140,7 +140,7 @@ class Job(oltp.Job):
 
 
 def job_wal(admin):
-    return admin.execute("SELECT wal_bytes::float8 FROM dirty_throttle_group_stats"
+    return admin.execute("SELECT wal_bytes::float8 FROM dirty_throttle_groups"
                          " WHERE group_name = 'job'").fetchone()[0]
 
 

@@ -162,7 +162,8 @@ def used_cpu(connection, seconds, without=None):
 
 def count_pauses(connection):
     return float(connection.execute(
-        'SELECT sum(pauses) FROM dirty_throttle_groups()').fetchone()[0])
+        'SELECT sum(pauses) FROM dirty_throttle_groups()'
+        ' WHERE instance IS NULL').fetchone()[0])
 
 
 def many_sessions(ctx, result, srv, plan):

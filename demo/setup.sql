@@ -36,7 +36,8 @@ SELECT r.*, l.dirty_limit AS kb_limit,
        f.kb_per_s AS reference
 FROM demo.results AS r
      JOIN demo.reference AS f USING (example, session)
-     LEFT JOIN dirty_throttle_groups AS l USING (group_name);
+     LEFT JOIN dirty_throttle_groups AS l
+          ON l.group_name = r.group_name AND l.instance IS NULL;
 
 -- A group's rate is the sum of its sessions', as in the manual.
 CREATE VIEW demo.measured_groups AS

@@ -371,37 +371,33 @@ COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_progress IS 'How far jobs in 
 CREATE FUNCTION dirty_throttle_groups(
     OUT group_name name,
     OUT instance oid,
-    OUT scope text,
-    OUT instances int4,
-    OUT mode text,
+    OUT dirty_rate float8,
     OUT dirty_limit float8,
     OUT effective_dirty_limit float8,
-    OUT dirty_rate float8,
-    OUT dirty_debt float8,
+    OUT wal_rate float8,
     OUT wal_limit float8,
     OUT effective_wal_limit float8,
-    OUT wal_rate float8,
-    OUT wal_debt float8,
-    OUT burst float8,
-    OUT floor float8,
-    OUT weight float8,
-    OUT allowance float8,
+    OUT pressure_reason text,
     OUT members int4,
     OUT paused int4,
-    OUT pressure float8,
-    OUT pressure_signal text,
-    OUT pressure_reason text,
-    OUT out_of_reach boolean,
+    OUT dirty_debt float8,
+    OUT wal_debt float8,
     OUT suspended_since timestamptz,
+    OUT mode text,
+    OUT scope text,
+    OUT instances int4,
+    OUT burst float8,
+    OUT allowance float8,
+    OUT floor float8,
+    OUT weight float8,
+    OUT granted_to name[],
     OUT blocks_dirtied int8,
     OUT wal_bytes int8,
     OUT pauses int8,
-    OUT wal_pauses int8,
     OUT paused_time float8,
     OUT observed_pauses int8,
     OUT observed_pause_time float8,
     OUT releases int8,
-    OUT released_time float8,
     OUT debt_forgiven float8,
     OUT stats_reset timestamptz
 )
@@ -410,156 +406,85 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_groups() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_groups() IS
-'Returns what the views dirty_throttle_groups, dirty_throttle_instances and dirty_throttle_group_stats show, of one moment and not rounded; instance is the role or database of an instance, or NULL.';
+'Returns what the view dirty_throttle_groups shows, of one moment and not rounded; granted_to also has roles that do not exist any more.';
 
 CREATE VIEW dirty_throttle_groups AS
-SELECT group_name, scope, instances, mode,
-       dirty_limit,
-       CASE WHEN effective_dirty_limit OPERATOR(pg_catalog.=) dirty_limit THEN dirty_limit
-            ELSE pg_catalog.round(effective_dirty_limit)
-       END AS effective_dirty_limit,
-       pg_catalog.round(dirty_rate)::int8 AS dirty_rate,
-       pg_catalog.ceil(dirty_debt)::int8 AS dirty_debt,
-       wal_limit,
-       CASE WHEN effective_wal_limit OPERATOR(pg_catalog.=) wal_limit THEN wal_limit
-            ELSE pg_catalog.round(effective_wal_limit)
-       END AS effective_wal_limit,
-       pg_catalog.round(wal_rate)::int8 AS wal_rate,
-       pg_catalog.ceil(wal_debt)::int8 AS wal_debt,
-       burst, floor, weight, allowance, members, paused, pressure, pressure_signal, pressure_reason, out_of_reach,
-       suspended_since
-FROM dirty_throttle_groups()
-WHERE instance IS NULL;
-GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they are and what they do now, one row per group; rates, debts, members and counters are sums over all instances';
-COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_groups.scope IS 'For whom the limits hold, each for itself: group (all members together), role or database';
-COMMENT ON COLUMN dirty_throttle_groups.instances IS 'Number of roles or databases that have limits of their own in the group at present; NULL if scope is group';
-COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe: the limits make no session pause';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_limit IS 'Limit on dirtying shared buffers for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
-COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
-COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
-COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share of what the signals allow';
-COMMENT ON COLUMN dirty_throttle_groups.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
-COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
-COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of members that are pausing';
-COMMENT ON COLUMN dirty_throttle_groups.pressure IS 'Pressure by the worst of the signals that the group follows; 1 means that it is at its threshold; NULL if there is none, and for roles that may not see the value of the signal';
-COMMENT ON COLUMN dirty_throttle_groups.pressure_signal IS 'Signal that the column pressure is about; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_groups.pressure_reason IS 'Why pressure makes the group as slow as it is, a sentence with the value of the signal that decides and what it may be; NULL if pressure leaves its limits as they are, and for roles that may not see the value';
-COMMENT ON COLUMN dirty_throttle_groups.out_of_reach IS 'True if the group follows the signal checkpoint, and for 10 s others alone have written so much WAL that checkpoints are forced: the signal does not slow the group down until that ends or max_wal_size is increased; NULL if the group follows no signal that has a value';
-COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
-
-CREATE VIEW dirty_throttle_group_stats AS
-SELECT group_name, blocks_dirtied, wal_bytes, pauses, wal_pauses, paused_time,
-       observed_pauses, observed_pause_time, releases, released_time,
-       pg_catalog.ceil(debt_forgiven)::int8 AS debt_forgiven, stats_reset
-FROM dirty_throttle_groups()
-WHERE instance IS NULL;
-GRANT SELECT ON dirty_throttle_group_stats TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_group_stats IS 'Resource groups: their counters since stats_reset, one row per group';
-COMMENT ON COLUMN dirty_throttle_group_stats.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_group_stats.blocks_dirtied IS 'Number of shared buffers dirtied by members since stats_reset';
-COMMENT ON COLUMN dirty_throttle_group_stats.wal_bytes IS 'WAL written by members since stats_reset, in bytes';
-COMMENT ON COLUMN dirty_throttle_group_stats.pauses IS 'Number of pauses of members since stats_reset';
-COMMENT ON COLUMN dirty_throttle_group_stats.wal_pauses IS 'Number of the pauses in column pauses that the WAL rate limit has caused';
-COMMENT ON COLUMN dirty_throttle_group_stats.paused_time IS 'Total time that members have paused since stats_reset, in milliseconds; a pause is added when it ends';
-COMMENT ON COLUMN dirty_throttle_group_stats.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since stats_reset';
-COMMENT ON COLUMN dirty_throttle_group_stats.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since stats_reset, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_group_stats.releases IS 'Number of times since stats_reset that a member went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
-COMMENT ON COLUMN dirty_throttle_group_stats.released_time IS 'Total time since stats_reset for which members went on without pausing because of that, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_group_stats.debt_forgiven IS 'Debts that were forgiven since stats_reset because of pressure, in KB: what it would take more than 30 s to pay at a limit that has been lower for 5 s, but for what the fixed limit asks for, and, where there is no fixed limit, what is owed when a limit by pressure ends';
-COMMENT ON COLUMN dirty_throttle_group_stats.stats_reset IS 'Time at which the counters were last reset';
-
-CREATE VIEW dirty_throttle_instances AS
-SELECT g.group_name, coalesce(r.rolname, d.datname) AS instance,
-       g.dirty_limit, pg_catalog.round(g.effective_dirty_limit) AS effective_dirty_limit,
+SELECT g.group_name,
+       coalesce(r.rolname, d.datname, g.instance::text::name) AS instance,
        pg_catalog.round(g.dirty_rate)::int8 AS dirty_rate,
-       pg_catalog.ceil(g.dirty_debt)::int8 AS dirty_debt,
-       g.wal_limit, pg_catalog.round(g.effective_wal_limit) AS effective_wal_limit,
+       g.dirty_limit,
+       CASE WHEN g.effective_dirty_limit OPERATOR(pg_catalog.=) g.dirty_limit THEN g.dirty_limit
+            ELSE pg_catalog.round(g.effective_dirty_limit)
+       END AS effective_dirty_limit,
        pg_catalog.round(g.wal_rate)::int8 AS wal_rate,
+       g.wal_limit,
+       CASE WHEN g.effective_wal_limit OPERATOR(pg_catalog.=) g.wal_limit THEN g.wal_limit
+            ELSE pg_catalog.round(g.effective_wal_limit)
+       END AS effective_wal_limit,
+       g.pressure_reason, g.members, g.paused,
+       pg_catalog.ceil(g.dirty_debt)::int8 AS dirty_debt,
        pg_catalog.ceil(g.wal_debt)::int8 AS wal_debt,
-       g.burst, g.floor, g.weight, g.allowance, g.members, g.paused,
-       g.blocks_dirtied, g.wal_bytes, g.pauses, g.paused_time
+       g.suspended_since, g.mode, g.scope, g.instances, g.burst, g.allowance,
+       g.floor, g.weight,
+       (SELECT pg_catalog.array_agg(a.rolname ORDER BY a.rolname)
+        FROM pg_catalog.pg_roles AS a
+        WHERE a.rolname OPERATOR(pg_catalog.=) ANY (g.granted_to)) AS granted_to,
+       g.blocks_dirtied, g.wal_bytes, g.pauses, g.paused_time,
+       g.observed_pauses, g.observed_pause_time, g.releases,
+       pg_catalog.ceil(g.debt_forgiven)::int8 AS debt_forgiven, g.stats_reset
 FROM dirty_throttle_groups() AS g
      LEFT JOIN pg_catalog.pg_roles AS r
           ON g.scope OPERATOR(pg_catalog.=) 'role'
              AND r.oid OPERATOR(pg_catalog.=) g.instance
      LEFT JOIN pg_catalog.pg_database AS d
           ON g.scope OPERATOR(pg_catalog.=) 'database'
-             AND d.oid OPERATOR(pg_catalog.=) g.instance
-WHERE g.instance IS NOT NULL;
-GRANT SELECT ON dirty_throttle_instances TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_instances IS 'Roles or databases that have limits of their own in a resource group, by its scope: one row for each that has had a session there lately, owes something, or differs from its group; a role sees those of roles whose privileges it has, and of its own database, and members of pg_read_all_stats see all';
-COMMENT ON COLUMN dirty_throttle_instances.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_instances.instance IS 'Name of the role or database; NULL if it was dropped';
-COMMENT ON COLUMN dirty_throttle_instances.dirty_limit IS 'Its limit on dirtying shared buffers, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_instances.effective_dirty_limit IS 'Its limit on dirtying shared buffers that is in force, in KB/s; 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_instances.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_instances.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
-COMMENT ON COLUMN dirty_throttle_instances.wal_limit IS 'Its limit on writing WAL, in KB/s (1 KB = 1000 bytes); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_instances.effective_wal_limit IS 'Its limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while it spends its burst within a budget (signal wal_rate); 0 means no limit';
-COMMENT ON COLUMN dirty_throttle_instances.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
-COMMENT ON COLUMN dirty_throttle_instances.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
-COMMENT ON COLUMN dirty_throttle_instances.burst IS 'How much unused capacity it can save up: as much as its limits allow in this time, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_instances.floor IS 'Rate below which no signal slows it down, in KB/s';
-COMMENT ON COLUMN dirty_throttle_instances.weight IS 'Weight of its share of what the signals allow';
-COMMENT ON COLUMN dirty_throttle_instances.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
-COMMENT ON COLUMN dirty_throttle_instances.members IS 'Number of its sessions that are members';
-COMMENT ON COLUMN dirty_throttle_instances.paused IS 'Number of these that are pausing';
-COMMENT ON COLUMN dirty_throttle_instances.blocks_dirtied IS 'Number of shared buffers dirtied by its members since the group''s stats_reset, or since it began';
-COMMENT ON COLUMN dirty_throttle_instances.wal_bytes IS 'WAL written by its members since then, in bytes';
-COMMENT ON COLUMN dirty_throttle_instances.pauses IS 'Number of pauses of its members since then';
-COMMENT ON COLUMN dirty_throttle_instances.paused_time IS 'Total time that its members have paused since then, in milliseconds; a pause is added when it ends';
-
-CREATE FUNCTION dirty_throttle_thresholds(
-    OUT group_name name,
-    OUT signal text,
-    OUT threshold text,
-    OUT threshold_value float8,
-    OUT unit text,
-    OUT ignored_standbys int4,
-    OUT standbys text,
-    OUT state text
-)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION dirty_throttle_thresholds() TO PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_thresholds() IS
-'Returns the rows of the view dirty_throttle_thresholds.';
-
-CREATE VIEW dirty_throttle_thresholds AS
-SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys,
-       standbys, state
-FROM dirty_throttle_thresholds();
-GRANT SELECT ON dirty_throttle_thresholds TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_thresholds IS 'Signals that resource groups follow: one row per group and signal, as set with set_group_pressure()';
-COMMENT ON COLUMN dirty_throttle_thresholds.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_thresholds.signal IS 'Name of the signal';
-COMMENT ON COLUMN dirty_throttle_thresholds.threshold IS 'Threshold, as an argument of set_group_pressure(); NULL for signal checkpoint and reported ones, which have none';
-COMMENT ON COLUMN dirty_throttle_thresholds.threshold_value IS 'Threshold as a number; NULL for signal checkpoint and reported ones, which have none';
-COMMENT ON COLUMN dirty_throttle_thresholds.unit IS 'Unit of threshold_value; the same as in dirty_throttle_pressure, unless the threshold of commit_latency or disk_free is a percentage';
-COMMENT ON COLUMN dirty_throttle_thresholds.ignored_standbys IS 'How many of the slowest standbys do not count; NULL for signals other than replica_lag and flush_lag';
-COMMENT ON COLUMN dirty_throttle_thresholds.standbys IS 'Names of the standbys that count; NULL if all do, and for other signals';
-COMMENT ON COLUMN dirty_throttle_thresholds.state IS 'State of the signal for this group, which may follow other standbys than another one: fresh; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; or absent if the signal does not slow the group down';
+             AND d.oid OPERATOR(pg_catalog.=) g.instance;
+GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
+COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they do now, what they are, and their counters. One row per group, where instance is NULL: its rates, debts, members and counters are sums over all instances. And one row per instance: a role or database that has limits of its own in the group, by the scope of this, and that has had a session there lately, owes something, or has other properties than the group. All roles see the rows of groups. A role sees the instances of roles whose privileges it has, and of its own database, and members of pg_read_all_stats see all';
+COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
+COMMENT ON COLUMN dirty_throttle_groups.instance IS 'Name of the role or database whose limits these are, its OID if it was dropped; NULL for the group itself';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_limit IS 'Limit on dirtying shared buffers for all members together, or in the row of an instance for its members, in KB/s (1 KB = 1000 bytes); NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; NULL if nothing limits';
+COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, or in the row of an instance for its members, in KB/s (1 KB = 1000 bytes); NULL if there is none';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); NULL if nothing limits';
+COMMENT ON COLUMN dirty_throttle_groups.pressure_reason IS 'Why pressure makes the group as slow as it is: a sentence with the value of the signal that decides, and what this value may be. NULL if pressure leaves the limits as they are, and for roles that may not see the value';
+COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
+COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of members that are pausing';
+COMMENT ON COLUMN dirty_throttle_groups.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up';
+COMMENT ON COLUMN dirty_throttle_groups.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up';
+COMMENT ON COLUMN dirty_throttle_groups.suspended_since IS 'Time at which suspend_group() has suspended the group; NULL if it is not suspended';
+COMMENT ON COLUMN dirty_throttle_groups.mode IS 'enforce, or observe: the limits make no session pause';
+COMMENT ON COLUMN dirty_throttle_groups.scope IS 'What has limits of its own: group (all members together), each role, or each database';
+COMMENT ON COLUMN dirty_throttle_groups.instances IS 'Number of roles or databases that have limits of their own in the group at present; NULL if scope is group, and in rows of instances';
+COMMENT ON COLUMN dirty_throttle_groups.burst IS 'How much unused capacity the group can save up: as much as its limits allow in this time, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_groups.allowance IS 'How much each transaction may dirty, and how much WAL it may write, before it owes anything, in KB (1 KB = 1000 bytes)';
+COMMENT ON COLUMN dirty_throttle_groups.floor IS 'Rate below which no signal slows the group down, in KB/s';
+COMMENT ON COLUMN dirty_throttle_groups.weight IS 'Weight of the group''s share of what the signals allow';
+COMMENT ON COLUMN dirty_throttle_groups.granted_to IS 'Roles that may join the group, as granted with grant_group_use(); sessions of roles that have their privileges may join it, too. NULL if it is granted to no role';
+COMMENT ON COLUMN dirty_throttle_groups.blocks_dirtied IS 'Number of shared buffers dirtied by members since stats_reset or, in the row of an instance, since it began';
+COMMENT ON COLUMN dirty_throttle_groups.wal_bytes IS 'WAL written by members since then, in bytes';
+COMMENT ON COLUMN dirty_throttle_groups.pauses IS 'Number of pauses of members since then';
+COMMENT ON COLUMN dirty_throttle_groups.paused_time IS 'Total time that members have paused since then, in milliseconds; a pause is added when it ends';
+COMMENT ON COLUMN dirty_throttle_groups.observed_pauses IS 'Number of pauses that members would have made in mode enforce while the mode was observe, since then';
+COMMENT ON COLUMN dirty_throttle_groups.observed_pause_time IS 'Total time that members would have paused in mode enforce while the mode was observe, since then, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_groups.releases IS 'Number of times since then that a member went on without pausing because another process had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_groups.debt_forgiven IS 'Debts that were forgiven since then because of pressure, in KB: what it would take more than 30 s to pay at a limit that has been lower for 5 s, except what the fixed limit demands, and, where there is no fixed limit, what is owed when a limit by pressure ends';
+COMMENT ON COLUMN dirty_throttle_groups.stats_reset IS 'Time at which the counters were last reset; of an instance that is younger, the time at which it began';
 
 CREATE FUNCTION dirty_throttle_pressure(
     OUT signal text,
+    OUT group_name name,
     OUT state text,
-    OUT base float8,
     OUT value float8,
-    OUT threshold float8,
+    OUT threshold_value float8,
     OUT unit text,
-    OUT groups int4,
+    OUT base float8,
+    OUT pressure float8,
+    OUT threshold text,
+    OUT ignored_standbys int4,
     OUT measured_at timestamptz,
-    OUT available boolean,
     OUT reason text
 )
 RETURNS SETOF record
@@ -570,20 +495,22 @@ COMMENT ON FUNCTION dirty_throttle_pressure() IS
 'Returns the rows of the view dirty_throttle_pressure.';
 
 CREATE VIEW dirty_throttle_pressure AS
-SELECT signal, state, base, value, threshold, unit, groups, measured_at,
-       available, reason
+SELECT signal, group_name, state, value, threshold_value, unit, base, pressure,
+       threshold, ignored_standbys, measured_at, reason
 FROM dirty_throttle_pressure();
 GRANT SELECT ON dirty_throttle_pressure TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure that resource groups can follow, one row per signal, and one per name that is reported or followed';
+COMMENT ON VIEW dirty_throttle_pressure IS 'Signals of pressure: one row per resource group and signal that it follows, as set with set_group_pressure(), and one row per signal that no group follows, also of those that report_pressure() has reported';
 COMMENT ON COLUMN dirty_throttle_pressure.signal IS 'Name of the signal';
-COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; out of reach if others alone write so much WAL that checkpoints are forced, so that the signal slows a group down no more; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; or absent if the signal slows nobody down. NULL while no group follows the signal';
-COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby is behind; of flush_lag, how far it is behind with writing WAL to its disk; of slot_lag, the WAL that the slowest consumer of a replication slot has not received; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of dirty_buffers, the part of shared_buffers that is dirty; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long nine of ten commits of others take at most. NULL if it is not known: of commit_latency while no group follows it, and of replica_lag, flush_lag, disk_free, kernel_dirty and io_pressure for roles that are not members of pg_read_all_stats. What no group follows is measured every 10 s';
+COMMENT ON COLUMN dirty_throttle_pressure.group_name IS 'Name of the resource group that follows the signal; NULL if none does';
+COMMENT ON COLUMN dirty_throttle_pressure.state IS 'fresh; stale if there has been no new value for 10 s, or of a reported signal for its ttl, which counts for another 30 s; out of reach if others alone write so much WAL that checkpoints are forced, so that the signal checkpoint does not slow the group down; unavailable if the signal cannot be measured on this server, for which see column reason; or absent if it does not slow the group down for another reason. NULL if no group follows the signal, unless it is unavailable';
+COMMENT ON COLUMN dirty_throttle_pressure.value IS 'Value of the signal: of replica_lag, how far the slowest standby that counts is behind; of slot_lag, the WAL that the slowest consumer of a replication slot has not received; of archive_lag, the WAL that waits to be archived; of checkpoint, the WAL that can still be written until a checkpoint is forced; of wal_rate, the WAL that the server writes; of disk_free, what is free of the file system of pg_wal; of kernel_dirty, what the kernel has to write; of io_pressure, the part of the time for which some process waits for I/O; of commit_latency, how long nine of ten commits of others take at most. NULL if it is not known: of commit_latency while no group follows it, and of replica_lag, disk_free, kernel_dirty and io_pressure for roles that are not members of pg_read_all_stats. What no group follows is measured every 10 s';
+COMMENT ON COLUMN dirty_throttle_pressure.threshold_value IS 'What the value may be for this group, in the same unit, also where the threshold was set as a percentage; 1 for reported signals; NULL for signal checkpoint, which has no threshold, while it is not known, and if no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of value, threshold_value and base: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
 COMMENT ON COLUMN dirty_throttle_pressure.base IS 'What the value is without the groups that follow the signal: of commit_latency, if it is known';
-COMMENT ON COLUMN dirty_throttle_pressure.threshold IS 'What the value may be, in the same unit, also where the threshold was set as a percentage; of several thresholds that of the highest pressure. NULL if no group follows the signal, or it has no threshold; 1 for reported signals';
-COMMENT ON COLUMN dirty_throttle_pressure.unit IS 'Unit of base, value and threshold: ms, bytes, bytes/s, percent or, of reported signals, thresholds';
-COMMENT ON COLUMN dirty_throttle_pressure.groups IS 'Number of groups that follow the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.pressure IS 'Pressure on this group: the value in relation to the threshold, 1 when it is at the threshold; of disk_free the reverse, and of checkpoint the WAL that the server writes in relation to the rate at which no checkpoint is forced. NULL if the value is NULL, and if no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.threshold IS 'Threshold of this group, as an argument of set_group_pressure(); on for signal checkpoint and reported ones, which have none; NULL if no group follows the signal';
+COMMENT ON COLUMN dirty_throttle_pressure.ignored_standbys IS 'Number of the slowest standbys that do not count for this group; NULL for signals other than replica_lag, and if no group follows the signal';
 COMMENT ON COLUMN dirty_throttle_pressure.measured_at IS 'Time of the last new value; NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_pressure.available IS 'True if the signal can be measured on this server; NULL while there is no group, as nothing is measured then';
 COMMENT ON COLUMN dirty_throttle_pressure.reason IS 'Why the signal is not available, why it has no new value, or why it is out of reach';
 
 CREATE FUNCTION dirty_throttle_sessions(
@@ -598,13 +525,10 @@ CREATE FUNCTION dirty_throttle_sessions(
     OUT released_since timestamptz,
     OUT dirty_debt float8,
     OUT wal_debt float8,
-    OUT pauses_in_commands boolean,
     OUT blocks_dirtied int8,
     OUT wal_bytes int8,
     OUT pauses int8,
     OUT paused_time float8,
-    OUT observed_pauses int8,
-    OUT observed_pause_time float8,
     OUT releases int8
 )
 RETURNS SETOF record
@@ -617,11 +541,10 @@ COMMENT ON FUNCTION dirty_throttle_sessions() IS
 CREATE VIEW dirty_throttle_sessions AS
 SELECT s.pid, r.rolname AS usename, d.datname, a.application_name,
        s.group_name, s.moved, s.paused_since, s.paused_by,
-       a.xact_start, s.xact_paused_time, s.released_since,
+       s.xact_paused_time, s.released_since,
        pg_catalog.ceil(s.dirty_debt)::int8 AS dirty_debt,
        pg_catalog.ceil(s.wal_debt)::int8 AS wal_debt,
-       s.pauses_in_commands, s.blocks_dirtied, s.wal_bytes, s.pauses,
-       s.paused_time, s.observed_pauses, s.observed_pause_time, s.releases
+       s.blocks_dirtied, s.wal_bytes, s.pauses, s.paused_time, s.releases
 FROM dirty_throttle_sessions() AS s
      LEFT JOIN pg_catalog.pg_roles AS r
           ON r.oid OPERATOR(pg_catalog.=) s.usesysid
@@ -639,19 +562,15 @@ COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource gr
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
-COMMENT ON COLUMN dirty_throttle_sessions.xact_start IS 'Time at which the current transaction began, as in pg_stat_activity; NULL if there is none';
 COMMENT ON COLUMN dirty_throttle_sessions.xact_paused_time IS 'How much of the current transaction, or of the last one and the pause after it, was pauses, including the current pause, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
-COMMENT ON COLUMN dirty_throttle_sessions.pauses_in_commands IS 'True if the session can pause where the server checks for interrupts, which is in the middle of commands; if not, it pays for a command when that has ended: dirty_throttle.interrupt_pauses is off, or another library keeps the server''s messages from dirty_throttle';
 COMMENT ON COLUMN dirty_throttle_sessions.blocks_dirtied IS 'Number of shared buffers dirtied since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_bytes IS 'WAL written since the session joined the group, in bytes';
 COMMENT ON COLUMN dirty_throttle_sessions.pauses IS 'Number of pauses since the session joined the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_time IS 'Total time paused since the session joined the group, including the current pause, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.observed_pauses IS 'Number of pauses that the session would have made in mode enforce while the mode was observe, since it joined the group';
-COMMENT ON COLUMN dirty_throttle_sessions.observed_pause_time IS 'Total time that the session would have paused in mode enforce while the mode was observe, since it joined the group, in milliseconds';
-COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because somebody had waited for it for dirty_throttle.max_blocking_time';
+COMMENT ON COLUMN dirty_throttle_sessions.releases IS 'Number of times since the session joined the group that it went on without pausing because another process had waited for it for dirty_throttle.max_blocking_time';
 
 CREATE FUNCTION dirty_throttle_writers(
     OUT pid int4,
@@ -701,27 +620,6 @@ COMMENT ON COLUMN dirty_throttle_writers.wal_bytes IS 'WAL that they have writte
 COMMENT ON COLUMN dirty_throttle_writers.blocks_dirtied IS 'Number of shared buffers that they have dirtied since they joined the group; NULL in no group';
 COMMENT ON COLUMN dirty_throttle_writers.since IS 'Time since which the first of them is counted';
 
-CREATE FUNCTION dirty_throttle_grants(
-    OUT group_name name,
-    OUT role_name name
-)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-GRANT EXECUTE ON FUNCTION dirty_throttle_grants() TO PUBLIC;
-COMMENT ON FUNCTION dirty_throttle_grants() IS
-'Returns the grants of the view dirty_throttle_grants, also those to roles that do not exist any more.';
-
-CREATE VIEW dirty_throttle_grants AS
-SELECT g.group_name, g.role_name
-FROM dirty_throttle_grants() AS g
-     JOIN pg_catalog.pg_roles AS r
-          ON r.rolname OPERATOR(pg_catalog.=) g.role_name;
-GRANT SELECT ON dirty_throttle_grants TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_grants IS 'Roles that may join resource groups: one row per group and role, as granted with grant_group_use()';
-COMMENT ON COLUMN dirty_throttle_grants.group_name IS 'Name of the resource group';
-COMMENT ON COLUMN dirty_throttle_grants.role_name IS 'Name of the role; sessions of roles that have its privileges may join the group, too';
-
 CREATE FUNCTION dirty_throttle_blocking(
     OUT waiting_pid int4,
     OUT waiting_since timestamptz,
@@ -738,13 +636,8 @@ COMMENT ON FUNCTION dirty_throttle_blocking() IS
 'Returns pairs for the view dirty_throttle_blocking: of a process that waits, and a session or prepared transaction in its way; group_name is that of a prepared transaction.';
 
 CREATE VIEW dirty_throttle_blocking AS
-SELECT w.pid AS waiting_pid, w.usename AS waiting_usename,
-       w.datname AS waiting_datname,
-       w.application_name AS waiting_application_name,
+SELECT b.waiting_pid,
        coalesce(l.waitstart, b.waiting_since) AS waiting_since,
-       extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-)
-                          coalesce(l.waitstart, b.waiting_since))::float8
-           OPERATOR(pg_catalog.*) 1000 AS waiting_time,
        b.waits_for, l.locktype, l.mode AS lockmode,
        CASE WHEN l.relation IS NULL THEN NULL
             WHEN l.database OPERATOR(pg_catalog.=) d.oid
@@ -754,15 +647,10 @@ SELECT w.pid AS waiting_pid, w.usename AS waiting_usename,
        b.holder_pid, p.gid AS holder_gid,
        coalesce(s.group_name, b.group_name) AS group_name,
        s.paused_since AS holder_paused_since,
-       s.released_since AS holder_released_since,
-       s.releases AS holder_releases,
-       pg_catalog.ceil(s.dirty_debt)::int8 AS holder_dirty_debt,
-       pg_catalog.ceil(s.wal_debt)::int8 AS holder_wal_debt
+       s.released_since AS holder_released_since
 FROM dirty_throttle_blocking() AS b
      JOIN pg_catalog.pg_database AS d
           ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-     JOIN pg_catalog.pg_stat_activity AS w
-          ON w.pid OPERATOR(pg_catalog.=) b.waiting_pid
      LEFT JOIN dirty_throttle_sessions() AS s
           ON s.pid OPERATOR(pg_catalog.=) b.holder_pid
      LEFT JOIN pg_catalog.pg_prepared_xacts AS p
@@ -772,13 +660,9 @@ FROM dirty_throttle_blocking() AS b
 WHERE (s.paused_since IS NOT NULL OR s.released_since IS NOT NULL OR p.gid IS NOT NULL)
   AND (b.waits_for OPERATOR(pg_catalog.<>) 'lock' OR l.pid IS NOT NULL);
 GRANT SELECT ON dirty_throttle_blocking TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_blocking IS 'Who waits for a member that pauses, or that goes on without pausing because of that, or for what a member has prepared: one row per pair of a process that waits, directly or behind others, and such a member or prepared transaction; shows those of the sessions that dirty_throttle_sessions shows to the same role';
+COMMENT ON VIEW dirty_throttle_blocking IS 'Processes that wait for a member that pauses, or that goes on without pausing because of that, or for what a member has prepared: one row per pair of a process that waits, directly or behind others, and such a member or prepared transaction; shows those of the sessions that dirty_throttle_sessions shows to the same role';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_pid IS 'Process ID of the waiting process';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_usename IS 'Name of the waiting session''s user; NULL for a process of the server';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_datname IS 'Name of the waiting session''s database';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_application_name IS 'Name of the waiting session''s application';
 COMMENT ON COLUMN dirty_throttle_blocking.waiting_since IS 'Time at which the wait began or, if it is not for a lock, was first seen';
-COMMENT ON COLUMN dirty_throttle_blocking.waiting_time IS 'Duration of the wait, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_blocking.waits_for IS 'What it waits for: a lock, a buffer pin (a VACUUM that needs a page for itself), a safe snapshot (a READ ONLY DEFERRABLE transaction), or replay (the startup process of a standby, for a page or a snapshot)';
 COMMENT ON COLUMN dirty_throttle_blocking.locktype IS 'Type of the lock, as in pg_locks; a changed row appears as the transaction that has changed it. NULL if it does not wait for a lock';
 COMMENT ON COLUMN dirty_throttle_blocking.lockmode IS 'Lock mode that the waiting process wants';
@@ -788,9 +672,6 @@ COMMENT ON COLUMN dirty_throttle_blocking.holder_gid IS 'Identifier of the prepa
 COMMENT ON COLUMN dirty_throttle_blocking.group_name IS 'Name of the resource group of the member, or of the session that has prepared the transaction';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_paused_since IS 'Time at which the member''s current pause began; NULL if it is not pausing';
 COMMENT ON COLUMN dirty_throttle_blocking.holder_released_since IS 'Time since which the member goes on without pausing because others wait for it; NULL if it does not';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_releases IS 'Number of times since the member joined the group that it went on without pausing because others had waited too long';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_dirty_debt IS 'What the member has dirtied but not paid for yet, in KB';
-COMMENT ON COLUMN dirty_throttle_blocking.holder_wal_debt IS 'What the member has written of WAL but not paid for yet, in KB';
 
 CREATE FUNCTION dirty_throttle_batches(
     OUT name name,

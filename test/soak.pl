@@ -340,7 +340,7 @@ sub look_after
 		'SELECT s FROM dirty_throttle_sessions s
 		 WHERE blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0 OR dirty_debt < 0')
 	  . $dt->sql(
-		'SELECT g FROM dirty_throttle_group_stats g
+		'SELECT g FROM dirty_throttle_groups g
 		 WHERE blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0');
 	complain('nonsense', $nonsense) if $nonsense ne '';
 
@@ -363,7 +363,7 @@ my $end = $start + $minutes * 60;
 sub progress
 {
 	my ($blocks, $pauses, $paused) = split /\|/, $dt->sql(
-		'SELECT sum(blocks_dirtied), sum(pauses), sum(paused) FROM dirty_throttle_groups()');
+		'SELECT sum(blocks_dirtied), sum(pauses), sum(paused) FROM dirty_throttle_groups() WHERE instance IS NULL');
 	note sprintf('%d s: %d statements, %d sessions lost, %d blocks charged, %d pauses, %d pausing; errors: %s',
 		time - $start, @n{qw(statements lost)}, $blocks, $pauses, $paused,
 		join ' ', map { "$_=$errors{$_}" } sort keys %errors);

@@ -91,9 +91,6 @@ typedef enum Condition
 
 extern PGDLLEXPORT void dt_sampler_main(Datum main_arg);
 
-static const char no_new_value[] =
-gettext_noop("It has had no new value for 40 seconds.");
-
 static struct
 {
 	DtPressure	pressure;
@@ -182,7 +179,7 @@ log_condition(DtSignal signal, Condition condition)
 					(errmsg("signal \"%s\" slows nobody down", name),
 					 errdetail_internal("%s", condition == NOTHING ?
 										my.infos[signal].reason :
-										_(no_new_value))));
+										_("It has had no new value for 40 seconds."))));
 			break;
 		case UNREADABLE:
 			ereport(LOG,
@@ -219,62 +216,21 @@ note_signal(DtSignal signal, DtLook result, int64 now)
 		dt_followers_log(signal, now);
 }
 
-/*
- * What the controllers make of a signal that groups follow: the views show that
- * of the highest pressure.
- */
-static void
-add_highest(DtSignal signal, DtSignalInfo *info)
-{
-	const DtController *highest = NULL;
-
-	for (int i = 0; i < my.followers->n_controllers; i++)
-	{
-		const DtController *c = my.followers->controllers[i];
-
-		if (c->signal == signal && c->pressure >= 0 &&
-			(highest == NULL || c->pressure > highest->pressure))
-			highest = c;
-	}
-	if (highest != NULL)
-	{
-		info->read_at = highest->read_at;
-		info->value = highest->shown;
-		info->base = highest->base;
-		info->allowed = highest->allowed;
-		return;
-	}
-	info->read_at = 0;
-	if (info->reason[0] == '\0')
-		strlcpy(info->reason, signal == DT_COMMIT_LATENCY ?
-				_("No commits outside of the groups that follow the signal, and none in them of sessions that owe nothing.") :
-				signal < DT_STANDBY_SIGNALS ?
-				_("No standby that counts is streaming.") :
-				_(no_new_value),
-				DT_REASON_SIZE);
-}
-
-/* Tell the views. */
+/* For the views, and for who chooses a threshold. */
 static void
 publish(void)
 {
-	DtSignalInfo infos[DT_SIGNALS];
+	DtSignalInfo *commits = &my.infos[DT_COMMIT_LATENCY];
 
-	memcpy(infos, my.infos, sizeof(infos));
-	for (int s = 0; s < DT_REPORTED; s++)
+	if (commits->looked && !my.followers->followed[DT_COMMIT_LATENCY])
 	{
-		if (my.followers->followed[s])
-			add_highest(s, &infos[s]);
-		else if (s == DT_COMMIT_LATENCY && infos[s].looked)
-		{
-			infos[s].read_at = 0;
-			strlcpy(infos[s].reason,
-					_("It is measured while a group follows the signal."),
-					DT_REASON_SIZE);
-		}
+		commits->read_at = 0;
+		strlcpy(commits->reason,
+				_("It is measured while a group follows the signal."),
+				DT_REASON_SIZE);
 	}
 	dt_spin_lock(&dt_shared->sampled.lock);
-	memcpy(dt_shared->sampled.signals, infos, sizeof(infos));
+	memcpy(dt_shared->sampled.signals, my.infos, sizeof(my.infos));
 	dt_spin_unlock(&dt_shared->sampled.lock);
 }
 
@@ -434,7 +390,7 @@ signal_at_floor(const DtPressureGroup *law)
 		return -1;
 	for (int r = 0; r < DT_RESOURCES; r++)
 		if (law->rate[r] > 0 && law->rate[r] <= law->floor &&
-			law->rate[r] != law->limit[r] && law->signal >= 0 &&
+			law->rate[r] != law->limit[r] &&
 			law->use_rate[r] > law->rate[r] / 2)
 			signal = law->decides[r];
 	return signal == DT_CHECKPOINT &&
@@ -486,15 +442,17 @@ log_floor(DtFollower *f, int64 now)
 
 /* What a controller has found for a group. */
 static void
-tell_signal(DtSignalFacts *facts, const DtController *c, int64 share)
+set_facts(DtSignalFacts *facts, const DtController *c, int64 share)
 {
+	facts->share = share;
+	if (c->pressure < 0)
+		return;
 	facts->read_at = c->read_at;
 	facts->fresh_us = c->fresh_us;
 	facts->value = c->shown;
 	facts->base = c->base;
 	facts->allowed = c->allowed;
-	facts->known = c->pressure >= 0;
-	facts->share = share;
+	facts->pressure = c->pressure;
 }
 
 /*
@@ -513,14 +471,12 @@ apply(DtFollower *f, int64 now)
 		memcmp(&g->definition, &f->definition, sizeof(DtDefinition)) != 0)
 		return;
 	dt_pressure_clear(&result);
-	result.level = law->pressure;
-	result.signal = law->signal;
 	result.probed = law->probed;
 	memcpy(result.decides, law->decides, sizeof(result.decides));
 	result.expires = expiry(law, now);
 	for (int s = 0; s < DT_SIGNALS; s++)
 		if (law->follows[s] != NULL)
-			tell_signal(&result.facts[s], law->follows[s], law->share[s]);
+			set_facts(&result.facts[s], law->follows[s], law->share[s]);
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
 		if (law->rate[r] != law->limit[r])

@@ -209,7 +209,6 @@ dt_session_attach(void)
 		RegisterXactCallback(dt_worker_event, NULL);
 	dt_pay_start();
 	dt_check_listen(&mine->asked, &mine->can_be_asked);
-	mine->pauses_at_checks = dt_parameters.interrupt_pauses;
 }
 
 void
@@ -217,8 +216,6 @@ dt_assign_interrupt_pauses(bool newval, void *extra)
 {
 	if (!IsUnderPostmaster && dt_shmem_available())
 		dt_shared->interrupt_pauses = newval;
-	if (dt_account.slot != &dt_no_slot)
-		dt_member_mine()->pauses_at_checks = newval;
 }
 
 bool

@@ -74,9 +74,6 @@ forget_signals(DtGroup *g)
 
 	if (!dt_definition_follows_any(&g->definition))
 		dt_pressure_clear(pressure);
-	if (pressure->signal >= 0 &&
-		!dt_definition_follows(&g->definition, pressure->signal))
-		pressure->signal = -1;
 	for (int r = 0; r < DT_RESOURCES; r++)
 		if (pressure->decides[r] >= 0 &&
 			!dt_definition_follows(&g->definition, pressure->decides[r]))
@@ -119,7 +116,6 @@ void
 dt_pressure_clear(DtGroupPressure *pressure)
 {
 	memset(pressure, 0, sizeof(*pressure));
-	pressure->signal = -1;
 	for (int r = 0; r < DT_RESOURCES; r++)
 		pressure->decides[r] = -1;
 	pressure->expires = PG_INT64_MAX;

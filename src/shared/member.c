@@ -143,8 +143,6 @@ dt_member_count_pause(DtMember *member, DtPause *pause, int64 now)
 	{
 		pause->counted = true;
 		dt_member_count(member, g, DT_PAUSES, 1);
-		if (dt_pause_is_by_wal(pause->cause))
-			dt_member_count(member, g, DT_WAL_PAUSES, 1);
 	}
 	if (us > 0)
 	{

@@ -67,7 +67,6 @@ typedef struct DtGroupUsage
 typedef enum DtCounter
 {
 	DT_PAUSES,
-	DT_WAL_PAUSES,				/* of these, caused by the WAL limit */
 	DT_PAUSED_US,
 	DT_OBSERVED_PAUSES,			/* in mode observe */
 	DT_OBSERVED_US,
@@ -81,12 +80,10 @@ typedef struct DtSignalFacts
 {
 	int64		read_at;		/* time of the value, us; 0 = there is none */
 	int64		fresh_us;		/* so long it is fresh */
-	bool		known;			/* the next three are, in the unit of the
-								 * signal */
-	int64		value;
-	int64		base;			/* what it is without the groups; 0 = not
-								 * known */
-	int64		allowed;		/* what it may be; the same */
+	int64		value;			/* in the unit of the signal, as are ... */
+	int64		base;			/* ... what it is without the groups, and ... */
+	int64		allowed;		/* ... what it may be; 0 = not known, or none */
+	int64		pressure;		/* in thousandths of the threshold */
 	int64		share;			/* of the rates that it allows, bytes/s; 0 =
 								 * all */
 } DtSignalFacts;
@@ -98,9 +95,6 @@ typedef struct DtSignalFacts
 typedef struct DtGroupPressure
 {
 	int64		rate[DT_RESOURCES]; /* no more than this, bytes/s; 0 = free */
-	int64		level;			/* of the worst signal, in thousandths of its
-								 * threshold */
-	int			signal;			/* which one that is, a DtSignal; -1: none */
 	int			decides[DT_RESOURCES];	/* the signal that "rate" is from; -1:
 										 * not known */
 	bool		spends[DT_RESOURCES];	/* that is more than the limit, as
@@ -213,13 +207,6 @@ typedef enum DtPauseCause
 /* A cause that is added gets a name in dt_member_cause_name(), too. */
 #define DT_PAUSE_CAUSES	(DT_BY_SIGNAL + DT_SIGNALS)
 
-static inline bool
-dt_pause_is_by_wal(DtPauseCause cause)
-{
-	return cause < DT_BY_SIGNAL ? cause == DT_BY_WAL :
-		dt_signals[cause - DT_BY_SIGNAL].resource == DT_WAL;
-}
-
 /*
  * The pauses of a transaction, and those before its first statement, of the
  * session and its parallel workers.
@@ -318,7 +305,6 @@ typedef struct DtMember
 
 	/* in the slot of each process, also of a parallel worker */
 	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
-	bool		pauses_at_checks;	/* if it can; the parameter */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
 	DtPause		pause;
 
@@ -372,8 +358,8 @@ typedef struct DtQueued
 } DtQueued;
 
 /*
- * What the sampler knows of a signal; all zeros while there is no group.  Where
- * groups follow it at several thresholds it is that of the highest pressure.
+ * What the sampler knows of a signal, whether groups follow it or not; all zeros
+ * while there is no group.
  */
 typedef struct DtSignalInfo
 {
@@ -381,9 +367,7 @@ typedef struct DtSignalInfo
 	bool		available;		/* ... it can be measured here */
 	int64		read_at;		/* time of the last fresh value, us; 0 = none */
 	int64		value;			/* in the unit of the signal, unless that is
-								 * too old, as are the next two */
-	int64		base;			/* what it is without the groups, and ... */
-	int64		allowed;		/* ... what it may be; 0 = not known, or none */
+								 * too old */
 	bool		out_of_reach;	/* DT_CHECKPOINT: of some group */
 	char		reason[DT_REASON_SIZE]; /* for that, or why there is no new
 										 * value; or empty */

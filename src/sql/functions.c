@@ -405,7 +405,7 @@ join_group(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for resource group \"%s\"", name),
-				 errhint("The view dirty_throttle_grants lists which roles may join which groups. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
+				 errhint("The view dirty_throttle_groups lists in column granted_to which roles may join a group. A superuser can use SELECT grant_group_use(%s, %s) to allow it.",
 						 quote_literal_cstr(name),
 						 quote_literal_cstr(GetUserNameFromId(user, false)))));
 	check_not_moved();

@@ -85,8 +85,8 @@ sampled(DtSignal signal, int64 fresh_us)
 /*
  * Standbys, unless one is farther behind than it may be: that one is meant to be,
  * or has another reason, and would keep the group at its floor.  The sampler may
- * not know yet how fast it replays, or look only at those that another group
- * follows; the core does not know a standby that has replayed all for a while.
+ * not know yet how fast it replays; the core does not know a standby that has
+ * replayed all for a while.
  */
 static void
 choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)

@@ -71,9 +71,9 @@ signal_text(const DtGroup *g, DtSignal signal)
 		return psprintf(_("Signal \"%s\" has ended its limit, which is lifted step by step."),
 						dt_definition_signal_name(d, signal));
 	if (signal == DT_COMMIT_LATENCY)
-		return facts->known ? commits_text(facts, &d->threshold[signal]) :
+		return facts->read_at != 0 ? commits_text(facts, &d->threshold[signal]) :
 			pstrdup(_("How long commits of others may take is not known yet."));
-	if (!facts->known)
+	if (facts->read_at == 0)
 		return psprintf(_("Signal \"%s\" has no value at present."),
 						dt_definition_signal_name(d, signal));
 	if (signal == DT_CHECKPOINT)
@@ -95,7 +95,7 @@ signal_text(const DtGroup *g, DtSignal signal)
 static bool
 is_below(const DtSignalFacts *facts, DtSignal signal)
 {
-	if (!facts->known || facts->share == 0)
+	if (facts->read_at == 0 || facts->share == 0)
 		return false;
 	switch (dt_signals[signal].law)
 	{

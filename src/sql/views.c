@@ -3,8 +3,7 @@
  * views.c
  *		SQL functions that return the rows of the views.
  *
- * Each function is named for its view; dirty_throttle_groups() has the columns
- * of view dirty_throttle_group_stats, too.
+ * Each function is named for its view.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,6 +12,7 @@
 #include "access/xlog.h"
 #include "batch/tell.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -25,6 +25,7 @@
 #include "sql/reason.h"
 #include "sql/sql.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/timestamp.h"
@@ -36,8 +37,6 @@ PG_FUNCTION_INFO_V1(dirty_throttle_sessions);
 PG_FUNCTION_INFO_V1(dirty_throttle_writers);
 PG_FUNCTION_INFO_V1(dirty_throttle_batches);
 PG_FUNCTION_INFO_V1(dirty_throttle_blocking);
-PG_FUNCTION_INFO_V1(dirty_throttle_grants);
-PG_FUNCTION_INFO_V1(dirty_throttle_thresholds);
 PG_FUNCTION_INFO_V1(dirty_throttle_pressure);
 
 /* The number of columns of the widest row. */
@@ -72,14 +71,40 @@ add_thousandths(Row *row, double value)
 	add(row, Float8GetDatum(value / 1000.0), false);
 }
 
-/* The name of a group as a SQL name, zero-padded. */
+/* A limit in KB/s, NULL for none. */
 static void
-add_name(Row *row, const char *name)
+add_limit(Row *row, int64 rate)
+{
+	add(row, Float8GetDatum(rate / 1000.0), rate == 0);
+}
+
+/* A name as a SQL name, zero-padded. */
+static Datum
+name_datum(const char *name)
 {
 	Name		result = palloc(NAMEDATALEN);
 
 	namestrcpy(result, name);
-	add(row, NameGetDatum(result), false);
+	return NameGetDatum(result);
+}
+
+static void
+add_name(Row *row, const char *name)
+{
+	add(row, name_datum(name), false);
+}
+
+/* A list of names, NULL for an empty one. */
+static void
+add_names(Row *row, List *names)
+{
+	Datum	   *elements = palloc((list_length(names) + 1) * sizeof(Datum));
+	int			n = 0;
+
+	foreach_ptr(String, name, names)
+		elements[n++] = name_datum(strVal(name));
+	add(row, PointerGetDatum(construct_array(elements, n, NAMEOID, NAMEDATALEN,
+											 false, TYPALIGN_CHAR)), n == 0);
 }
 
 /* A text, NULL for a null pointer. */
@@ -153,8 +178,6 @@ count_pauses(DtPause **pauses, DtGroup *copy)
 			continue;
 		n++;
 		copy->stats[DT_PAUSES] += !pause.counted;
-		copy->stats[DT_WAL_PAUSES] += !pause.counted &&
-			dt_pause_is_by_wal(pause.cause);
 	}
 	return n;
 }
@@ -222,18 +245,6 @@ may_see_values(DtSignal signal)
 	}
 }
 
-static const char *
-state_name(DtSignalState state)
-{
-	static const char *const names[] = {
-		[DT_SIGNAL_ABSENT] = "absent",
-		[DT_SIGNAL_FRESH] = "fresh",
-		[DT_SIGNAL_STALE] = "stale"
-	};
-
-	return names[state];
-}
-
 /*
  * May the user see the sessions of this role?
  */
@@ -253,66 +264,82 @@ may_see_instance(const DtGroup *g)
 		may_see(g->definition.scope == DT_SCOPE_ROLE ? g->key : InvalidOid);
 }
 
+/* What pressure makes of a group; NULL for users who may not see the values. */
+static char *
+pressure_reason(const DtGroup *g)
+{
+	bool		at_floor;
+	int			signal = dt_reason_signal(g, &at_floor);
+
+	return signal >= 0 && may_see_values(signal) ?
+		dt_reason_text(g, signal, at_floor) : NULL;
+}
+
+/* The counters of a group or an instance. */
+static void
+add_counters(Row *row, const DtGroup *g)
+{
+	add_int(row, g->usage[DT_DIRTY].used / BLCKSZ);
+	add_int(row, g->usage[DT_WAL].used);
+	add_int(row, g->stats[DT_PAUSES]);
+	add_thousandths(row, g->stats[DT_PAUSED_US]);
+	add_int(row, g->stats[DT_OBSERVED_PAUSES]);
+	add_thousandths(row, g->stats[DT_OBSERVED_US]);
+	add_int(row, g->stats[DT_RELEASES]);
+	add_thousandths(row, g->forgiven);
+	add_time(row, g->stats_reset);
+}
+
+/*
+ * Grants are in the catalog only.  Where that cannot be understood no role is granted
+ * anything, and the rest of the view is as useful as ever.
+ */
 Datum
 dirty_throttle_groups(PG_FUNCTION_ARGS)
 {
 	DtGroupCopy *copies;
+	List	   *entries;
 	int		   *paused;
 	int			n;
 
 	begin(fcinfo);
+	entries = dt_definitions_read(false);
 	copies = dt_group_copies(&n);
 	paused = sum_up(copies, n);
 	for (int i = 0; i < n; i++)
 	{
 		DtGroup    *g = &copies[i].group;
-		bool		no_signal = (g->pressure.signal < 0);
-		bool		visible = !no_signal && may_see_values(g->pressure.signal);
-		bool		at_floor;
-		int			reason = dt_reason_signal(g, &at_floor);
+		DtDefinition *d = &g->definition;
+		DtEntry    *entry = dt_definitions_find(entries, d->name);
+		bool		is_instance = dt_is_instance(&copies[i]);
 		Row			row = {0};
 
 		if (!may_see_instance(g))
 			continue;
-		add_name(&row, g->definition.name);
-		add(&row, ObjectIdGetDatum(g->key), !dt_is_instance(&copies[i]));
-		add_text(&row, dt_property("scope")->words[g->definition.scope]);
-		add(&row, Int32GetDatum(copies[i].instances),
-			g->definition.scope == DT_SCOPE_GROUP || dt_is_instance(&copies[i]));
-		add_text(&row, dt_property("mode")->words[g->definition.observe]);
+		add_name(&row, d->name);
+		add(&row, ObjectIdGetDatum(g->key), !is_instance);
 		for (int r = 0; r < DT_RESOURCES; r++)
 		{
-			add_thousandths(&row, g->definition.rate[r]);
-			add_thousandths(&row, g->usage[r].engine.rate);
 			add_thousandths(&row, copies[i].rate[r]);
-			add_thousandths(&row, copies[i].debt[r]);
+			add_limit(&row, d->rate[r]);
+			add_limit(&row, g->usage[r].engine.rate);
 		}
-		add_thousandths(&row, g->definition.burst_us);
-		add_thousandths(&row, g->definition.floor);
-		add_thousandths(&row, g->definition.weight);
-		add_thousandths(&row, g->definition.allowance);
+		add_text(&row, pressure_reason(g));
 		add(&row, Int32GetDatum(g->members), false);
 		add(&row, Int32GetDatum(paused[i]), false);
-		add(&row, Float8GetDatum(g->pressure.level / 1000.0), !visible);
-		add_text(&row, no_signal ? NULL :
-				 dt_definition_signal_name(&g->definition, g->pressure.signal));
-		add_text(&row, reason >= 0 && may_see_values(reason) ?
-				 dt_reason_text(g, reason, at_floor) : NULL);
-		add(&row, BoolGetDatum(dt_definition_follows(&g->definition, DT_CHECKPOINT) &&
-							   dt_shared->sampled.signals[DT_CHECKPOINT].out_of_reach),
-			no_signal);
+		for (int r = 0; r < DT_RESOURCES; r++)
+			add_thousandths(&row, copies[i].debt[r]);
 		add_time(&row, g->suspended_since);
-		add_int(&row, g->usage[DT_DIRTY].used / BLCKSZ);
-		add_int(&row, g->usage[DT_WAL].used);
-		add_int(&row, g->stats[DT_PAUSES]);
-		add_int(&row, g->stats[DT_WAL_PAUSES]);
-		add_thousandths(&row, g->stats[DT_PAUSED_US]);
-		add_int(&row, g->stats[DT_OBSERVED_PAUSES]);
-		add_thousandths(&row, g->stats[DT_OBSERVED_US]);
-		add_int(&row, g->stats[DT_RELEASES]);
-		add_thousandths(&row, g->stats[DT_RELEASED_US]);
-		add_thousandths(&row, g->forgiven);
-		add_time(&row, g->stats_reset);
+		add_text(&row, dt_property("mode")->words[d->observe]);
+		add_text(&row, dt_property("scope")->words[d->scope]);
+		add(&row, Int32GetDatum(copies[i].instances),
+			d->scope == DT_SCOPE_GROUP || is_instance);
+		add_thousandths(&row, d->burst_us);
+		add_thousandths(&row, d->allowance);
+		add_thousandths(&row, d->floor);
+		add_thousandths(&row, d->weight);
+		add_names(&row, entry ? entry->grants : NIL);
+		add_counters(&row, g);
 		put(fcinfo, &row);
 	}
 	return (Datum) 0;
@@ -413,14 +440,10 @@ dirty_throttle_sessions(PG_FUNCTION_ARGS)
 		add_time(&row, m->released_since);
 		add_thousandths(&row, copy.debt[DT_DIRTY]);
 		add_thousandths(&row, copy.debt[DT_WAL]);
-		add(&row, BoolGetDatum(m->can_be_asked && m->pauses_at_checks),
-			false);
 		add_int(&row, m->usage[DT_DIRTY].used / BLCKSZ);
 		add_int(&row, m->usage[DT_WAL].used);
 		add_int(&row, m->stats[DT_PAUSES]);
 		add_thousandths(&row, m->stats[DT_PAUSED_US]);
-		add_int(&row, m->stats[DT_OBSERVED_PAUSES]);
-		add_thousandths(&row, m->stats[DT_OBSERVED_US]);
 		add_int(&row, m->stats[DT_RELEASES]);
 		put(fcinfo, &row);
 	}
@@ -570,24 +593,6 @@ dirty_throttle_blocking(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-Datum
-dirty_throttle_grants(PG_FUNCTION_ARGS)
-{
-	begin(fcinfo);
-	foreach_ptr(DtEntry, entry, dt_definitions_read(true))
-	{
-		foreach_ptr(String, role, entry->grants)
-		{
-			Row			row = {0};
-
-			add_name(&row, entry->definition.name);
-			add_name(&row, strVal(role));
-			put(fcinfo, &row);
-		}
-	}
-	return (Datum) 0;
-}
-
 /* The units of columns. */
 static const struct
 {
@@ -606,45 +611,6 @@ static void
 add_in_unit(Row *row, DtUnit unit, int64 value, bool known)
 {
 	add(row, Float8GetDatum(value / units[unit].size), !known);
-}
-
-Datum
-dirty_throttle_thresholds(PG_FUNCTION_ARGS)
-{
-	DtGroupCopy *copies;
-	int			n;
-
-	begin(fcinfo);
-	copies = dt_group_copies(&n);
-	for (int i = 0; i < n; i++)
-	{
-		for (int s = 0; s < DT_SIGNALS; s++)
-		{
-			DtDefinition *d = &copies[i].group.definition;
-			DtThreshold *t = &d->threshold[s];
-			DtSignalFacts *facts = &copies[i].group.pressure.facts[s];
-			DtUnit		unit = t->unit == DT_UNIT_SHARE ? t->unit :
-				dt_signals[s].unit;
-			Row			row = {0};
-
-			if (t->unit == DT_UNIT_UNUSED || dt_is_instance(&copies[i]))
-				continue;
-			add_name(&row, d->name);
-			add_text(&row, dt_definition_signal_name(d, s));
-			add_text(&row, dt_amount_text(t->unit, t->value));
-			add_in_unit(&row, unit, t->value, t->unit != DT_UNIT_NONE);
-			add_text(&row, units[unit].name);
-			add(&row, Int32GetDatum(t->ignore), s >= DT_STANDBY_SIGNALS);
-			add_text(&row, s < DT_STANDBY_SIGNALS && d->standbys[s][0] != '\0' ?
-					 d->standbys[s] : NULL);
-			add_text(&row, state_name(!facts->known ? DT_SIGNAL_ABSENT :
-									  dt_signal_state(facts->read_at,
-													  facts->fresh_us,
-													  copies[i].now)));
-			put(fcinfo, &row);
-		}
-	}
-	return (Datum) 0;
 }
 
 /* What is known of a signal. */
@@ -668,43 +634,133 @@ read_signal(DtSignal signal)
 	return info;
 }
 
-/* A row of a signal, or of a report. */
-static void
-put_signal(FunctionCallInfo fcinfo, const char *name, DtSignal signal,
-		   int groups, const DtSignalInfo *info, int64 fresh_us)
+/*
+ * The state of a signal for a group that follows it, or for none; see DtSignalState.
+ */
+static const char *
+state_name(DtSignalState state, const DtSignalInfo *info, bool is_followed)
 {
-	DtSignalState state = dt_signal_state(info->read_at, fresh_us, dt_now_us());
+	if (info->looked && !info->available &&
+		(!is_followed || state == DT_SIGNAL_ABSENT))
+		return "unavailable";
+	if (!is_followed)
+		return NULL;
+	if (state == DT_SIGNAL_ABSENT)
+		return "absent";
+	if (state == DT_SIGNAL_STALE)
+		return "stale";
+	return info->out_of_reach ? "out of reach" : "fresh";
+}
+
+/*
+ * Why a signal is absent for a group that follows it, where looking at the signal has
+ * not shown why: there may be a value, but none that counts for the group; or NULL.
+ */
+static const char *
+absence_reason(DtSignal signal, const DtSignalInfo *info)
+{
+	if (signal == DT_REPORTED)
+		return _("Its last report is too old to count.");
+	if (signal == DT_COMMIT_LATENCY)
+		return _("No commits outside of the groups that follow the signal, and none in them of sessions that owe nothing.");
+	if (signal == DT_REPLICA_LAG)
+		return _("No standby that counts is streaming.");
+	/* else the sampler has not looked since the group follows the signal */
+	return dt_signal_state(info->read_at, DT_STALE_US, dt_now_us()) == DT_SIGNAL_ABSENT ?
+		_("It has had no new value for 40 seconds.") : NULL;
+}
+
+/*
+ * What the value may be: that is known once there is a value, and before it where the
+ * threshold is no share of something else.
+ */
+static void
+add_threshold_value(Row *row, DtSignal signal, const DtThreshold *t,
+					const DtSignalFacts *facts)
+{
 	DtUnit		unit = dt_signals[signal].unit;
-	bool		visible = may_see_values(signal);
-	bool		known = visible && state != DT_SIGNAL_ABSENT;
+	bool		is_given = t->unit != DT_UNIT_UNUSED && t->unit != DT_UNIT_NONE &&
+		(t->unit != DT_UNIT_SHARE || unit == DT_UNIT_SHARE);
+
+	if (t->unit != DT_UNIT_UNUSED && facts->allowed != 0 && may_see_values(signal))
+		add_in_unit(row, unit, facts->allowed, true);
+	else
+		add_in_unit(row, unit, t->value, is_given);
+}
+
+/* A row of a signal: of a group that follows it or, where d is NULL, of none. */
+static void
+put_signal(FunctionCallInfo fcinfo, DtSignal signal, const char *name,
+		   const DtDefinition *d, const DtSignalFacts *facts,
+		   const DtSignalInfo *info)
+{
+	static const DtThreshold none = {0};
+	const DtThreshold *t = d ? &d->threshold[signal] : &none;
+	DtSignalState state = dt_signal_state(facts->read_at, facts->fresh_us,
+										  dt_now_us());
+	DtUnit		unit = dt_signals[signal].unit;
+	bool		is_visible = may_see_values(signal);
+	bool		is_known = is_visible && state != DT_SIGNAL_ABSENT;
 	Row			row = {0};
 
 	add_text(&row, name);
-	add_text(&row, groups == 0 ? NULL :
-			 info->out_of_reach && state == DT_SIGNAL_FRESH ? "out of reach" :
-			 state_name(state));
-	add_in_unit(&row, unit, info->base, known && info->base != 0);
-	add_in_unit(&row, unit, info->value, known);
-	add_in_unit(&row, unit, info->allowed, known && info->allowed != 0);
+	add(&row, d ? name_datum(d->name) : (Datum) 0, d == NULL);
+	add_text(&row, state_name(state, info, d != NULL));
+	add_in_unit(&row, unit, facts->value, is_known);
+	add_threshold_value(&row, signal, t, facts);
 	add_text(&row, units[unit].name);
-	add(&row, Int32GetDatum(groups), false);
-	add_time(&row, info->read_at == 0 ? 0 :
-			 GetCurrentTimestamp() - (dt_now_us() - info->read_at));
-	add(&row, BoolGetDatum(info->available), !info->looked);
-	add_text(&row, visible && info->reason[0] ? info->reason : NULL);
+	add_in_unit(&row, unit, facts->base, is_known && facts->base != 0);
+	add(&row, Float8GetDatum(facts->pressure / 1000.0), d == NULL || !is_known);
+	add_text(&row, t->unit == DT_UNIT_NONE ? "on" :
+			 dt_amount_text(t->unit, t->value));
+	add(&row, Int32GetDatum(t->ignore), d == NULL || signal != DT_REPLICA_LAG);
+	add_time(&row, facts->read_at == 0 ? 0 :
+			 GetCurrentTimestamp() - (dt_now_us() - facts->read_at));
+	add_text(&row, !is_visible ? NULL : info->reason[0] != '\0' ? info->reason :
+			 d != NULL && state == DT_SIGNAL_ABSENT ?
+			 absence_reason(signal, info) : NULL);
 	put(fcinfo, &row);
 }
 
-/* How many groups follow what is reported under this name? */
-static int
-count_followers(const DtGroupCopy *copies, int n, const char *name)
+/*
+ * Rows of the groups that follow a signal or, if none does, one of what is known
+ * without them.  A report counts for groups as soon as it is there.
+ */
+static void
+put_followers(FunctionCallInfo fcinfo, DtSignal signal, const char *name,
+			  const DtGroupCopy *copies, int n, const DtSignalFacts *facts,
+			  const DtSignalInfo *info)
 {
-	int			groups = 0;
+	bool		is_followed = false;
 
 	for (int i = 0; i < n; i++)
-		groups += !dt_is_instance(&copies[i]) &&
-			strcmp(copies[i].group.definition.reported, name) == 0;
-	return groups;
+	{
+		const DtGroup *g = &copies[i].group;
+		const DtDefinition *d = &g->definition;
+
+		if (dt_is_instance(&copies[i]) || !dt_definition_follows(d, signal) ||
+			strcmp(dt_definition_signal_name(d, signal), name) != 0)
+			continue;
+		put_signal(fcinfo, signal, name, d, signal == DT_REPORTED ? facts :
+				   &g->pressure.facts[signal], info);
+		is_followed = true;
+	}
+	if (!is_followed)
+		put_signal(fcinfo, signal, name, NULL, facts, info);
+}
+
+static void
+put_measured(FunctionCallInfo fcinfo, DtSignal signal, const DtGroupCopy *copies,
+			 int n)
+{
+	DtSignalInfo info = read_signal(signal);
+	DtSignalFacts facts = {
+		.read_at = info.read_at,
+		.fresh_us = DT_STALE_US,
+		.value = info.value
+	};
+
+	put_followers(fcinfo, signal, dt_signals[signal].name, copies, n, &facts, &info);
 }
 
 static bool
@@ -717,64 +773,47 @@ is_among(const DtReport *reports, int n, const char *name)
 }
 
 /*
- * Rows of what groups follow and nobody has reported: a restart forgets all
- * reports, and who watches this view must not see one follower less for that.
+ * Rows of reports, and of the groups that follow what has no report: a restart forgets
+ * all of them, and a monitoring system must not see one follower less for that.
  */
 static void
-put_unreported(FunctionCallInfo fcinfo, const DtGroupCopy *copies, int n,
-			   const DtReport *reports, int n_reports)
+put_reports(FunctionCallInfo fcinfo, const DtGroupCopy *copies, int n)
 {
+	DtReport	reports[DT_REPORTS];
+	int			n_reports = dt_reports(reports);
 	DtSignalInfo info = {.looked = true,.available = true};
+	DtSignalFacts facts = {.allowed = 1000};
 
+	for (int s = n_reports - 1; s >= 0; s--)
+	{
+		facts.read_at = reports[s].at;
+		facts.fresh_us = reports[s].ttl_us;
+		facts.value = facts.pressure = reports[s].value;
+		put_followers(fcinfo, DT_REPORTED, reports[s].name, copies, n, &facts, &info);
+	}
+	facts.read_at = 0;
 	strlcpy(info.reason, _("There is no report of it."), DT_REASON_SIZE);
 	for (int i = 0; i < n; i++)
 	{
-		const char *name = copies[i].group.definition.reported;
+		const DtDefinition *d = &copies[i].group.definition;
 
-		/* once, for the first of those who follow it */
-		if (name[0] != '\0' && !is_among(reports, n_reports, name) &&
-			count_followers(copies, i, name) == 0)
-			put_signal(fcinfo, name, DT_REPORTED,
-					   count_followers(copies, n, name), &info, DT_STALE_US);
+		if (d->reported[0] != '\0' && !dt_is_instance(&copies[i]) &&
+			!is_among(reports, n_reports, d->reported))
+			put_signal(fcinfo, DT_REPORTED, d->reported, d, &facts, &info);
 	}
 }
 
 Datum
 dirty_throttle_pressure(PG_FUNCTION_ARGS)
 {
-	DtReport	reports[DT_REPORTS];
-	int			n_reports;
 	DtGroupCopy *copies;
 	int			n;
 
 	begin(fcinfo);
 	copies = dt_group_copies(&n);
 	for (int s = 0; s < DT_REPORTED; s++)
-	{
-		int			groups = 0;
-		DtSignalInfo info = read_signal(s);
-
-		for (int i = 0; i < n; i++)
-			groups += !dt_is_instance(&copies[i]) &&
-				dt_definition_follows(&copies[i].group.definition, s);
-		put_signal(fcinfo, dt_signals[s].name, s, groups, &info, DT_STALE_US);
-	}
-	n_reports = dt_reports(reports);
-	for (int s = n_reports - 1; s >= 0; s--)
-	{
-		DtSignalInfo info = {
-			.looked = true,
-			.available = true,
-			.read_at = reports[s].at,
-			.value = reports[s].value,
-			.allowed = 1000
-		};
-
-		put_signal(fcinfo, reports[s].name, DT_REPORTED,
-				   count_followers(copies, n, reports[s].name), &info,
-				   reports[s].ttl_us);
-	}
-	put_unreported(fcinfo, copies, n, reports, n_reports);
+		put_measured(fcinfo, s, copies, n);
+	put_reports(fcinfo, copies, n);
 	return (Datum) 0;
 }
 

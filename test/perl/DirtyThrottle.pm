@@ -224,12 +224,16 @@ sub limit
 }
 
 # The row of a group in dirty_throttle_groups(), or of a session and its present
-# group in dirty_throttle_sessions, as a hash; undef when there is none.
+# group in dirty_throttle_sessions, as a hash; undef when there is none.  A limit
+# that is NULL is 0 here, so that it can be compared.
 sub group_row
 {
 	my ($self, $group) = @_;
-	return $self->_row(
+	my $row = $self->_row(
 		"SELECT * FROM dirty_throttle_groups() WHERE group_name = '$group' AND instance IS NULL");
+
+	$row->{$_} //= 0 foreach $row ? grep { /_limit$/ } keys %$row : ();
+	return $row;
 }
 
 sub session_row

@@ -92,7 +92,7 @@ RESET dirty_throttle."group";
 SELECT blocks_dirtied AS before FROM g \gset
 SELECT fill(100) >= 100;
 SELECT blocks_dirtied - :before FROM g;
-SELECT blocks_dirtied FROM dirty_throttle_group_stats WHERE group_name = 'grp_b';
+SELECT blocks_dirtied FROM dirty_throttle_groups WHERE group_name = 'grp_b';
 
 -- What was dirtied before leaving is the old group's, what comes then the
 -- new one's, in one transaction as well.
@@ -103,17 +103,17 @@ SET LOCAL dirty_throttle."group" = 'grp_b';
 SELECT fill(200) AS in_b \gset
 COMMIT;
 SELECT (SELECT blocks_dirtied FROM g) - (:before + :in_a), blocks_dirtied - :in_b
-FROM dirty_throttle_group_stats WHERE group_name = 'grp_b';
+FROM dirty_throttle_groups WHERE group_name = 'grp_b';
 
 -- One group's counters, then everybody's
 SELECT dirty_throttle_reset('grp_a');
-SELECT group_name, blocks_dirtied = 0 FROM dirty_throttle_group_stats
+SELECT group_name, blocks_dirtied = 0 FROM dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT fill(1) > 0;
 SELECT min(stats_reset) AS reset_a FROM g \gset
 SELECT dirty_throttle_reset();
 SELECT group_name, blocks_dirtied, stats_reset > :'reset_a'
-FROM dirty_throttle_group_stats ORDER BY group_name COLLATE "C";
+FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 -- a rename keeps them, and is work of this session, too
 SELECT fill(30) AS dirtied \gset
 SELECT rename_resource_group('grp_a', 'renamed');

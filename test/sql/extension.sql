@@ -82,20 +82,18 @@ SELECT grant_group_use('it''s "quoted" \ and %s', 'regress_dt "it''s" \ one');
 SELECT grant_group_use('grp_a', 'regress_dt "it''s" \ one');
 CREATE VIEW all_groups AS
 SELECT group_name, dirty_limit, wal_limit, burst, mode, floor,
-       signal, threshold, ignored_standbys
+       signal, threshold, ignored_standbys, granted_to
 FROM dirty_throttle_groups
-     LEFT JOIN dirty_throttle_thresholds USING (group_name);
+     LEFT JOIN dirty_throttle_pressure USING (group_name);
 CREATE VIEW definitions AS
 SELECT setting FROM pg_db_role_setting, unnest(setconfig) AS setting
 WHERE setrole = (SELECT oid FROM pg_roles WHERE rolname = 'dirty_throttle');
 CREATE TABLE saved_definitions AS TABLE definitions;
 CREATE TABLE saved_groups AS TABLE all_groups;
-CREATE TABLE saved_grants AS TABLE dirty_throttle_grants;
 SELECT regexp_replace(setting, ' id=\d+', '', 'g') FROM saved_definitions;
 
 SELECT count(drop_resource_group(group_name)) FROM dirty_throttle_groups;
 SELECT (SELECT count(*) FROM dirty_throttle_groups) AS groups,
-       (SELECT count(*) FROM dirty_throttle_grants) AS grants,
        (SELECT count(*) FROM definitions) AS definitions;
 DO $$ BEGIN
 	EXECUTE format('ALTER ROLE dirty_throttle SET dirty_throttle.groups = %L',
@@ -110,9 +108,6 @@ UNION ALL
 (TABLE saved_groups EXCEPT ALL TABLE all_groups)
 UNION ALL
 (TABLE all_groups EXCEPT ALL TABLE saved_groups);
-(TABLE saved_grants EXCEPT ALL TABLE dirty_throttle_grants)
-UNION ALL
-(TABLE dirty_throttle_grants EXCEPT ALL TABLE saved_grants);
 DROP VIEW all_groups, definitions;
 
 --
@@ -187,6 +182,6 @@ RESET search_path;
 DROP EXTENSION dirty_throttle;
 DROP SCHEMA moved;
 DROP SCHEMA "Throttle it";
-DROP TABLE saved_definitions, saved_groups, saved_grants, copied;
+DROP TABLE saved_definitions, saved_groups, copied;
 DROP ROLE "regress_dt ""it's"" \ one";
 DROP VIEW members;

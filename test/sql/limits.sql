@@ -41,7 +41,7 @@ TABLE definitions;
 SELECT paused, dirty_rate, blocks_dirtied, pauses, paused_time,
        dirty_debt, stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp()
 FROM dirty_throttle_groups();
-SELECT wal_rate, wal_bytes, wal_debt, wal_pauses, observed_pauses,
+SELECT wal_rate, wal_bytes, wal_debt, observed_pauses,
        observed_pause_time, suspended_since
 FROM dirty_throttle_groups();
 SELECT reset_group_dirty_limit('grp_c');

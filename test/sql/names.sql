@@ -64,8 +64,8 @@ FROM good_names;
 -- What the server knows of the groups and this session, as one value.
 CREATE FUNCTION state() RETURNS text LANGUAGE sql AS $$
 SELECT concat_ws(' ',
-       (SELECT jsonb_agg(jsonb_build_array(group_name, dirty_limit,
-                                           members)
+       (SELECT jsonb_agg(jsonb_build_array(group_name,
+                                           coalesce(dirty_limit, 0), members)
                          ORDER BY group_name COLLATE "C")
         FROM dirty_throttle_groups),
        (SELECT jsonb_agg(group_name) FROM dirty_throttle_sessions),

@@ -25,21 +25,22 @@ EXCEPTION WHEN OTHERS THEN
 					 nullif(hint, ''));
 END $$;
 
--- but for the state, which the sampler finds out
-\set thresholds 'SELECT group_name, signal, threshold, threshold_value, unit, ignored_standbys, standbys FROM dirty_throttle_thresholds'
+-- but for what the sampler finds out
+\set thresholds 'SELECT group_name, signal, threshold, CASE WHEN signal <> ''commit_latency'' THEN threshold_value END AS threshold_value, unit, ignored_standbys FROM dirty_throttle_pressure WHERE group_name IS NOT NULL'
 
 -- Nothing is measured while there is no group.  The sampler comes to know soon.
 DO $$
 BEGIN
 	FOR i IN 1 .. 1800 LOOP
-		EXIT WHEN NOT EXISTS (SELECT FROM dirty_throttle_pressure WHERE available);
+		EXIT WHEN NOT EXISTS (SELECT FROM dirty_throttle_pressure
+			WHERE state IS NOT NULL OR value IS NOT NULL OR measured_at IS NOT NULL);
 		PERFORM pg_sleep(0.1);
 	END LOOP;
 END $$;
-SELECT count(available), min(reason), max(reason) FROM dirty_throttle_pressure;
+SELECT count(*), min(reason), max(reason) FROM dirty_throttle_pressure;
 SELECT create_resource_group('batch');
-SELECT floor, effective_dirty_limit, effective_wal_limit, pressure,
-       pressure_signal, debt_forgiven
+SELECT floor, effective_dirty_limit, effective_wal_limit, pressure_reason,
+       debt_forgiven
 FROM dirty_throttle_groups();
 :thresholds;
 
@@ -48,12 +49,13 @@ FROM dirty_throttle_groups();
 DO $$
 BEGIN
 	FOR i IN 1 .. 1800 LOOP
-		EXIT WHEN (SELECT bool_and(available IS NOT NULL) FROM dirty_throttle_pressure);
+		EXIT WHEN NOT EXISTS (SELECT FROM dirty_throttle_pressure
+			WHERE reason = 'Signals are measured while there is a resource group.');
 		PERFORM pg_sleep(0.1);
 	END LOOP;
 END $$;
-SELECT signal, groups, unit, state,
-       CASE WHEN signal !~ '^(kernel|io)_' THEN available::text END,
+SELECT signal, group_name, unit, threshold_value, pressure, threshold,
+       CASE WHEN signal !~ '^(kernel|io)_' THEN state END,
        CASE WHEN signal !~ '^(kernel|io)_' THEN reason END
 FROM dirty_throttle_pressure;
 
@@ -84,10 +86,10 @@ BEGIN
 	FOR g IN TABLE good LOOP
 		PERFORM set_group_pressure('batch', g.signal, g.threshold);
 		COMMIT;
-		SELECT * INTO t FROM dirty_throttle_thresholds
+		SELECT * INTO t FROM dirty_throttle_pressure
 		WHERE signal = g.signal;
 		RAISE INFO '% "%": % (% %)', g.signal, g.threshold, t.threshold,
-			t.threshold_value, t.unit;
+			CASE WHEN g.signal <> 'commit_latency' THEN t.threshold_value END, t.unit;
 	END LOOP;
 END $$;
 RESET client_min_messages;
@@ -95,7 +97,7 @@ SELECT set_group_pressure('batch', 'replica_lag', '3s', 2);
 SELECT reset_group_pressure('batch', s) FROM unnest('{flush_lag,wal_rate,disk_free}'::text[]) s;
 SELECT set_group_pressure('batch', 'replica_lag', '3s', ignore => 1, standbys => 'here, "there"');
 :thresholds;
-SELECT signal, groups FROM dirty_throttle_pressure
+SELECT signal, group_name FROM dirty_throttle_pressure
 WHERE signal !~ '^(kernel|io)_';
 SELECT reset_group_pressure('batch', 'replica_lag');
 SELECT reset_group_pressure('batch', 'replica_lag');
@@ -171,7 +173,8 @@ SELECT set_group_weight('newer', 2);
 SELECT set_group_allowance('newer', '5MB');
 SELECT set_group_mode('newest', 'observe');
 :thresholds;
-SELECT signal, state, value, unit, groups, available
+SELECT signal, group_name, state, value, threshold_value, unit, base, pressure,
+       threshold, ignored_standbys, reason
 FROM dirty_throttle_pressure WHERE signal ~ '^kafka';
 SELECT regexp_replace(line, ' id=\d+', '')
 FROM pg_db_role_setting, unnest(setconfig) AS s,
@@ -271,7 +274,6 @@ SELECT count(*) FROM (TABLE before EXCEPT :thresholds) AS changed;
 
 SELECT drop_resource_group('batch');
 :thresholds;
-SELECT signal, groups FROM dirty_throttle_pressure WHERE groups > 0;
 DROP TABLE before;
 DROP FUNCTION try;
 DROP EXTENSION dirty_throttle;

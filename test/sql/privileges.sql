@@ -95,10 +95,8 @@ FROM dirty_throttle_groups ORDER BY group_name COLLATE "C";
 
 -- Reading is.
 SELECT count(*) FROM dirty_throttle_sessions;
-TABLE dirty_throttle_grants;
 TABLE dirty_throttle_blocking;
-TABLE dirty_throttle_thresholds;
-SELECT signal, groups FROM dirty_throttle_pressure WHERE signal <> 'kafka_lag';
+SELECT signal, group_name FROM dirty_throttle_pressure WHERE signal <> 'kafka_lag';
 SHOW dirty_throttle."group";
 
 -- Joining is not, nor is leaving.  RESET where nothing is set does nothing; up
@@ -150,7 +148,8 @@ SELECT wait_until_alone();
 -- Groups can be opened to him, as in the README.
 SELECT grant_group_use('grp_b', 'regress_dt_user');
 SET ROLE regress_dt_user;
-TABLE dirty_throttle_grants;
+SELECT group_name, granted_to FROM dirty_throttle_groups
+ORDER BY group_name COLLATE "C";
 RESET ROLE;
 \c - regress_dt_user
 SHOW dirty_throttle."group";
@@ -237,8 +236,10 @@ CREATE TABLE pg_database (oid oid, datname name);
 CREATE TABLE pg_stat_activity (pid int, application_name text);
 CREATE FUNCTION set_group_dirty_limit(text, float8) RETURNS void LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil()';
-CREATE FUNCTION dirty_throttle_grants() RETURNS SETOF int LANGUAGE sql
+CREATE FUNCTION dirty_throttle_pressure() RETURNS SETOF int LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil(); SELECT 1';
+CREATE FUNCTION array_agg(name) RETURNS name[] LANGUAGE sql
+	AS 'SELECT regress_dt_evil.evil(); SELECT NULL::name[]';
 CREATE FUNCTION pg_blocking_pids(int) RETURNS int[] LANGUAGE sql
 	AS 'SELECT regress_dt_evil.evil(); SELECT ARRAY[1]';
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql
@@ -256,13 +257,13 @@ RESET ROLE;
 SET search_path = regress_dt_evil, pg_catalog, public;
 SELECT public.try('SELECT set_group_dirty_limit(''grp_a'', 1)');	-- it is found
 SET dirty_throttle."group" = 'grp_a';
-SELECT group_name, members FROM public.dirty_throttle_groups
+SELECT public.grant_group_use('grp_b', 'regress_dt_other');
+SELECT group_name, members, granted_to FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT usename OPERATOR(pg_catalog.=) current_user,
        datname OPERATOR(pg_catalog.=) current_database(), group_name
 FROM public.dirty_throttle_sessions;
-SELECT public.grant_group_use('grp_b', 'regress_dt_other');
-TABLE public.dirty_throttle_grants;
+SELECT signal, group_name FROM public.dirty_throttle_pressure LIMIT 1;
 TABLE public.dirty_throttle_blocking;
 CREATE TABLE public.copied (a int);
 COPY public.copied FROM stdin;
@@ -278,9 +279,8 @@ SELECT group_name FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
 SELECT usename OPERATOR(pg_catalog.=) current_user, group_name
 FROM public.dirty_throttle_sessions;
-SELECT group_name, wal_limit FROM public.dirty_throttle_groups
+SELECT group_name, wal_limit, granted_to FROM public.dirty_throttle_groups
 ORDER BY group_name COLLATE "C";
-TABLE public.dirty_throttle_grants;
 TABLE public.dirty_throttle_blocking;
 RESET search_path;
 SET client_min_messages = warning;

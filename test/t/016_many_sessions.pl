@@ -95,7 +95,7 @@ my %session_blocks = session_blocks();
 $session_blocks{$_} -= $before{$_} foreach keys %session_blocks;
 my %group_blocks =
   map { split /\|/ }
-  split /\n/, $dt->sql('SELECT group_name, blocks_dirtied FROM dirty_throttle_group_stats');
+  split /\n/, $dt->sql('SELECT group_name, blocks_dirtied FROM dirty_throttle_groups');
 my $sum = sum map { $_->{dirtied} } @s;
 is(sum(values %session_blocks),
 	$sum, "blocks of the sessions by the view, and by EXPLAIN: $sum");

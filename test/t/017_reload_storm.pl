@@ -34,7 +34,7 @@ $dt->sql('SELECT dirty_throttle_reset()');
 
 sub counts
 {
-	return $dt->sql(q{SELECT (SELECT sum(blocks_dirtied) FROM dirty_throttle_group_stats),
+	return $dt->sql(q{SELECT (SELECT sum(blocks_dirtied) FROM dirty_throttle_groups),
 		                     (SELECT sum(blocks_dirtied) FROM dirty_throttle_sessions)});
 }
 

@@ -43,9 +43,9 @@ $dt->sql('SELECT set_group_wal_limit(\'grp_a\', 0)');
 # All that the change changes, as one text.
 sub state_now
 {
-	return $dt->sql(q{SELECT coalesce(string_agg(concat_ws(',', group_name, dirty_limit, wal_limit,
-			(SELECT count(*) FROM dirty_throttle_grants r WHERE r.group_name = g.group_name)), ' '
-			ORDER BY group_name COLLATE "C"), '') FROM dirty_throttle_groups g});
+	return $dt->sql(q{SELECT coalesce(string_agg(concat_ws(',', group_name, coalesce(dirty_limit, 0),
+			coalesce(wal_limit, 0), coalesce(cardinality(granted_to), 0)), ' '
+			ORDER BY group_name COLLATE "C"), '') FROM dirty_throttle_groups});
 }
 
 sub state_after

@@ -87,7 +87,7 @@ like(
 
 	is("$row->{wal_limit} $row->{dirty_limit}",
 		'16777216 0', 'with a WAL limit and no other');
-	is("$row->{wal_bytes} $row->{wal_debt} $row->{wal_pauses}",
+	is("$row->{wal_bytes} $row->{wal_debt} $row->{pauses}",
 		'0 0 0', 'nothing is written yet');
 }
 wal_limit(grp_a => 0.001);
@@ -308,7 +308,7 @@ $s->query('RESET max_parallel_workers_per_gather;
 	$dt->sql("SELECT dirty_throttle_reset('grp_a')");
 	{
 		my $row = $dt->group_row('grp_a');
-		is("$row->{wal_bytes} $row->{wal_pauses}", '0 0', 'a reset: no WAL');
+		is("$row->{wal_bytes} $row->{pauses}", '0 0', 'a reset: no WAL');
 	}
 	my $from = $dt->sql('SELECT pg_current_wal_insert_lsn()');
 	$members[ $_ - 1 ]->send("INSERT INTO t$_ " . rows(300) . ";
@@ -326,7 +326,7 @@ $s->query('RESET max_parallel_workers_per_gather;
 	is($row->{wal_bytes}, (wal_records($from, $to))[0],
 		'many: bytes of all records');
 	ok($row->{wal_bytes} > $n * 300 * 1000 * 0.8, 'and these are many');
-	ok($row->{wal_pauses} > 0, 'and they have paused');
+	ok($row->{pauses} > 0, 'and they have paused');
 	is($row->{wal_bytes},
 		$dt->sql(q{SELECT sum(wal_bytes) FROM dirty_throttle_sessions()}),
 		'the function says the same');

@@ -287,7 +287,6 @@ ok( poll_until(
 		}),
 	"the wait event is $wait_event");
 my $counted = $dt->session_row($s)->{pauses};
-is($dt->group_row('grp_a')->{wal_pauses}, 0, 'but not for the WAL');
 
 # Nothing of that is left to be paid before the next transaction.
 check_resume('soft', $s);

@@ -187,7 +187,7 @@ END;};
 my $revoke = 'REVOKE ALL ON FUNCTION group_limit(text) FROM PUBLIC;';
 my $comment = q{COMMENT ON FUNCTION group_limit(text) IS 'Returns a limit.';};
 my ($view) = $script =~ /^CREATE (VIEW dirty_throttle_groups AS\n.*?;)$/ms;
-my $new_view = $view =~ s/(?=\nFROM)/, burst AS burst_ms/r;
+my $new_view = $view =~ s/(?=\nFROM)/, g.burst AS burst_ms/r;
 isnt($new_view, $view, 'the view gets a column');
 my $column = q{COMMENT ON COLUMN dirty_throttle_groups.burst_ms IS 'Burst';};
 my $added = join "\n", $function, $revoke, $comment, $column;
@@ -214,12 +214,12 @@ foreach my $wrong (
 		$update =~ s/group_limit\(group_name text/group_limit(name text/r, 'group_limit' ],
 	[ 'the view is forgotten', join("\n", $function, $revoke, $comment),
 		'dirty_throttle_groups' ],
-	[ 'another column', $update =~ s/burst AS burst_ms/dirty_rate AS burst_ms/r,
+	[ 'another column', $update =~ s/g\.burst AS burst_ms/g.dirty_rate AS burst_ms/r,
 		'dirty_throttle_groups' ],
 	[ "a column's comment is forgotten", $update =~ s/\Q$column\E//r,
 		'dirty_throttle_groups' ],
-	[ 'a GRANT more', "$update GRANT ALL ON dirty_throttle_grants TO ops;",
-		'dirty_throttle_grants' ],
+	[ 'a GRANT more', "$update GRANT ALL ON dirty_throttle_pressure TO ops;",
+		'dirty_throttle_pressure' ],
 	[ 'something is left behind',
 		"$update CREATE FUNCTION helper() RETURNS int LANGUAGE SQL RETURN 1;",
 		'helper' ])
@@ -273,7 +273,7 @@ is($s->query('EXECUTE groups'), 2, 'a prepared statement survives it');
 is($s->query($columns), $my_columns,
 	"a user's view survives it, with the same columns");
 is($s->query('SELECT group_name, dirty_limit FROM my_groups ORDER BY 1'),
-	"grp_a|$limit\ngrp_b|0", 'and answers');
+	"grp_a|$limit\ngrp_b|", 'and answers');
 is($s->query('SELECT pid, group_name, blocks_dirtied > 0 FROM my_sessions'),
 	$member->pid . '|grp_a|t', 'the view of sessions, too');
 is($s->query("SELECT my_limit('grp_a')"), $limit, "and a user's function");

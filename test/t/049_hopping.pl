@@ -87,7 +87,7 @@ sub charged
 {
 	return split /\n/, $dt->sql(
 		'SELECT group_name || $$ $$ || blocks_dirtied
-		 FROM dirty_throttle_group_stats WHERE blocks_dirtied > 0');
+		 FROM dirty_throttle_groups WHERE blocks_dirtied > 0');
 }
 
 # The code dirties so many blocks as a member; then the session, or each of

@@ -378,17 +378,17 @@ $batch->quit;
 
 # in mode observe
 $dt->sql(q{SELECT set_group_mode('grp_a', 'observe')});
-my $observed = $dt->session_row($s)->{observed_pauses};
+my $observed = $dt->group_row('grp_a')->{observed_pauses};
 $s->query('SET dirty_throttle.log_min_pause = 0');
-my $observed_ms = $dt->session_row($s)->{observed_pause_time};
+my $observed_ms = $dt->group_row('grp_a')->{observed_pause_time};
 $mark = $dt->log_mark;
 is(scalar(@m = logged('observe', "/* so long */ $big")), 0, 'mode observe: no message about pauses');
-cmp_ok($dt->session_row($s)->{observed_pauses}, '>', $observed,
+cmp_ok($dt->group_row('grp_a')->{observed_pauses}, '>', $observed,
 	'mode observe: but they are counted');
 my $would = qr/LOG:  process $pid would have paused for ([\d.]+) ms in resource group "grp_a"\n/;
 @m = $dt->log_since($mark) =~ /$would.*DETAIL:  The mode is observe\.\n.*STATEMENT:  .*so long/g;
 is(scalar(@m), 1, 'mode observe: and there is one message that says for how long');
-ok(abs($m[0] - $dt->session_row($s)->{observed_pause_time} + $observed_ms) < 0.01,
+ok(abs($m[0] - $dt->group_row('grp_a')->{observed_pause_time} + $observed_ms) < 0.01,
 	'mode observe: as the view does');
 $s->query('SET dirty_throttle.log_min_pause = 60000');
 $mark = $dt->log_mark;

@@ -224,7 +224,7 @@ foreach my $file (@files)
 		ALTER DATABASE postgres RESET ALL;
 		DROP DATABASE docs WITH (FORCE);
 		SELECT drop_resource_group(group_name, force => true)
-			FROM dirty_throttle_groups});
+			FROM dirty_throttle_groups WHERE instance IS NULL});
 	$dt->sql(qq{DROP OWNED BY "$_"; DROP ROLE "$_"})
 	  foreach split /\n/,
 	  $dt->sql(q{SELECT rolname FROM pg_roles

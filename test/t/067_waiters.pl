@@ -182,8 +182,8 @@ is( $dt->sql(
 		"SELECT waiting_pid, waiting_since IS NOT NULL, locktype, holder_pid,
 			holder_paused_since IS NULL,
 			holder_released_since BETWEEN waiting_since AND clock_timestamp(),
-			holder_dirty_debt > 300 * 2 AND holder_wal_debt = 0
-		FROM dirty_throttle_blocking"),
+			dirty_debt > 300 * 2 AND wal_debt = 0
+		FROM dirty_throttle_blocking JOIN dirty_throttle_sessions ON pid = holder_pid"),
 	join('|', $outsider->pid, 't', 'transactionid', $holder->pid, ('t') x 3),
 	'the view: who waits for a member that was let go');
 ok( $dt->sql('SELECT count(*) FROM dirty_throttle_sessions
@@ -192,10 +192,7 @@ ok( $dt->sql('SELECT count(*) FROM dirty_throttle_sessions
 $dt->limit(grp => 0);
 $holder->query('COMMIT');
 $outsider->wait;
-my $released_time = $dt->group_row('grp')->{released_time};
-cmp_ok($released_time, '>', 0, 'the group: for how long, ms');
 is($dt->session_row($holder)->{released_since}, undef, 'at the end it is over');
-is($dt->group_row('grp')->{released_time}, $released_time, 'nor is it counted any more');
 
 # ----------------------------------------------------------------- autovacuum
 
@@ -220,7 +217,7 @@ sub autovacuum_waits
 				$dt->sql("SELECT count(*)
 					FROM dirty_throttle_blocking, pg_stat_activity
 					WHERE pid = waiting_pid AND query LIKE 'autovacuum: $query'
-						AND waiting_time > 500 AND holder_paused_since IS NOT NULL");
+						AND waiting_since < clock_timestamp() - interval '500 ms' AND holder_paused_since IS NOT NULL");
 			}, $timeout),
 		"$name waits for a member that pauses");
 	is(releases(), $before, 'and the member pauses on');

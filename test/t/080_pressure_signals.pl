@@ -262,7 +262,7 @@ unlike($err, qr/no longer/, 'the same report: no notice');
 $err = $dt->session->run(q{SELECT set_group_pressure('batch', 'lag')})->{err};
 like($err, qr/NOTICE: .*resource group "batch" no longer follows signal "queue"\nDETAIL:  It follows "lag" instead:/,
 	'another one: which was replaced');
-is($dt->sql(q{SELECT string_agg(signal, ',') FROM dirty_throttle_thresholds}), 'lag', 'the group follows the other one');
+is($dt->sql(q{SELECT string_agg(signal, ',') FROM dirty_throttle_pressure WHERE group_name IS NOT NULL}), 'lag', 'the group follows the other one');
 
 # When all names are taken, there is room for those that a group follows, at the
 # expense of others.
@@ -273,7 +273,7 @@ is($dt->session->run(q{SELECT report_pressure('name63', 0)})->{sqlstate}, '53400
 $dt->sql(q{SELECT report_pressure('wanted1', 0.25), report_pressure('wanted2', 0.5)});
 $dt->sql(q{SELECT report_pressure('wanted1', 0.75)});
 is( $dt->sql(q{SELECT string_agg(signal || ' ' || value, ', ' ORDER BY signal)
-		FROM dirty_throttle_pressure WHERE groups > 0}),
+		FROM dirty_throttle_pressure WHERE group_name IS NOT NULL}),
 	'lag 0.5, wanted1 0.75, wanted2 0.5', 'but for those that are followed');
 is($dt->sql(q{SELECT count(*) FROM dirty_throttle_pressure WHERE unit = 'thresholds'}),
 	64, 'instead of others');
@@ -285,7 +285,7 @@ SKIP:
 {
 	skip 'this is no Linux', 2
 	  if $^O ne 'linux';
-	is($dt->signal_now('kernel_dirty')->{available}, 'true', 'kernel_dirty: available');
+	is($dt->signal_now('kernel_dirty')->{state}, undef, 'kernel_dirty: available');
 	ok(defined $dt->signal_now('kernel_dirty')->{value}, 'and it has a value');
 }
 
@@ -356,7 +356,7 @@ SKIP:
 		$row = $dt->signal_now($signal);
 		is($row->{reason}, $reason, 'which the view has, too')
 		  if $name eq 'meminfo';
-		is($row->{available}, 'false', 'it is not available') if $name eq 'meminfo';
+		is($row->{state}, 'unavailable', 'it is not available') if $name eq 'meminfo';
 		unlink "$dir/$name.errno";
 		$session->quit;
 	}
@@ -387,9 +387,9 @@ foreach my $case (
 	is($result->{sqlstate}, '0A000', "not to be had: $arguments");
 	like($result->{err}, qr/DETAIL:  \Q$reason\E/, 'with the reason');
 }
-is( $dt->sql(q{SELECT string_agg(signal || ' ' || available, ', ') FROM dirty_throttle_pressure
+is( $dt->sql(q{SELECT string_agg(signal || ' ' || coalesce(state, 'can be followed'), ', ') FROM dirty_throttle_pressure
 		WHERE signal ~ '_lag|check|buffers'}),
-	'replica_lag false, flush_lag false, slot_lag false, archive_lag false, checkpoint true, dirty_buffers true',
+	'replica_lag unavailable, flush_lag unavailable, slot_lag unavailable, archive_lag unavailable, checkpoint can be followed, dirty_buffers can be followed',
 	'the view tells which signals there are');
 
 is($dt->crashes, '', 'no crash');

@@ -19,7 +19,7 @@ my $signals =
   q{SELECT set_group_pressure('batch', s, t)
 	FROM (VALUES ('replica_lag', '2s'), ('slot_lag', '1GB'), ('checkpoint', NULL),
 		('dirty_buffers', '50%'), ('kernel_dirty', '1TB'), ('io_pressure', '90%')) v(s, t)
-		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND available};
+		 JOIN dirty_throttle_pressure p ON p.signal = v.s AND state IS NULL};
 
 # How often a process has gone to sleep.
 sub sleeps
@@ -47,13 +47,13 @@ my $standby = DirtyThrottle::Pressure->over($standby_node);
 
 is($standby->sampler, undef, 'there is none on a standby');
 $dt->sql(q{SELECT set_group_pressure('batch', 'dirty_buffers', '1%'), set_group_floor('batch', 5)});
-ok(poll_until(sub { $standby->signal('dirty_buffers')->{groups} == 1 }, 180),
+ok(poll_until(sub { defined $standby->signal('dirty_buffers')->{group_name} }, 180),
 	'a threshold comes there');
 my $row = $standby->signal('dirty_buffers');
 is($row->{reason}, 'Signals are not measured during recovery.',
 	'the view says so');
-is(join(' ', map { $row->{$_} // 'NULL' } qw(groups value state)),
-	'1 NULL absent', 'and the signal is absent');
+is(join(' ', map { $row->{$_} // 'NULL' } qw(group_name value state)),
+	'batch NULL absent', 'and the signal is absent');
 $standby->sql('SELECT pg_promote()');
 ok(poll_until(sub { $standby->sampler }), 'it is there after the promotion');
 ok( poll_until(sub { $standby->signal('dirty_buffers')->{state} eq 'fresh' }),
@@ -76,7 +76,7 @@ SKIP:
 				return sleeps($first) == $before;
 			}),
 		'no group: no wakeup in a second');
-	is($dt->sql('SELECT count(available) + count(value) FROM dirty_throttle_pressure'),
+	is($dt->sql('SELECT count(state) + count(value) FROM dirty_throttle_pressure'),
 		0, 'and nothing is known');
 	$dt->sql(q{SELECT create_resource_group('batch', 5)});
 	ok(poll_until(sub { sleeps($first) > $before }), 'a new one wakes it');
@@ -84,16 +84,16 @@ SKIP:
 # what nobody follows is measured all the same, every 10 s
 ok( poll_until(sub { defined $dt->signal('wal_rate')->{value} }),
 	'two looks: all that can be measured is known');
-is(join(' ', map { $_ // 'NULL' } @{ $dt->signal('wal_rate') }{qw(state threshold groups)}),
-	'NULL NULL 0', 'though nobody follows it');
+is(join(' ', map { $_ // 'NULL' } @{ $dt->signal('wal_rate') }{qw(state threshold threshold_value pressure group_name)}),
+	'NULL NULL NULL NULL NULL', 'though nobody follows it');
 my $seen = $dt->signal('disk_free')->{measured_at};
 ok(poll_until(sub { $dt->signal('disk_free')->{measured_at} ne $seen }), 'again and again');
 $dt->sql($signals);
 ok( poll_until(
 		sub {
 			$dt->sql(
-				q{SELECT bool_and(state = 'fresh' OR signal ~ '_lag$' OR NOT available)
-				  FROM dirty_throttle_pressure}) eq 't';
+				q{SELECT bool_and(state = 'fresh' OR signal ~ '_lag$')
+				  FROM dirty_throttle_pressure WHERE group_name IS NOT NULL}) eq 't';
 		}),
 	'all signals that there are have values');
 is($dt->sampler, $first, 'it is still the first one');
@@ -107,8 +107,8 @@ ok(poll_until(sub { ($dt->sampler // $first) != $first }),
 is($dt->log_lines($mark, 'was terminated by signal'), 0, 'without a crash');
 ok( poll_until(sub { $dt->signal('dirty_buffers')->{state} eq 'fresh' }),
 	'and samples');
-$dt->sql(q{SELECT reset_group_pressure('batch', signal) FROM dirty_throttle_thresholds});
-is($dt->sql("SELECT count(*) FROM dirty_throttle_pressure WHERE state IS NOT NULL"),
+$dt->sql(q{SELECT reset_group_pressure('batch', signal) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL});
+is($dt->sql("SELECT count(*) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL"),
 	0, 'nobody follows a signal any more');
 SKIP:
 {

@@ -42,8 +42,10 @@ ok( poll_until(
 		sub { ($dt->signal('replica_lag')->{reason} // '') eq 'No standby is streaming.' }),
 	'without a standby the view says so');
 $row = $dt->signal('replica_lag');
-is(join(' ', map { $_ // 'NULL' } @$row{qw(available groups value state)}),
-	'true 4 NULL absent', 'the signal is available and absent');
+is(join(' ', map { $_ // 'NULL' } @$row{qw(threshold_value value state)}),
+	'2000 NULL absent', 'the signal is available and absent');
+is($dt->sql(q{SELECT count(*) FROM dirty_throttle_pressure WHERE signal = 'replica_lag' AND group_name IS NOT NULL}),
+	4, 'for each group');
 poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down') });
 is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
 	1, 'one line in the log');
@@ -83,8 +85,8 @@ is($dt->log_lines($mark, 'LOG:  signal "replica_lag" is measured again'),
 	1, 'one line in the log');
 is(join(' ', map { limit_of($_) } @all), '0 50000 0 0',
 	'the limits in force are the fixed ones');
-is($dt->group_row('batch')->{pressure_signal}, 'replica_lag', 'what decides');
-is($dt->group_row('follows_nothing')->{pressure}, undef, 'a group that follows nothing');
+is($dt->worst('batch')->{signal}, 'replica_lag', 'what presses');
+is($dt->worst('follows_nothing')->{pressure}, undef, 'a group that follows nothing');
 
 # Those that count may not be there, or be too few.
 sub notice
@@ -113,7 +115,7 @@ sleep 2;
 $standby->sql('SELECT pg_wal_replay_pause()');
 
 $row = $dt->wait_group('batch',
-	sub { $_[0]->{effective_wal_limit} > 0 && $_[0]->{pressure} > 1 });
+	sub { $_[0]->{effective_wal_limit} > 0 && ($dt->worst('batch')->{pressure} // 0) > 1 });
 cmp_ok($row->{effective_wal_limit}, '>', 0, 'the standby stops: there is a limit');
 ok($dt->wait_group('limited', sub { $_[0]->{effective_wal_limit} == 200 }),
 	'a group with a limit comes down to its floor');
@@ -123,13 +125,14 @@ $row = $dt->group_row('batch');
 ok( poll_until(
 		sub { $dt->group_row('batch')->{pressure_reason} =~ /^A standby does not go on with its replay\. The group is at its floor\.$/ }),
 	'the reason: how long it would take to drain is not told of what does not');
-cmp_ok($row->{pressure}, '>', 1, "it shows the pressure, $row->{pressure}");
-is($row->{pressure_signal}, 'replica_lag', 'and by what');
+my $worst = $dt->worst('batch');
+cmp_ok($worst->{pressure}, '>', 1, "the view shows the pressure, $worst->{pressure}");
+is($worst->{signal}, 'replica_lag', 'and by what');
 is($row->{effective_dirty_limit}, 0, 'only WAL is limited');
 ok( poll_until(sub { $dt->signal('replica_lag')->{value} > 3000 }),
 	'the view shows how far the standby is behind');
 is(limit_of('ignoring'), 0, 'who ignores one standby is not limited');
-is($dt->group_row('ignoring')->{pressure}, undef, 'and under no pressure');
+is($dt->worst('ignoring')->{pressure}, undef, 'and under no pressure');
 
 # at the floor they still go on
 $dt->check_limit('a group whose floor is 200', 'limited', sub { sleep 1.5 },
@@ -169,7 +172,7 @@ ok( poll_until(
 # who follows no signal any more is free at once
 $dt->sql("SELECT reset_group_pressure('limited', 'replica_lag')");
 is(limit_of('limited'), 50000, 'reset_group_pressure(): the fixed limit');
-is($dt->group_row('limited')->{pressure}, undef, 'and no pressure');
+is($dt->worst('limited')->{pressure}, undef, 'and no pressure');
 $dt->follow('limited', 'replica_lag', '2s');
 
 # leave the standby to those who follow the signal
@@ -196,7 +199,7 @@ ok( poll_until(sub { limit_of('batch') == 0 && limit_of('limited') == 50000 }),
 	'a standby that is gone is no pressure');
 is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
 	1, 'one line in the log');
-is($dt->group_row('batch')->{pressure}, undef, 'nor is any shown');
+is($dt->worst('batch')->{pressure}, undef, 'nor is any shown');
 
 $dt->stop_jobs;
 is($dt->crashes, '', 'no crash');

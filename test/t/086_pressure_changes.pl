@@ -40,7 +40,7 @@ sub press
 	ok( $dt->wait_group(
 			'batch',
 			sub {
-				($_[0]->{pressure_signal} // '') eq 'dirty_buffers'
+				($_[0]->{pressure_reason} // '') =~ /shared_buffers/
 				  && $_[0]->{effective_dirty_limit} > 0
 				  && $_[0]->{effective_dirty_limit} < 1000;
 			},
@@ -51,11 +51,11 @@ sub press
 }
 
 # The limits of the group after a change, one after the other, until it is this
-# one; and the signals that were told.
+# one; and the reasons that were given.
 sub limits_after
 {
 	my ($change, $last) = @_;
-	my (@limits, %signals);
+	my (@limits, %reasons);
 
 	$dt->sql($change);
 	poll_until(
@@ -64,20 +64,20 @@ sub limits_after
 			my $limit = $row->{effective_dirty_limit};
 
 			push @limits, $limit unless @limits && $limits[-1] == $limit;
-			$signals{ $row->{pressure_signal} // '' } = 1;
+			$reasons{ $row->{pressure_reason} // '' } = 1;
 			return $limit == $last;
 		},
 		180);
-	return (\@limits, \%signals);
+	return (\@limits, \%reasons);
 }
 
 $dt->start_job('batch');
 press();
 my $before = $dt->group_row('batch')->{effective_dirty_limit};
-my ($limits, $signals) = limits_after(q{SELECT reset_group_pressure('batch', 'dirty_buffers')}, 0);
+my ($limits, $reasons) = limits_after(q{SELECT reset_group_pressure('batch', 'dirty_buffers')}, 0);
 is($limits->[-1], 0, 'the signal is taken away: there is no limit');
 is(join(' ', grep { $_ != 0 && $_ != $before } @$limits), '', 'nor one in between');
-ok(!$signals->{dirty_buffers}, 'nor is it told as the reason');
+ok(!(grep { /dirty_buffers|shared_buffers/ } keys %$reasons), 'nor is it given as the reason');
 ok(poll_until(sub { paused_by('dirty_buffers') == 0 }, 180),
 	'no member pauses for it any more');
 is($dt->group_row('batch')->{effective_dirty_limit}, 0,

@@ -59,8 +59,8 @@ ok(poll_until(sub { value('archive_lag') >= 10 * $MB }, 180),
 	'nothing is archived: what waits');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
 	'the group comes down to its floor');
-is($dt->group_row('batch')->{pressure_signal}, 'archive_lag', 'by this signal');
-cmp_ok($dt->group_row('batch')->{pressure}, '>', 1, 'which is above its threshold');
+like($dt->group_row('batch')->{pressure_reason}, qr/wait to be archived/, 'by this signal');
+cmp_ok($dt->worst('batch')->{pressure}, '>', 1, 'which is above its threshold');
 write_file("$tmp/works", '');
 $dt->sql('SELECT pg_switch_wal()');
 ok(poll_until(sub { value("archive_lag") <= $segment }, 180), 'archived again: nothing waits');
@@ -76,8 +76,9 @@ ok(poll_until(sub { abs(value('disk_free') - `df --output=avail -B1 @{[ $dt->nod
 $dt->follow('batch', 'disk_free', '100%');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
 	'all of the disk should be free: the group is at its floor');
-is($dt->group_row('batch')->{pressure_signal}, 'disk_free', 'by this signal');
-is($dt->sql('SELECT threshold_value || unit FROM dirty_throttle_thresholds'), '100percent', 'the view of thresholds');
+like($dt->group_row('batch')->{pressure_reason}, qr/free of the file system of pg_wal/, 'by this signal');
+is($dt->signal('disk_free')->{threshold_value}, `df --output=size -B1 @{[ $dt->node->data_dir ]} | tail -1` + 0, 'all of it, in bytes');
+is("@{ $dt->signal('disk_free') }{qw(threshold unit)}", '100% bytes', 'as it was set, and the unit');
 $dt->follow('batch', 'disk_free', '1MB');
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180),
 	'1 MB should be: it is free');
@@ -92,8 +93,8 @@ $reporter->send(q{DO $$ BEGIN LOOP
 	PERFORM report_pressure('elsewhere', 3, '1 s'), pg_sleep(0.1); END LOOP; END $$});
 ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
 	'a reported signal: the group comes down to its floor');
-is($dt->group_row('batch')->{pressure_signal}, 'elsewhere', 'by this signal');
-is($dt->group_row('batch')->{pressure}, 3, 'and its pressure');
+like($dt->group_row('batch')->{pressure_reason}, qr/"elsewhere" is 3\S* times its threshold/, 'by this signal');
+is($dt->worst('batch')->{pressure}, 3, 'and its pressure');
 is($dt->signal('elsewhere')->{state}, 'fresh', 'which is fresh');
 my $mark = $dt->log_mark;
 $dt->sql(q{SELECT report_pressure('another', 0.1, '10 min')});
@@ -123,12 +124,12 @@ my $standby = DirtyThrottle::Pressure->over($node);
 $dt->sql(q{SELECT set_group_pressure('batch', 'flush_lag', '1s', standbys => 'other, Standby');
 	SELECT set_group_pressure('alone', 'flush_lag', '1s', standbys => 'other')});
 ok(poll_until(sub { ($dt->signal('flush_lag')->{state} // '') eq 'fresh' }, 180), 'flush_lag has a value');
-ok($dt->wait_group('batch', sub { defined $_[0]->{pressure} }, 180), 'a standby that is named counts');
+ok($dt->wait_group('batch', sub { defined $dt->worst('batch')->{pressure} }, 180), 'a standby that is named counts');
 is($dt->group_row('alone')->{effective_wal_limit}, 0, 'others do not');
 ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other"') == 1 }, 180),
 	'one that has not come for 30 s is in the log');
 is($dt->log_lines($mark, 'LOG:  signal "flush_lag" has no value for "other, Standby"'), 0, 'the others are not');
-$dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_thresholds});
+$dt->sql(q{SELECT reset_group_pressure(group_name, signal) FROM dirty_throttle_pressure WHERE group_name IS NOT NULL});
 $dt->stop_jobs;
 $standby->stop('fast');
 

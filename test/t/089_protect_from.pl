@@ -31,7 +31,7 @@ sub followed
 {
 	my ($group) = @_;
 	return $dt->sql("SELECT string_agg(concat_ws(' ', signal, threshold), ', ' ORDER BY signal)
-		FROM dirty_throttle_thresholds WHERE group_name = '$group'");
+		FROM dirty_throttle_pressure WHERE group_name = '$group'");
 }
 
 sub floor_of
@@ -61,7 +61,7 @@ is(followed('new'), "commit_latency 50%, disk_free $disk", 'so it is defined');
 is(floor_of('new'), 512, 'and the floor');
 
 my ($size, $free) = split ' ', `df --output=size,avail -B1 @{[ $dt->node->data_dir ]} | tail -1`;
-my $threshold = $dt->sql(q{SELECT threshold_value FROM dirty_throttle_thresholds
+my $threshold = $dt->sql(q{SELECT threshold_value FROM dirty_throttle_pressure
 	WHERE signal = 'disk_free'});
 cmp_ok($threshold, '<=', $size / 10, 'disk_free: at most a tenth of the disk');
 cmp_ok($threshold, '<=', ($before > $free ? $before : $free) / 3, 'and of what is free at most a quarter, as others use the disk, too');
@@ -78,7 +78,7 @@ $err = protect('new');
 like($err, qr/"new" follows signal "commit_latency" at 80%\nDETAIL:  What is set of it stays\./, 'a threshold');
 like($err, qr/"new" is not slowed down below 100 kB\/s/, 'the floor');
 like($err, qr/"new" follows signal "checkpoint"\nDETAIL:  All sessions together can write \d+\.?\d* MB\/s/, 'checkpoint: now there is room');
-is(followed('new'), "checkpoint, commit_latency 80%, disk_free $disk", 'so it is defined');
+is(followed('new'), "checkpoint on, commit_latency 80%, disk_free $disk", 'so it is defined');
 
 $dt->sql(q{SELECT set_group_wal_limit('small', '300 kB')});
 $err = protect('small');
@@ -141,7 +141,7 @@ ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_stat_replication
 $err = protect('new');
 like($err, qr/"new" follows signal "replica_lag" at 5s\nDETAIL:  1 standby is streaming\./, 'replica_lag');
 like($err, qr/"new" follows signal "flush_lag" at 2s\nDETAIL:  1 standby is streaming\./, 'flush_lag');
-is(followed('new'), "checkpoint, commit_latency 50%, disk_free $disk, flush_lag 2s, replica_lag 5s", 'so it is defined');
+is(followed('new'), "checkpoint on, commit_latency 50%, disk_free $disk, flush_lag 2s, replica_lag 5s", 'so it is defined');
 
 # One that is behind, on purpose or not, would keep the group at its floor.
 $dt->sql(q{SELECT reset_group_pressure('new', 'replica_lag');
@@ -162,7 +162,7 @@ $standby->sql('SELECT pg_wal_replay_resume()');
 
 # ---------------------------------------------------------------- the way back, and errors
 
-is($dt->sql(q{SELECT count(reset_group_pressure(group_name, signal)) FROM dirty_throttle_thresholds
+is($dt->sql(q{SELECT count(reset_group_pressure(group_name, signal)) FROM dirty_throttle_pressure
 	WHERE group_name = 'new'}), 4, 'the way back');
 is(followed('new'), '', 'follows nothing');
 

@@ -44,7 +44,7 @@ sub check_limited
 	$slow->send($SLOW);
 	ok($dt->wait_paused($slow), "$name: a role pauses");
 	is($dt->sql(q{SELECT string_agg(concat_ws(' ', instance, wal_limit, members, paused), ', ' ORDER BY instance)
-			FROM dirty_throttle_instances WHERE members > 0}), 'r1 10 1 1, r2 20 1 0', "$name: and the other one does not");
+			FROM dirty_throttle_groups WHERE instance IS NOT NULL AND members > 0}), 'r1 10 1 1, r2 20 1 0', "$name: and the other one does not");
 	return ($slow, $other);
 }
 
@@ -64,7 +64,7 @@ sub check_limited
 	$_->send($SLOW) foreach @busy;
 	ok($one->wait_paused($_), 'one that works pauses') foreach @busy;
 	is(row($one), "$ROLES 10 10", 'ten of them work');
-	is($one->sql('SELECT count(*) FROM dirty_throttle_instances WHERE members > 0'), 10, 'as the view shows');
+	is($one->sql('SELECT count(*) FROM dirty_throttle_groups WHERE instance IS NOT NULL AND members > 0'), 10, 'as the view shows');
 	is($one->sql(q{SELECT count(*) FROM dirty_throttle_writers WHERE group_name = 'tenants' AND wal_bytes > 1000000}),
 		10, 'and that of who writes');
 	# from 18 on that has who is in no group, too: the one that has made the roles
@@ -80,7 +80,7 @@ sub check_limited
 	is($new->query('SHOW dirty_throttle."group"'), 'tenants', 'a new role logs in while others read the views all the time');
 	$one->sql(q{SELECT alter_resource_group('tenants', wal_limit => 11)});
 	$one->sql(q{SELECT alter_resource_group('tenants', wal_limit => 10)});
-	is($one->sql(q{SELECT count(*) FROM dirty_throttle_instances WHERE instance = 'newcomer' AND wal_limit = 10 AND members = 1}),
+	is($one->sql(q{SELECT count(*) FROM dirty_throttle_groups WHERE instance = 'newcomer' AND wal_limit = 10 AND members = 1}),
 		1, 'and limits change');
 	$one->cancel_ms($_), $_->quit foreach @readers;
 	$new->quit;
@@ -101,7 +101,7 @@ my $two = $one->standby('two');
 $one->sql(q{SELECT alter_resource_group('tenants', wal_limit => 30, instance => 'r3'),
 	alter_resource_group('tenants', instance => 'r3')});
 $two->replay($one);
-is($two->sql(q{SELECT string_agg(concat_ws(' ', instance, wal_limit), ',') FROM dirty_throttle_instances}),
+is($two->sql(q{SELECT string_agg(concat_ws(' ', instance, wal_limit), ',') FROM dirty_throttle_groups WHERE instance IS NOT NULL}),
 	'r2 20', 'a standby has what differs');
 my $reader = $two->session(user => 'r4');
 is($reader->query('SELECT 1'), 1, 'and instances of its own');

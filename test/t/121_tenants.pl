@@ -71,7 +71,7 @@ sub instance
 sub instances
 {
 	return $dt->sql(q{SELECT coalesce(string_agg(instance || '=' || members, ' ' ORDER BY instance), '')
-		FROM dirty_throttle_instances});
+		FROM dirty_throttle_groups});
 }
 
 # What an instance has used since it began, and been paid for, in bytes.
@@ -182,9 +182,12 @@ subtest 'who wants more than its share' => sub {
 	$dt->sql('ALTER ROLE renamed RENAME TO a');
 	# what a role owes, which is dropped and made anew, stays on the books
 	my $owed = $dt->group_row('tenants')->{wal_debt};
+	my $oid = $dt->sql(q{SELECT oid FROM pg_roles WHERE rolname = 'a'});
 	$dt->sql('DROP ROLE a');
 	cmp_ok(abs($dt->group_row('tenants')->{wal_debt} - $owed), '<', 0.01, 'a dropped role: the debt stays');
-	is(instances(), 'b=0', 'but is shown of the group only');
+	is(instances(), "$oid=0 b=0", 'and is shown under its OID');
+	is($dt->sql(q{SELECT count(*) FROM dirty_throttle_groups WHERE group_name = 'tenants' AND instance IS NULL}),
+		1, 'the group itself has one row');
 	$dt->sql(q{CREATE ROLE a LOGIN; SELECT alter_resource_group('tenants', burst => '1h')});
 	my $s = job('a');
 	cmp_ok(instance('a')->{wal_bytes}, '<=', 100_000 * 0.02 + 100_000 * 0.01 + 2 * 8200,
@@ -222,7 +225,7 @@ subtest 'one role in two groups, by database' => sub {
 	$dt->sql(q{ALTER DATABASE postgres SET dirty_throttle."group" = 'others'});
 	push @jobs, job('a'), job('b');
 	is($dt->sql(q{SELECT string_agg(instance || '=' || members, ' ' ORDER BY instance)
-			FROM dirty_throttle_instances WHERE group_name = 'others'}),
+			FROM dirty_throttle_groups WHERE group_name = 'others'}),
 		'other=1 postgres=2', 'by database');
 	$dt->sql('ALTER DATABASE other RESET dirty_throttle."group"');
 	$_->finished || $dt->cancel_ms($_) foreach @jobs;
@@ -328,7 +331,7 @@ subtest 'a scope that changes while they work' => sub {
 		$dt->settle;
 		is(instances(), $expected, "$scope: who is where");
 		# each member that is moved has used more meanwhile; see clock.c
-		is($dt->sql(q{SELECT wal_debt FROM dirty_throttle_groups WHERE group_name = 'tenants'}) -
+		is($dt->sql(q{SELECT wal_debt FROM dirty_throttle_groups WHERE group_name = 'tenants' AND instance IS NULL}) -
 			$dt->sql(q{SELECT coalesce(sum(ceil(wal_debt)), 0) FROM dirty_throttle_groups()
 				WHERE group_name = 'tenants' AND (instance IS NOT NULL OR scope = 'group')}) <= 0 ? 'none' : 'some', 'none',
 			"$scope: nothing is owed to a slot whose members have left it");
@@ -512,6 +515,8 @@ subtest 'all at their floors' => sub {
 	cmp_ok(abs(sum(@used) - 8 * 5_000_000), '<', 8 * 5_000_000 / 64, 'each has its floor, whatever the budget is');
 	my @told = $dt->log_since($mark) =~ /resource group "tenants" is slowed down to its floor/g;
 	is(scalar @told, 1, 'one message says that of all');
+	is($dt->sql(q{SELECT string_agg(group_name, ' ') FROM dirty_throttle_pressure WHERE signal = 'wal_rate'}),
+		'tenants', 'and one row is there for all in the view of signals');
 	forget(@jobs);
 };
 
@@ -525,7 +530,7 @@ subtest 'who begins does so at the share that is free' => sub {
 	foreach (1 .. 15)
 	{
 		$dt->advance(200_000);
-		push @lowest, $dt->sql(q{SELECT min(effective_wal_limit) FROM dirty_throttle_instances WHERE members > 0});
+		push @lowest, $dt->sql(q{SELECT min(effective_wal_limit) FROM dirty_throttle_groups WHERE instance IS NOT NULL AND members > 0});
 	}
 	cmp_ok(min(@lowest), '>', 600, 'eight that begin at once: none is at its floor (' . join(' ', @lowest) . ')');
 	my $used = sum(map { instance($_)->{wal_bytes} } @roles);

@@ -191,7 +191,7 @@ sub _statement
 		'SELECT count(*) FROM dirty_throttle_sessions',
 		'SELECT count(*) FROM dirty_throttle_groups',
 		'SELECT count(*) FROM dirty_throttle_blocking',
-		'SELECT count(*) FROM dirty_throttle_instances',
+		'SELECT count(*) FROM dirty_throttle_pressure',
 		'SELECT count(*) FROM dirty_throttle_writers',
 		"DELETE FROM $table WHERE random() < 0.3",
 		'DISCARD ALL');
@@ -279,6 +279,7 @@ sub run
 			q{SELECT count(*) FROM dirty_throttle_groups()
 			  WHERE members NOT BETWEEN 0 AND 8
 			     OR paused NOT BETWEEN 0 AND 8
+			     OR least(dirty_limit, effective_dirty_limit, wal_limit, effective_wal_limit) <= 0
 			     OR dirty_debt < 0 OR blocks_dirtied < 0 OR pauses < 0 OR paused_time < 0
 			     OR dirty_rate < 0});
 		sleep 0.003;
@@ -297,7 +298,7 @@ sub calm
 	  or diag "$admin->{sql}: $@";
 	$self->{dt}->sql(
 		q{SELECT set_group_dirty_limit(group_name, 1000000), set_group_wal_limit(group_name, 0)
-		  FROM dirty_throttle_groups});
+		  FROM dirty_throttle_groups WHERE instance IS NULL});
 }
 
 # Wait for everybody.

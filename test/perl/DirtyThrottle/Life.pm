@@ -27,9 +27,9 @@ sub definitions
 {
 	my ($self) = @_;
 	return $self->sql(
-		q{SELECT coalesce(string_agg(group_name || '=' || dirty_limit, ' '
+		q{SELECT coalesce(string_agg(group_name || '=' || coalesce(dirty_limit, 0), ' '
 		         ORDER BY group_name COLLATE "C"), '')
-		  FROM dirty_throttle_groups});
+		  FROM dirty_throttle_groups WHERE instance IS NULL});
 }
 
 # Append to postgresql.conf, and tell the server.

@@ -14,12 +14,24 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(write_file);
 
-# The row of a signal in dirty_throttle_pressure, as a hash.
+# The row of a signal in dirty_throttle_pressure, as a hash: of those of several groups
+# the one with the highest pressure.
 sub signal
 {
 	my ($self, $signal) = @_;
 	return $self->_row(
-		"SELECT * FROM dirty_throttle_pressure WHERE signal = '$signal'");
+		"SELECT * FROM dirty_throttle_pressure WHERE signal = '$signal'
+		 ORDER BY pressure DESC NULLS LAST");
+}
+
+# The row of the signal that presses a group most; an empty hash if none has a value.
+sub worst
+{
+	my ($self, $group) = @_;
+	return $self->_row(
+		"SELECT * FROM dirty_throttle_pressure
+		 WHERE group_name = '$group' AND pressure IS NOT NULL
+		 ORDER BY pressure DESC") // {};
 }
 
 # The same, seen by the sampler from now on.  At what nobody follows it looks every
