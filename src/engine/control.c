@@ -102,7 +102,6 @@ dt_pressure_group_init(DtPressureGroup *g, const int64_t *rate,
 	memset(g, 0, sizeof(*g));
 	g->floor = DT_PRESSURE_DEFAULT_FLOOR;
 	g->weight = 1;
-	g->signal = -1;
 	g->is_new = used != NULL;
 	for (int r = 0; r < DT_RESOURCES; r++)
 	{
@@ -634,25 +633,6 @@ set_rate(DtPressureGroup *g, DtResource r, int64_t rate)
 	g->rate[r] = rate < DT_RATE_MAX ? rate : g->limit[r];
 }
 
-/* The signal with the highest pressure. */
-static void
-find_worst(DtPressureGroup *g)
-{
-	g->signal = -1;
-	g->pressure = 0;
-	for (int s = 0; s < DT_SIGNALS; s++)
-	{
-		const DtController *c = g->follows[s];
-
-		if (c != NULL && c->pressure >= 0 &&
-			(g->signal == -1 || c->pressure > g->pressure))
-		{
-			g->signal = s;
-			g->pressure = c->pressure;
-		}
-	}
-}
-
 /* Set the rate of g for one resource, and the signal that decides. */
 static void
 decide(DtPressureGroup *g, DtResource r, int64_t dt, int64_t now)
@@ -710,7 +690,6 @@ dt_pressure_step(DtPressure *p, DtController *const *controllers,
 
 		g->probed = g->follows[DT_COMMIT_LATENCY] != NULL && !g->observe &&
 			p->latency.probe_us > 0;
-		find_worst(g);
 		for (int r = 0; r < DT_RESOURCES; r++)
 			decide(g, r, dt, now);
 		g->redefined = false;

@@ -122,10 +122,6 @@ typedef struct DtPressureGroup
 										 * the limit; -1: it was so before */
 	int64_t		share[DT_SIGNALS];	/* what each signal leaves to it */
 	bool		probed;			/* it is to rest for a moment only */
-	int64_t		pressure;		/* of the worst signal, in thousandths of its
-								 * threshold, at most DT_PRESSURE_MAX */
-	int			signal;			/* which one that is, a DtSignal; -1: no
-								 * signal that it follows has a value */
 
 	/* these belong to control.c */
 	bool		is_new;			/* what it used before its first step is not

@@ -109,19 +109,20 @@ check(const World *w)
 			if (g->use_rate[r] < 0 || g->use_rate[r] > DT_RATE_MAX)
 				fail("the use is out of range");
 		}
-		if (g->pressure < 0 || g->pressure > DT_PRESSURE_MAX)
-			fail("a pressure is out of range");
-		if (g->signal < -1 || g->signal >= DT_SIGNALS ||
-			(g->signal >= 0 &&
-			 (g->follows[g->signal] == NULL ||
-			  g->follows[g->signal]->state == DT_SIGNAL_ABSENT)))
-			fail("a signal decides that cannot");
+		for (r = 0; r < DT_RESOURCES; r++)
+			if (g->decides[r] < -1 || g->decides[r] >= DT_SIGNALS)
+				fail("a signal decides that is none");
 	}
 	for (i = 0; i < DRAINS; i++)
 		check_drain(&w->drains[i]);
 	for (i = 0; i < CONTROLLERS; i++)
 	{
 		check_drain(&w->controllers[i].level);
+		if (w->controllers[i].pressure < -1 ||
+			w->controllers[i].pressure > DT_PRESSURE_MAX ||
+			(w->controllers[i].pressure >= 0 &&
+			 w->controllers[i].state == DT_SIGNAL_ABSENT))
+			fail("a pressure is out of range");
 		if (w->controllers[i].rate < 0 ||
 			w->controllers[i].rate > DT_LAW_MAX)
 		{

@@ -413,7 +413,7 @@ simulate(const Setup *s)
 				   model == QUEUE ? value / capacity / s->threshold :
 				   model == LEVEL ? value / s->capacity / s->threshold :
 				   model == SHARE ? value / s->threshold : value / budget,
-				   (double) groups[0].pressure / 1000,
+				   (double) c->pressure / 1000,
 				   (double) (model == QUEUE ? &drain : &c->level)->speed / MB);
 		result.learned = (double) (model == QUEUE ? &drain : &c->level)->speed /
 			capacity;

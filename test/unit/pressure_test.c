@@ -466,6 +466,28 @@ follow(World *w, int k, DtSignal signal, int64_t threshold)
 	return c;
 }
 
+/* The signal that presses g most; -1: none that it follows has a value. */
+static int
+worst(const DtPressureGroup *g)
+{
+	int			signal = -1;
+	int			s;
+
+	for (s = 0; s < DT_SIGNALS; s++)
+		if (g->follows[s] != NULL && g->follows[s]->pressure >= 0 &&
+			(signal < 0 ||
+			 g->follows[s]->pressure > g->follows[signal]->pressure))
+			signal = s;
+	return signal;
+}
+
+/* And how much, in thousandths of its threshold. */
+static int64_t
+pressure(const DtPressureGroup *g)
+{
+	return worst(g) < 0 ? 0 : g->follows[worst(g)]->pressure;
+}
+
 static void
 new_world(World *w)
 {
@@ -559,7 +581,7 @@ test_free(void)
 	ok(w.g[0].rate[DT_DIRTY] == 5 * MB && w.g[0].rate[DT_WAL] == DT_RATE_MAX,
 	   "no threshold: the fixed limits");
 	ok(w.g[1].rate[DT_DIRTY] == 0 && w.g[1].rate[DT_WAL] == 0, "or none");
-	ok(w.g[0].signal == -1 && w.g[0].pressure == 0, "and no pressure");
+	ok(worst(&w.g[0]) == -1 && pressure(&w.g[0]) == 0, "and no pressure");
 
 	memset(&w.g[1], 0, sizeof(w.g[1]));
 	follow(&w, 0, DT_KERNEL_DIRTY, 100 * MB);
@@ -567,7 +589,7 @@ test_free(void)
 	w.use[0][DT_DIRTY] = 5 * MB;
 	run_world(&w, 10);
 	ok(w.g[0].rate[DT_DIRTY] == 5 * MB, "nothing presses: the fixed limit");
-	ok(w.g[0].signal == DT_KERNEL_DIRTY && w.g[0].pressure == 400,
+	ok(worst(&w.g[0]) == DT_KERNEL_DIRTY && pressure(&w.g[0]) == 400,
 	   "the pressure is told, in thousandths");
 	ok(w.g[1].rate[DT_DIRTY] == 0 && w.g[2].rate[DT_DIRTY] == 0,
 	   "others are not concerned");
@@ -592,17 +614,17 @@ test_decision(void)
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] == 10 * MB, "the budget");
 	ok(w.g[0].rate[DT_DIRTY] == 0, "does not limit dirtying");
-	ok(w.g[0].signal == DT_CHECKPOINT && w.g[0].pressure == 200,
+	ok(worst(&w.g[0]) == DT_CHECKPOINT && pressure(&w.g[0]) == 200,
 	   "a fifth of it is used");
 	w.value[DT_KERNEL_DIRTY] = 90 * MB;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] > 0 && w.g[0].rate[DT_WAL] == 10 * MB,
 	   "each resource has its signals");
-	ok(w.g[0].signal == DT_KERNEL_DIRTY && w.g[0].pressure == 900,
+	ok(worst(&w.g[0]) == DT_KERNEL_DIRTY && pressure(&w.g[0]) == 900,
 	   "the worst one is told");
 	w.value[DT_KERNEL_DIRTY] = INT64_MAX;
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].pressure == DT_PRESSURE_MAX, "up to a limit");
+	ok(pressure(&w.g[0]) == DT_PRESSURE_MAX, "up to a limit");
 
 	w.value[DT_CHECKPOINT] = 100 * 100 * MB;
 	run_world(&w, 5);
@@ -627,7 +649,7 @@ test_decision(void)
 	w.g[0].follows[DT_CHECKPOINT] = w.g[0].follows[DT_KERNEL_DIRTY] = NULL;
 	run_world(&w, 15);
 	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].rate[DT_DIRTY] == 0 &&
-	   w.g[0].signal == -1, "thresholds taken away: free");
+	   worst(&w.g[0]) == -1, "thresholds taken away: free");
 
 	/* two signals for one resource */
 	new_world(&w);
@@ -695,7 +717,7 @@ test_redefined(void)
 	w.g[0].redefined = true;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "a signal is taken away: free at once");
-	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].signal == DT_CHECKPOINT,
+	ok(w.g[0].rate[DT_WAL] == 10 * MB && worst(&w.g[0]) == DT_CHECKPOINT,
 	   "the other one stays");
 	run_world(&w, 1);
 	ok(w.g[0].rate[DT_DIRTY] == 0, "and free it stays");
@@ -783,7 +805,7 @@ test_others(void)
 	w.other = 4 * MB;
 	run_world(&w, 10);
 	ok_range(w.g[0].rate[DT_WAL], 5.9 * MB, 6.1 * MB, "less what others write");
-	ok_range(w.g[0].pressure, 899, 900, "which counts for the pressure");
+	ok_range(pressure(&w.g[0]), 899, 900, "which counts for the pressure");
 	w.use[1][DT_WAL] = MB;
 	run_world(&w, 10);
 	ok_range(w.g[0].rate[DT_WAL], 4.9 * MB, 5.1 * MB,
@@ -850,7 +872,7 @@ test_wal_rate(void)
 	ok_range(w.g[0].rate[DT_WAL], 15.6 * MB, 15.8 * MB,
 			 "one group: all of it, less what others write and a sixtieth");
 	ok_range(w.c[0].shown, 18.9 * MB, 19.1 * MB, "the value");
-	ok_range(w.g[0].pressure, 940, 955, "and the pressure");
+	ok_range(pressure(&w.g[0]), 940, 955, "and the pressure");
 	ok_range(w.g[1].rate[DT_WAL], 11.7 * MB, 11.9 * MB,
 			 "an idle one may have its share at once");
 	w.use[1][DT_WAL] = 11 * MB;
@@ -934,16 +956,16 @@ test_more_signals(void)
 	w.use[0][DT_WAL] = 30 * MB;
 	w.value[DT_DISK_FREE] = 1200 * MB;
 	run_world(&w, 5);
-	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 500,
+	ok(w.g[0].rate[DT_WAL] == 0 && pressure(&w.g[0]) == 500,
 	   "twice the threshold is free: no limit");
 	w.value[DT_DISK_FREE] = 900 * MB;
 	run_world(&w, 5);
-	ok(w.g[0].rate[DT_WAL] == 10 * MB && w.g[0].pressure == 666,
+	ok(w.g[0].rate[DT_WAL] == 10 * MB && pressure(&w.g[0]) == 666,
 	   "half of that: it lasts for 30 s");
 	w.value[DT_DISK_FREE] = 500 * MB;
 	run_world(&w, 10);
 	ok(w.g[0].rate[DT_WAL] == DT_PRESSURE_DEFAULT_FLOOR &&
-	   w.g[0].pressure == 1200, "less than the threshold: the floor");
+	   pressure(&w.g[0]) == 1200, "less than the threshold: the floor");
 
 	new_world(&w);
 	follow(&w, 0, DT_REPORTED, 1000);
@@ -957,8 +979,8 @@ test_more_signals(void)
 	w.value[DT_REPORTED] = 1300;
 	run_world(&w, 5);
 	ok(w.g[0].rate[DT_WAL] > 0 && w.g[0].rate[DT_WAL] < 10 * MB &&
-	   w.g[0].pressure == 1300, "a report above 1: slower");
-	ok(w.g[1].rate[DT_WAL] == 0 && w.g[1].signal == -1,
+	   pressure(&w.g[0]) == 1300, "a report above 1: slower");
+	ok(w.g[1].rate[DT_WAL] == 0 && worst(&w.g[1]) == -1,
 	   "no report that counts: free");
 
 	new_world(&w);
@@ -967,7 +989,7 @@ test_more_signals(void)
 	w.use[0][DT_WAL] = MB;
 	w.value[DT_CHECKPOINT] = 0;
 	run_world(&w, 5);
-	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == DT_CHECKPOINT &&
+	ok(w.g[0].rate[DT_WAL] == 0 && worst(&w.g[0]) == DT_CHECKPOINT &&
 	   w.c[0].rate > 0, "out of reach: free, but the pressure is told");
 }
 
@@ -1039,8 +1061,8 @@ test_idle(void)
 		w.value[s] = 9 * w.c[0].threshold;
 		w.other = 50 * MB;
 		run_world(&w, 20);
-		ok(w.g[0].rate[r] == 0 && w.g[0].signal == (int) s &&
-		   w.g[0].pressure > 8000,
+		ok(w.g[0].rate[r] == 0 && worst(&w.g[0]) == (int) s &&
+		   pressure(&w.g[0]) > 8000,
 		   "signal %d, idle: no limit, but the pressure is told", s);
 		w.use[0][r] = 60 * KB;
 		run_world(&w, 5);
@@ -1069,7 +1091,7 @@ test_staleness(void)
 	w.use[0][DT_WAL] = 2 * MB;
 	run_world(&w, 5);
 	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
-	   w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "never read: absent");
+	   worst(&w.g[0]) == -1 && w.g[0].rate[DT_WAL] == 0, "never read: absent");
 	w.value[DT_SLOT_LAG] = 150 * MB;
 	run_world(&w, 5);
 	rate = w.g[0].rate[DT_WAL];
@@ -1081,19 +1103,19 @@ test_staleness(void)
 	ok(w.c[0].state == DT_SIGNAL_FRESH, "for 10 s: fresh");
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.c[0].state == DT_SIGNAL_STALE &&
-	   w.g[0].rate[DT_WAL] == rate && w.g[0].pressure == 1500,
+	   w.g[0].rate[DT_WAL] == rate && pressure(&w.g[0]) == 1500,
 	   "then: stale, and counts");
 	run_world(&w, 29.6);
 	ok(w.c[0].state == DT_SIGNAL_STALE &&
 	   w.g[0].rate[DT_WAL] == rate, "for 30 s");
 	run_world(&w, 2 * CYCLE * 1e-6);
 	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
-	   w.g[0].rate[DT_WAL] == 0 && w.g[0].signal == -1,
+	   w.g[0].rate[DT_WAL] == 0 && worst(&w.g[0]) == -1,
 	   "then it does not, at once");
 	w.value[DT_SLOT_LAG] = 20 * MB;
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.c[0].state == DT_SIGNAL_FRESH &&
-	   w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 200,
+	   w.g[0].rate[DT_WAL] == 0 && pressure(&w.g[0]) == 200,
 	   "it is back: a new beginning");
 	w.value[DT_SLOT_LAG] = 150 * MB;
 	run_world(&w, 5);
@@ -1105,7 +1127,7 @@ test_staleness(void)
 	w.use[0][DT_WAL] = 100 * MB;
 	run_world(&w, 1);
 	ok(w.c[0].state == DT_SIGNAL_ABSENT &&
-	   w.g[0].signal == -1, "gone: absent");
+	   worst(&w.g[0]) == -1, "gone: absent");
 	ok_range((double) w.g[0].rate[DT_WAL] * 10 / rate, 17, 23,
 			 "the rate doubles in a second, in tenths");
 	run_world(&w, 9.4);
@@ -1177,14 +1199,14 @@ test_replica(void)
 	w.use[0][DT_WAL] = MB;
 	read_standby(&w, NULL);
 	run_world(&w, 1);
-	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "no standby");
+	ok(worst(&w.g[0]) == -1 && w.g[0].rate[DT_WAL] == 0, "no standby");
 
 	memset(&d, 0, sizeof(DtDrain));
 	d.seen_at = w.now;
 	d.written = 20 * MB;
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].rate[DT_WAL] == 0 && w.g[0].pressure == 0,
+	ok(w.g[0].rate[DT_WAL] == 0 && pressure(&w.g[0]) == 0,
 	   "one of which nothing is known presses nobody");
 	d.seen_at = w.now;
 	d.speed = 10 * MB;
@@ -1192,7 +1214,7 @@ test_replica(void)
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] == 10 * MB, "at two thirds: its speed");
-	ok(w.g[0].signal == DT_REPLICA_LAG && w.g[0].pressure == 666 &&
+	ok(worst(&w.g[0]) == DT_REPLICA_LAG && pressure(&w.g[0]) == 666 &&
 	   w.c[0].shown == 2 * SEC, "its pressure");
 	rate = w.g[0].rate[DT_WAL];
 	follow(&w, 1, DT_REPLICA_LAG, 4 * SEC);
@@ -1206,18 +1228,18 @@ test_replica(void)
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
 	ok(w.g[0].rate[DT_WAL] < rate, "a new value: slower");
-	ok(w.g[1].rate[DT_WAL] > 10 * MB && w.g[1].pressure == 525,
+	ok(w.g[1].rate[DT_WAL] > 10 * MB && pressure(&w.g[1]) == 525,
 	   "another threshold, another rate");
 	read_standby(&w, &d);
 	run_world(&w, 39.4);
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].signal == DT_REPLICA_LAG, "old: counts");
+	ok(worst(&w.g[0]) == DT_REPLICA_LAG, "old: counts");
 	read_standby(&w, &d);
 	run_world(&w, 1);
 	read_standby(&w, &d);
 	run_world(&w, CYCLE * 1e-6);
-	ok(w.g[0].signal == -1 && w.g[0].rate[DT_WAL] == 0, "too old: does not");
+	ok(worst(&w.g[0]) == -1 && w.g[0].rate[DT_WAL] == 0, "too old: does not");
 }
 
 /*
@@ -1308,7 +1330,7 @@ test_restart(void)
 	ok(w.g[0].rate[DT_DIRTY] == MB, "the brake goes on from there");
 	run_world(&w, 4);
 	ok_range(w.c[0].shown, 94000, 96000, "io_pressure");
-	ok(w.g[0].pressure >= 940 && w.g[0].pressure <= 960, "and its pressure");
+	ok(pressure(&w.g[0]) >= 940 && pressure(&w.g[0]) <= 960, "and its pressure");
 
 	/* a value above the threshold that is there already, or a moment later */
 	for (int k = 0; k < 2; k++)
@@ -1341,7 +1363,7 @@ test_restart(void)
 	run_world(&w, 11);
 	w.value[DT_IO_PRESSURE] = 95000;
 	run_world(&w, 1);
-	ok(w.g[0].rate[DT_DIRTY] == 0 && w.g[0].pressure > 900,
+	ok(w.g[0].rate[DT_DIRTY] == 0 && pressure(&w.g[0]) > 900,
 	   "gone, and back: a new beginning");
 
 	/*
@@ -1652,7 +1674,7 @@ test_commits(void)
 	   "who begins while others commit begins slowly");
 	run_commits(&w, 35, 1000);
 	ok(w.g[0].rate[DT_WAL] >= 20 * MB && w.g[0].rate[DT_WAL] <= 26 * MB &&
-	   w.g[0].pressure >= 180 && w.g[0].pressure <= 220,
+	   pressure(&w.g[0]) >= 180 && pressure(&w.g[0]) <= 220,
 	   "commits below the threshold: no limit that is felt");
 	ok_about(w.c[0].shown, 1000, "the value");
 	run_commits(&w, 0.2, 20000);
@@ -1695,7 +1717,7 @@ test_commits(void)
 	run_commits(&w, 0.2, 1000);
 	ok(w.g[0].rate[DT_WAL] >= 7 * MB && w.g[1].rate[DT_WAL] >= 7 * MB,
 	   "and are let go at once");
-	ok(w.g[0].pressure > 600 && w.g[0].pressure < 900, "with the base");
+	ok(pressure(&w.g[0]) > 600 && pressure(&w.g[0]) < 900, "with the base");
 
 	/* nobody has looked for a minute, from the middle of a probe on */
 	new_world(&w);

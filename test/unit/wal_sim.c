@@ -189,7 +189,7 @@ simulate(const Setup *s)
 		if (print && tick % (SECOND / 2) == 0)
 			printf("# %6.1f s  jobs %8.3f  all %8.3f  value %10.3f  rate %8.3f  pressure %6.3f\n",
 				   t, sum / MB, (sum + other) / MB, value / MB,
-				   trace.rate[tick] / MB, (double) groups[0].pressure / 1000);
+				   trace.rate[tick] / MB, (double) c->pressure / 1000);
 	}
 }
 
