@@ -608,7 +608,7 @@ FROM dirty_throttle_writers() AS w
 GROUP BY 1, 2, 3, 4
 ORDER BY wal_rate DESC, wal_bytes DESC;
 GRANT SELECT ON dirty_throttle_writers TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_writers IS 'Who writes: one row per role, database, application and group, largest first, of members of groups and, from PostgreSQL 18 on, of all sessions; before that put a database into a group in mode observe to see them. A role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
+COMMENT ON VIEW dirty_throttle_writers IS 'Sessions that write, summed up: one row per role, database, application and group, largest first, of members of groups and, from PostgreSQL 18 on, of all sessions; before that put a database into a group in mode observe to see them. A role sees the sessions of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_writers.usename IS 'Name of the user; NULL for a process of the server';
 COMMENT ON COLUMN dirty_throttle_writers.datname IS 'Name of the database';
 COMMENT ON COLUMN dirty_throttle_writers.application_name IS 'Name of the application';
@@ -727,5 +727,5 @@ COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undon
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; later if the rate falls. NULL if it does not run, or that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch; when it has finished, of its end';
-COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for those who do not have the privileges of the owner';
-COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for those who do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for roles that do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for roles that do not have the privileges of the owner';
