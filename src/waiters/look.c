@@ -83,8 +83,8 @@ end_look(void)
 /* ------------------------------------------------------------ all who wait */
 
 /*
- * A process that tries to get the same lock again and again, for a short time each, has waited for
- * all of that.
+ * A process that tries to get the same lock again and again, for a short time each,
+ * has waited for all of that.
  */
 static int64
 add_earlier_attempts(DtWaitSlot *slot, PGPROC *proc, bool is_known,
