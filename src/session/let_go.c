@@ -27,7 +27,7 @@
 #include "session/let_go.h"
 #include "waiters/waiters.h"
 
-/* When others wait, the session goes on for so long before it asks again. */
+/* When others wait, the session goes on for this time before it asks again. */
 #define RELEASED_US		INT64CONST(20000)
 
 /* What the group earns in this time may be owed, and more is too much. */

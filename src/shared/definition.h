@@ -28,7 +28,8 @@ typedef struct DtThreshold
 {
 	int64		value;
 	int64		unit;			/* a DtUnit */
-	int64		ignore;			/* so many of the worst standbys do not count */
+	int64		ignore;			/* this many of the worst standbys do not
+								 * count */
 } DtThreshold;
 
 /* For whom the limits of a group hold, each for itself. */
@@ -51,8 +52,8 @@ typedef struct DtDefinition
 								 * bytes/s */
 	int64		weight;			/* of its share of what signals leave, in
 								 * thousandths */
-	int64		allowance;		/* so many bytes of each transaction, of each
-								 * resource, are not owed */
+	int64		allowance;		/* this many bytes of each transaction, of
+								 * each resource, are not owed */
 	DtThreshold threshold[DT_SIGNALS];
 	char		standbys[DT_STANDBY_SIGNALS][DT_STANDBYS_SIZE]; /* zero-padded lists of
 																 * those that count;
