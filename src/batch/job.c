@@ -35,7 +35,10 @@
 
 #include "compat.h"
 
-/* A role has at most this many jobs, and each of them at most this many bytes of arguments and settings. */
+/*
+ * A role has at most this many jobs, and each of them at most this many bytes of
+ * arguments and settings.
+ */
 #define MOST_JOBS			100
 #define LONGEST_ARGUMENT	(100 * 1024)
 #define LONGEST_SETTINGS	8192

@@ -3,7 +3,7 @@
  * batch.c
  *		How many keys the next batch of a job has.
  *
- * A batch is to take so long at most, and to use no more than its group earns
+ * A batch is to take at most that long, and to use no more than its group earns
  * while a transaction need not pause in flight.  What the next one costs is
  * taken to be what the last one did, for each key.  That varies, so a batch
  * aims at half of what it may use: twice as much as was expected is paid after
@@ -28,10 +28,10 @@
 
 #include "engine/arith.h"
 
-/* A key may cost so many blocks: old and new row, and some indexes. */
+/* A key may cost this many blocks: old and new row, and some indexes. */
 #define DEAR_KEY_BLOCKS		4
 
-/* At most so many keys that "used" becomes "allowed", if that is not 0. */
+/* The most keys with which "used" becomes "allowed", if that is not 0. */
 static int64_t
 bound(int64_t size, int64_t keys, int64_t used, int64_t allowed)
 {
@@ -65,7 +65,7 @@ dt_batch_allowed_us(const DtBatchBounds *bounds, const DtBatchFixed *fixed)
 	return max64(bounds->us, min64(fixed->us, INT64_MAX / 4) * 4);
 }
 
-/* So many that they take no longer than they may; but see above. */
+/* As many as take no longer than they may; but see above. */
 static int64_t
 bound_time(int64_t size, const DtBatchCost *cost, int64_t us, DtBatchFixed *fixed)
 {

@@ -23,7 +23,7 @@ typedef struct DtBatchBounds
 	int64_t		bytes[DT_RESOURCES];	/* without a pause in flight */
 } DtBatchBounds;
 
-/* What one has taken: so many keys, such a time, and so much. */
+/* What one has taken: keys, time, and bytes. */
 typedef DtBatchBounds DtBatchCost;
 
 /*

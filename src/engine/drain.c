@@ -57,7 +57,7 @@ dt_drain_backlog(const DtDrain *d)
 	return advanced(d->drained, d->written);
 }
 
-/* Is there so much that it is known how fast it drains? */
+/* Is there enough to know how fast it drains? */
 static bool
 is_queued(const DtDrain *d)
 {
@@ -84,7 +84,7 @@ notice_new_backlog(DtDrain *d, int64_t bytes, int64_t time)
 }
 
 /*
- * In "time", which is over, so many bytes have drained.
+ * In "time", which is over, this many bytes have drained.
  */
 static void
 add_speed(DtDrain *d, int64_t bytes, int64_t time, int64_t window)
@@ -133,7 +133,7 @@ add_sample(DtDrain *d, int64_t written, int64_t drained, int64_t now,
 }
 
 /*
- * A sample: so much has been written, and so much of that has drained (drained
+ * A sample: how much has been written, and how much of that has drained (drained
  * <= written).  Call it only when something was seen or heard of the queue, be it
  * that it stands: how old the last sample is decides whether it still counts.
  */

@@ -237,7 +237,7 @@ take_sample(DtLatency *l, int64_t p90)
 
 /* ---------------------------------------------------------------- windows */
 
-/* Open a window, so much later. */
+/* Open a window, this much later. */
 static void
 open_window(DtLatency *l, int64_t later)
 {

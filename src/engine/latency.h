@@ -82,7 +82,7 @@ typedef struct DtLatency
 
 	/* the window that is open, and the last one that was closed */
 	int64_t		opened_at;
-	int64_t		settle_us;		/* so long no window is opened */
+	int64_t		settle_us;		/* for this time no window is opened */
 	bool		all_rest;		/* since it was opened */
 	bool		is_new;			/* closed by the last reading */
 	int64_t		window_us;		/* its length, */

@@ -208,7 +208,7 @@ dt_law_droop(DtDroop *d, int64_t value, int64_t threshold, int64_t used,
  * and twice of the window hold in pressure_sim.
  */
 #define STALL_WINDOW_US	(4 * SECOND_US)
-#define STALL_GAP_US	(20 * SECOND_US)	/* nobody looked for so long */
+#define STALL_GAP_US	(20 * SECOND_US)	/* for this time nobody looked */
 
 int64_t
 dt_stall_sample(DtStall *s, int64_t counter, int64_t now)

@@ -21,7 +21,7 @@ typedef struct DtRoom
 	int64_t		bytes;			/* that there is room for */
 	int64_t		drain;			/* bytes/s that drain all the time */
 	int64_t		horizon;		/* us in which the room may be used up */
-	int64_t		begin;			/* with so much room there is no limit */
+	int64_t		begin;			/* with this much room there is no limit */
 } DtRoom;
 
 /* The state of a brake; all zeros is a new one. */

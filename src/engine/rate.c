@@ -84,7 +84,7 @@
 /* After a longer time without use, the pool keeps burst_us only. */
 #define IDLE_US			INT64_C(1000000)
 
-/* Nobody is stopped for so long between a look at the clock and the lock, us. */
+/* No process is stopped for this long between a look at the clock and the lock, us. */
 #define SET_BACK_US		INT64_C(600000000)
 
 /* How long a tour around all members takes; also what makes a long gap. */

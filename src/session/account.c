@@ -34,7 +34,7 @@
 #include "utils/timestamp.h"
 #include "waiters/waiters.h"
 
-/* With no limit in force, charge after so many bytes. */
+/* With no limit in force, charge after this many bytes. */
 #define UNLIMITED_CHARGE	(1024 * (int64) BLCKSZ)
 
 /* What is used between two pauses at checks, in batches. */

@@ -10,8 +10,8 @@
  * A process outside that waits for a session in a transaction lets that run to its
  * end, whatever it uses; it is paid for then.  In all other cases the process may
  * wait for ever, for a lock that the session keeps between its transactions for
- * example; and a second session of the same user must not make the limit go away.  So there a session that owes too much pauses, whoever
- * waits.
+ * example; and a second session of the same user must not make the limit go away.
+ * So there a session that owes too much pauses, whatever waits.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
  * session: so while a process waits for it the whole group goes on there.  So does a
@@ -27,7 +27,7 @@
 #include "session/let_go.h"
 #include "waiters/waiters.h"
 
-/* When others wait, the session goes on for so long before it asks again. */
+/* When others wait, the session goes on for this time before it asks again. */
 #define RELEASED_US		INT64CONST(20000)
 
 /* What the group earns in this time may be owed, and more is too much. */

@@ -69,14 +69,14 @@
 
 /*
  * Checks for interrupts have to be worth their cost: one that takes 1 us of
- * CPU time is worth a pause of so many us.
+ * CPU time is worth a pause of this many us.
  */
 #define WORTH_OF_CHECKS			50
 
 /* The longest pause at one check for interrupts, unless more was used. */
 #define LONGEST_AT_CHECK_US		INT64CONST(200000)
 
-/* What must not pause is charged so often while it runs. */
+/* What must not pause is charged once in this time while it runs. */
 #define CHARGES_APART_US			INT64CONST(100000)
 
 /*

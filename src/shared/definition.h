@@ -24,7 +24,7 @@ typedef struct DtThreshold
 {
 	int64		value;
 	int64		unit;			/* a DtUnit */
-	int64		ignore;			/* of DT_REPLICA_LAG: so many of the worst
+	int64		ignore;			/* of DT_REPLICA_LAG: this many of the worst
 								 * standbys do not count */
 } DtThreshold;
 
@@ -48,8 +48,8 @@ typedef struct DtDefinition
 								 * bytes/s */
 	int64		weight;			/* of its share of what signals leave, in
 								 * thousandths */
-	int64		allowance;		/* so many bytes of each transaction, of each
-								 * resource, are not owed */
+	int64		allowance;		/* this many bytes of each transaction, of
+								 * each resource, are not owed */
 	DtThreshold threshold[DT_SIGNALS];
 	char		reported[NAMEDATALEN];	/* DT_REPORTED: its name, zero-padded */
 } DtDefinition;

@@ -41,7 +41,7 @@
 #include "engine/arith.h"
 #include "shared/role_debt.h"
 
-/* So often those that have repaid are looked for in all groups, at most. */
+/* Those that have repaid are looked for in all groups at most once in this time. */
 #define FIND_APART_US	INT64CONST(1000000)
 
 /* What is owed by an account in bytes, of all resources. */

@@ -11,7 +11,7 @@
 #include "shared/shmem.h"
 
 /*
- * What only reads may use so much within a minute before it pauses in flight, in
+ * What only reads may use at most this much within a minute before it pauses in flight, in
  * bytes of one resource.  To set hint bits in the pages that a health check
  * reads takes less.
  */

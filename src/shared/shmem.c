@@ -41,7 +41,7 @@ members_size(void)
 	return mul_size(MaxBackends, sizeof(DtMember));
 }
 
-/* So many roles may owe something to groups that their sessions have left. */
+/* At most this many roles may owe something to groups that their sessions have left. */
 static int
 n_role_debts(void)
 {

@@ -12,7 +12,7 @@
 #include "storage/proc.h"
 #include "waiters/waits.h"
 
-/* For so long it is remembered how a process has waited. */
+/* For this time it is remembered how a process has waited. */
 #define DT_WAIT_MEMORY_US	INT64CONST(1000000)
 
 typedef enum DtKind

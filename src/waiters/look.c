@@ -46,10 +46,10 @@
 #define LONG_INTERVAL_US	50000
 #define SOON_US				3000
 
-/* Attempts count together up to so much. */
+/* Attempts count together up to this time. */
 #define FOR_ATTEMPTS_US	INT64CONST(60000000)
 
-/* Of so many looks at the same picture one walks. */
+/* Of this many looks at the same picture one walks. */
 #define WALK_EVERY		3
 
 static bool
@@ -83,8 +83,8 @@ end_look(void)
 /* ------------------------------------------------------------ all who wait */
 
 /*
- * A process that tries to get the same lock again and again, for a short time each, has waited for
- * all of that.
+ * A process that tries to get the same lock again and again, for a short time each,
+ * has waited for all of that.
  */
 static int64
 add_earlier_attempts(DtWaitSlot *slot, PGPROC *proc, bool is_known,

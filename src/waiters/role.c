@@ -42,7 +42,7 @@
 #define MARK_COUNTS_US		100000
 #define NO_MARK_COUNTS_US	250000
 
-/* After so long without a look, another one takes the looker's role; so many wait for that. */
+/* After this time without a look another one takes the role.  About so many watch. */
 #define LOOKER_HANGS_US		200000
 #define N_WATCH				4
 

@@ -57,7 +57,7 @@ typedef struct DtWaitsShared
 	pg_atomic_uint32 n_asleep;	/* slots, at most */
 	pg_atomic_uint64 looked_at; /* us */
 	pg_atomic_uint64 began_at;	/* when look_lock was taken last, us */
-	volatile int interval_us;	/* the next look is due so long after that */
+	volatile int interval_us;	/* the next look is due this long after that */
 	volatile bool any_marked;
 	volatile bool walk_is_due;	/* a process has fallen asleep since the last */
 
