@@ -37,6 +37,7 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "test/clock/readings.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "waiters/waits.h"
@@ -360,7 +361,7 @@ state_of(int number)
 			return waits_for_worker(proc) ? "waits" : "runs";
 		case PG_WAIT_ACTIVITY:
 			return ((volatile Latch *) &proc->procLatch)->is_set ?
-				"runs" : "idle";
+				"runs" : "waits";
 		default:
 			return "runs";
 	}
@@ -500,6 +501,7 @@ PG_FUNCTION_INFO_V1(dt_test_advance);
 PG_FUNCTION_INFO_V1(dt_test_run);
 PG_FUNCTION_INFO_V1(dt_test_run_on);
 PG_FUNCTION_INFO_V1(dt_test_state);
+PG_FUNCTION_INFO_V1(dt_test_running);
 PG_FUNCTION_INFO_V1(dt_test_set_jitter);
 PG_FUNCTION_INFO_V1(dt_test_interrupt_at_commit);
 PG_FUNCTION_INFO_V1(dt_test_hold_look);
@@ -560,6 +562,45 @@ dt_test_state(PG_FUNCTION_ARGS)
 	if (proc == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(state_of(GetNumberFromPGProc(proc))));
+}
+
+/* Does it go on, or has it, so that its client has to look for an answer? */
+static bool
+is_running(int pid)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	const char *state;
+
+	if (proc == NULL)
+		return true;
+	state = state_of(GetNumberFromPGProc(proc));
+	return strcmp(state, "sleeps") != 0 && strcmp(state, "waits") != 0;
+}
+
+/*
+ * dt_test_running(int[]) returns int: one of these processes, or of those that run
+ * batches, that neither sleeps nor waits for another; NULL: there is none
+ */
+Datum
+dt_test_running(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	int		   *pids = (int *) ARR_DATA_PTR(array);
+	int			n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	int			i;
+
+	for (i = 0; i < n; i++)
+		if (is_running(pids[i]))
+			PG_RETURN_INT32(pids[i]);
+	for (i = 0; i < dt_shared->n_members; i++)
+	{
+		int			pid = dt_queue[i].pid;
+
+		if (dt_queue[i].launched_us != 0 && BackendPidGetProc(pid) != NULL &&
+			is_running(pid))
+			PG_RETURN_INT32(pid);
+	}
+	PG_RETURN_NULL();
 }
 
 /*

@@ -18,6 +18,7 @@ use DirtyThrottle;
 use DirtyThrottle::Books;
 use DirtyThrottle::Clock;
 use DirtyThrottle::Wire;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 # expect-in-log: WARNING:  (there is no transaction in progress|SET CONSTRAINTS can only be used)
@@ -332,6 +333,37 @@ foreach my $state (sort keys %states)
 		let_go();
 	};
 }
+
+# It comes into the group while it reads, with locks on shared catalogs, as monitoring has.
+subtest 'moved while it reads' => sub {
+	my $s = $dt->session;
+
+	$dt->sql(q{SELECT dirty_throttle_reset('g'), suspend_group('g')});
+	$s->send('SELECT count(a.pid) FROM pg_stat_activity a, (SELECT pg_sleep(1)) x');
+	ok(poll_until(sub { $dt->sql('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s->pid) eq 'PgSleep' }), 'it reads');
+	$dt->sql('SELECT set_session_group(' . $s->pid . q{, 'g')});
+	$dt->settle;
+	is_answered($s, 'moved');
+	is($dt->group_row('g')->{pauses}, 0, 'nor has it paused for a moment');
+	$s->quit;
+	let_go();
+};
+
+# A tick may come at any instruction; of thousands of short statements at each.
+subtest 'suspended: at any tick' => sub {
+	my $script = PostgreSQL::Test::Utils::tempdir() . '/reads.sql';
+
+	append_to_file($script, "BEGIN;\nSELECT pg_is_in_recovery();\nCOMMIT;\nSELECT 1;\nSHOW work_mem;\n");
+	$dt->sql(q{SELECT dirty_throttle_reset('g'), suspend_group('g')});
+	local $ENV{PGOPTIONS} = '-c statement_timeout=30s';
+	foreach my $protocol ('simple', 'prepared')
+	{
+		command_ok([ 'pgbench', '-n', '-t', 4000, '-M', $protocol, '-f', $script,
+			'-d', $node->connstr('postgres') . ' user=agent' ], "none pauses, protocol $protocol");
+	}
+	is($dt->group_row('g')->{pauses}, 0, 'nor has one for a moment');
+	let_go();
+};
 
 # LOAD is for those only who may read any file.
 subtest 'LOAD' => sub {

@@ -77,6 +77,8 @@ sub create
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_state(int) RETURNS text
 			LANGUAGE C AS 'dirty_throttle';
+		CREATE FUNCTION dt_test_running(int[]) RETURNS int
+			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_set_jitter(float8, float8) RETURNS void
 			LANGUAGE C AS 'dirty_throttle';
 		CREATE FUNCTION dt_test_interrupt_at_commit() RETURNS void
@@ -143,48 +145,27 @@ sub state
 }
 
 # Wait until no session runs, nor a worker of batches: each has ended what was sent, or
-# sleeps, or waits for another.
+# sleeps, or waits for another.  One may have woken another that was looked at before it,
+# so all are looked at twice.
 sub settle
 {
 	my ($self) = @_;
-
-	$self->settle_sessions;
-	poll_until(
-		sub {
-			!$self->sql(
-				q{SELECT count(*) FROM dirty_throttle_batches()
-				  WHERE pid IS NOT NULL AND dt_test_state(pid) NOT IN ('sleeps', 'waits')});
-		},
-		$LIMIT) or die 'a worker of batches neither ends nor pauses';
-	$self->settle_sessions;
-}
-
-sub settle_sessions
-{
-	my ($self) = @_;
+	my $running;
 
 	@{ $self->{sessions} } = grep { defined } @{ $self->{sessions} };
-	foreach my $session (@{ $self->{sessions} })
+	weaken $_ foreach @{ $self->{sessions} };
+	foreach (1, 2)
 	{
-		my $state = '';
-
-		weaken $session;
 		poll_until(
 			sub {
-				return 1 if $session->finished;
-				$state = $self->state($session);
-				return $state eq 'sleeps' || $state eq 'waits' || $self->waits_for_batches($session);
+				my $pids = join ',', map { $_->pid } grep { !$_->finished } @{ $self->{sessions} };
+
+				$running = $self->sql("SELECT dt_test_running('{$pids}')");
+				return $running eq '';
 			},
 			$LIMIT)
-		  or die 'backend ' . $session->pid . " neither ends nor pauses: $state";
+		  or die "process $running neither ends nor pauses";
 	}
-}
-
-# Does it wait for a worker, in run_in_batches()?
-sub waits_for_batches
-{
-	my ($self, $session) = @_;
-	return ($self->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $session->pid) // '') eq 'Activity';
 }
 
 # Give a group limits, KB/s: none before, so that nothing is owed, and saved up
