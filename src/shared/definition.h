@@ -28,8 +28,7 @@ typedef struct DtThreshold
 {
 	int64		value;
 	int64		unit;			/* a DtUnit */
-	int64		ignore;			/* this many of the worst standbys do not
-								 * count */
+	int64		ignore;			/* so many of the worst standbys do not count */
 } DtThreshold;
 
 /* For whom the limits of a group hold, each for itself. */

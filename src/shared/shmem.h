@@ -317,7 +317,7 @@ typedef struct DtMember
 	DtReading	reading;
 
 	/* in the slot of each process, also of a parallel worker */
-	bool		can_be_asked;	/* for a check for interrupts; set by check.c */
+	bool		can_be_asked;	/* for a check for interrupts; told by check.c */
 	bool		pauses_at_checks;	/* if it can; the parameter */
 	volatile sig_atomic_t asked;	/* by another process, for a check */
 	DtPause		pause;

@@ -485,6 +485,8 @@ read_group(Reader *reader)
 	while ((word = next_word(reader)) != NULL)
 		if (!read_word(reader, entry, word, &seen))
 			return NULL;
+	if (d->id == 0 && entry->instance[0] == '\0')
+		d->id = id_from_name(d->name);
 	if (d->reported[0] != '\0')
 		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
 	for (int i = 0; i < DT_STANDBY_SIGNALS && reader->problem == NULL; i++)
@@ -492,8 +494,6 @@ read_group(Reader *reader)
 			(d->threshold[i].ignore > 0 || d->standbys[i][0] != '\0'))
 			refuse(reader, psprintf("there are standbys without %s",
 									dt_signals[i].name));
-	if (d->id == 0 && entry->instance[0] == '\0')
-		d->id = id_from_name(d->name);
 	return reader->problem ? NULL : entry;
 }
 
