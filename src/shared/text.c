@@ -479,13 +479,13 @@ read_group(Reader *reader)
 	while ((word = next_word(reader)) != NULL)
 		if (!read_word(reader, entry, word, &seen))
 			return NULL;
+	if (d->id == 0 && entry->instance[0] == '\0')
+		d->id = id_from_name(d->name);
 	if (d->reported[0] != '\0')
 		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
 	if (!dt_definition_follows(d, DT_REPLICA_LAG) &&
 		d->threshold[DT_REPLICA_LAG].ignore > 0)
 		refuse(reader, "there is replica_lag_ignore without replica_lag");
-	if (d->id == 0 && entry->instance[0] == '\0')
-		d->id = id_from_name(d->name);
 	return reader->problem ? NULL : entry;
 }
 

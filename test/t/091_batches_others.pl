@@ -613,6 +613,7 @@ staying(swapped => 100);
 $dt->counted(another => 100);
 run_to($s, 'swapped', 'swapped', 55);
 $other->send('BEGIN; ALTER TABLE swapped RENAME TO old; ALTER TABLE another RENAME TO swapped; COMMIT');
+ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}) }), 'a rename waits for the batch');
 let_go();
 $r = $s->wait;
 is($r->{sqlstate}, '22023', 'another table has the name now: the error');
