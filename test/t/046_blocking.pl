@@ -10,7 +10,7 @@
 # The holder's pauses would last for many minutes: who gets its lock within the
 # time-out has not waited for them.  How long exactly, see 104_modes.pl.
 #
-# takes-about: 15 s
+# takes-about: 30 s
 
 use strict;
 use warnings;

@@ -30,14 +30,6 @@ max_wal_size = 10GB
 write_file("$tmp/works", '');
 chmod 0755, $tmp;
 
-# So much WAL, in segments that can be archived.
-sub write_wal
-{
-	my ($mb) = @_;
-	$dt->sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 100000)))
-		FROM generate_series(1, $mb * 10)");
-}
-
 sub value
 {
 	my ($signal) = @_;
@@ -56,7 +48,7 @@ $dt->sql(q{SELECT reset_group_pressure('batch', 'disk_free')});
 
 # which leaves no statistics of what was archived
 unlink "$tmp/works";
-write_wal(12);
+$dt->write_wal(12);
 $dt->stop('immediate');
 $dt->node->start;
 $dt->follow('batch', 'archive_lag', '100MB');
@@ -74,7 +66,7 @@ $dt->stop('fast');
 write_file($dt->node->data_dir . '/recovery.signal', '');
 $dt->node->start;
 ok(poll_until(sub { $dt->sql('SELECT pg_is_in_recovery()') eq 'f' }, 180), 'promoted');
-write_wal(12);
+$dt->write_wal(12);
 $dt->follow('batch', 'archive_lag', '100MB');
 ok(poll_until(sub { value('archive_lag') >= 10 * $MB }, 180), 'nothing of it has been archived');
 

@@ -2,7 +2,7 @@
 # what becomes of its table meanwhile; roles without privileges; functions that
 # lie in wait in the search_path; publications, pg_dump and REFRESH.
 #
-# takes-about: 20 s
+# takes-about: 30 s
 #
 # expect-in-log: WARNING: .*"hostile".*
 # expect-in-log: WARNING: .*canceling wait for synchronous replication

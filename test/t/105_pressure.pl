@@ -2,6 +2,8 @@
 # and each law, floors, sharing between groups, staleness, and debts that are
 # forgiven.  On a clock that stands still while statements run, so minutes pass
 # in no time.  The laws by themselves are tested in test/unit.
+#
+# takes-about: 45 s
 
 use strict;
 use warnings;
