@@ -536,7 +536,7 @@ sub verdicts
 			CREATE TABLE $first AS SELECT 1 AS id;
 			CREATE TABLE $second AS SELECT 1 AS id;
 			CREATE TABLE $work AS
-				SELECT i AS id, repeat('x', 2000) AS filler FROM generate_series(1, 400) i");
+				SELECT i AS id, repeat('x', 2000) AS filler FROM generate_series(1, 150) i");
 		foreach my $who (qw(member outsider))
 		{
 			$pair->{$who}->query(
