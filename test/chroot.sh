@@ -3,6 +3,8 @@
 #
 #	sb_make_chroot DIRECTORY SUITE [SOURCE-PACKAGE]
 #							a release of Debian, from this machine's mirror
+#	sb_keep_chroot DIRECTORY SUITE [SOURCE-PACKAGE]
+#							the same, made once
 #	sb_base_chroot			this machine's release, made once: sets SB_BASE, which
 #							is to be copied, or SB_WHY_NOT
 #	sb_copy_tree DIRECTORY	copy the source to a new directory, as from an archive
@@ -79,6 +81,14 @@ sb_make_chroot()
 	sb_in_chroot "$dir" apt-get -q update
 }
 
+# The caller bounds its time, and says where its output goes.
+sb_keep_chroot()
+{
+	[ ! -f "$1.done" ] || return 0
+	mkdir -p "$(dirname "$1")" && rm -rf --one-file-system "$1" &&
+		sb_make_chroot "$@" && touch "$1.done"
+}
+
 sb_base_chroot()
 {
 	local codename cache=${XDG_CACHE_HOME:-/var/cache}/dirty_throttle-chroot
@@ -91,12 +101,10 @@ sb_base_chroot()
 	esac
 	SB_BASE=$cache/$codename
 	[ ! -f "$SB_BASE.done" ] || return 0
-	rm -rf --one-file-system "$SB_BASE"
 	sb_say "making a chroot of Debian $codename (about a minute, once)"
 	mkdir -p "$cache" && timeout 600 bash -c '. "$1/test/sandbox.sh"; . "$1/test/chroot.sh"
-		sb_make_chroot "$2" "$3"' sh "$SB_TOP" "$SB_BASE" "$codename" >"$SB_BASE.log" 2>&1 ||
+		sb_keep_chroot "$2" "$3"' sh "$SB_TOP" "$SB_BASE" "$codename" >"$SB_BASE.log" 2>&1 ||
 		{ tail -n 5 "$SB_BASE.log"; SB_WHY_NOT="no chroot can be made, see $SB_BASE.log"; return 1; }
-	touch "$SB_BASE.done"
 }
 
 sb_copy_tree()

@@ -2,6 +2,8 @@
 #
 # expect-in-log: WARNING:  there is no transaction in progress
 # expect-in-log: WARNING:  AbortTransaction while in COMMIT state
+#
+# takes-about: 20 s
 
 use strict;
 use warnings;

@@ -4,7 +4,7 @@
 # with members logged in and a load running, pg_rewind, and a recovery to a
 # moment.
 #
-# takes-about: 25 s
+# takes-about: 10 s
 # expect-in-log: WARNING:  resource group "gone" does not exist
 
 use strict;

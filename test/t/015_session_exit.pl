@@ -3,7 +3,7 @@
 #
 # A session may end by itself before it is terminated:
 # expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL backend process
-# takes-about: 14 s
+# takes-about: 12 s
 
 use strict;
 use warnings FATAL => 'all';

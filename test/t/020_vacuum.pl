@@ -3,6 +3,8 @@
 # without a group.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
+#
+# takes-about: 15 s
 
 use strict;
 use warnings;

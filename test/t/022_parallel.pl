@@ -3,6 +3,8 @@
 # nothing is left that would make what comes after it free, or charged twice.
 #
 # expect-in-log: WARNING:  resource group "grp_a" does not exist
+#
+# takes-about: 20 s
 
 use strict;
 use warnings;

@@ -2,7 +2,7 @@
 # INSERTs: each pays at the group's limit, and does what it does without a
 # group.
 #
-# takes-about: 8 s
+# takes-about: 25 s
 
 use strict;
 use warnings;

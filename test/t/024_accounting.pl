@@ -15,7 +15,7 @@
 # first, and then it must be the same number; and where it cannot be, the
 # charge is the larger one.
 #
-# takes-about: 12 s
+# takes-about: 5 s
 
 use strict;
 use warnings;

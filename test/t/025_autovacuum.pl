@@ -5,7 +5,7 @@
 #
 # expect-in-log: WARNING:  resource group "everybody" does not exist
 # expect-in-log: bypassing nonessential maintenance of table
-# takes-about: 15 s
+# takes-about: 30 s
 
 use strict;
 use warnings;

@@ -3,7 +3,7 @@
 # they pause after transactions, and send word of themselves to the publisher
 # while they do.
 #
-# takes-about: 20 s
+# takes-about: 23 s
 
 use strict;
 use warnings;

@@ -7,7 +7,7 @@
 #
 # COPY FROM PROGRAM is terminated with its program
 # expect-in-log: (\(PID [0-9]+\) was terminated by signal 9|child process was terminated by signal 15)
-# takes-about: 12 s
+# takes-about: 8 s
 
 use strict;
 use warnings FATAL => 'all';

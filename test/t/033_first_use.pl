@@ -2,7 +2,7 @@
 # that is, 500 logins at once, a server's own worker, or a session whose group
 # comes from the configuration, finds its group.
 #
-# takes-about: 25 s
+# takes-about: 10 s
 
 use strict;
 use warnings FATAL => 'all';

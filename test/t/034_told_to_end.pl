@@ -8,7 +8,7 @@
 #
 # who works for another one that was told before it may have gone by then
 # expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL (backend|server) process
-# takes-about: 10 s
+# takes-about: 45 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -4,7 +4,7 @@
 # debt, and nothing that the session does undoes it.
 #
 # expect-in-log: WARNING:  resource group "[a-z_]+" does not exist
-# takes-about: 15 s
+# takes-about: 25 s
 
 use strict;
 use warnings;

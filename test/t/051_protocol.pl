@@ -6,7 +6,7 @@
 # max_commit_pause.
 #
 # expect-in-log: WARNING:  there is no transaction in progress
-# takes-about: 30 s
+# takes-about: 22 s
 
 use strict;
 use warnings;

@@ -32,7 +32,7 @@
 # the interrupt.  Each kind of pause meets "goes on" and "ends" once with looks at
 # the client's connection and once without.
 #
-# takes-about: 18 s
+# takes-about: 25 s
 
 use strict;
 use warnings;

@@ -4,7 +4,7 @@
 # transaction is in flight it keeps what it has locked, with or without a pause,
 # and its snapshot; what does not conflict with these must not wait.
 #
-# takes-about: 12 s
+# takes-about: 5 s
 
 use strict;
 use warnings;

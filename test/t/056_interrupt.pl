@@ -3,7 +3,7 @@
 # such a pause, and another extension with the same hook.  That commands of all
 # kinds pause while they run, and pay, see 057_commands.pl.
 #
-# takes-about: 12 s
+# takes-about: 28 s
 
 use strict;
 use warnings;

@@ -6,7 +6,7 @@
 #
 # Takes those of the list below that the server has; the log names the others.
 #
-# takes-about: 20 s
+# takes-about: 22 s
 
 use strict;
 use warnings;

@@ -3,7 +3,7 @@
 # the middle, which goes on.
 #
 # expect-in-log: WARNING:  batches "half" are not throttled, as this session is in no resource group
-# takes-about: 20 s
+# takes-about: 2 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -2,7 +2,7 @@
 # that it holds, a page that it has pinned, or its snapshot.  The member owes
 # hours, so what is replayed has been let through.
 #
-# takes-about: 10 s
+# takes-about: 3 s
 
 use strict;
 use warnings;

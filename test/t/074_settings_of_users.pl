@@ -5,6 +5,8 @@
 # sets our signal to its default, as trusted PL/Perl can, ends nobody.
 #
 # expect-in-log: WARNING:  (oldest xmin|cutoff for removing and freezing tuples) is far in the past
+#
+# takes-about: 45 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -4,7 +4,7 @@
 # DT_SLEEPERS: how many, 60 by default.  If it is set, what they use is measured, and
 # what the one that looks uses when that many outsiders wait for each other.
 #
-# takes-about: 10 s
+# takes-about: 4 s
 
 use strict;
 use warnings;

@@ -9,7 +9,7 @@
 #	- function calls and the triggers of a Sync pause, also when
 #	  track_activities is off.
 #
-# takes-about: 35 s
+# takes-about: 16 s
 
 use strict;
 use warnings;

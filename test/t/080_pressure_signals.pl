@@ -1,6 +1,8 @@
 # The values of signals against the real thing: slot_lag and real slots,
 # checkpoint and the WAL after which one is really forced, kernel_dirty and io_pressure
 # and files with what the kernel tells.  And where a signal is not to be had: the reason.
+#
+# takes-about: 18 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,14 +26,6 @@ full_page_writes = off
 wal_level = logical
 });
 $dt->sql(q{SELECT alter_resource_group('batch'); CREATE TABLE t (id int, pad text)});
-
-# Write so much WAL, within a few percent.
-sub write_wal
-{
-	my ($mb) = @_;
-	$dt->sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 100000)))
-		FROM generate_series(1, $mb * 10)");
-}
 
 # A signal's value is the same whether a group follows it or not.
 sub followed_and_not
@@ -70,14 +64,14 @@ $dt->sql("SELECT pg_create_physical_replication_slot('not_yet')");
 is($dt->signal_now('slot_lag')->{value},
 	undef, 'a slot that was never used does not count');
 $dt->sql(q{SELECT pg_create_physical_replication_slot('physical', true)});
-write_wal(5);
+$dt->write_wal(5);
 followed_and_not('slot_lag', '1GB', sub { check_slot_lag($_[0], 'physical') });
 
 # a logical slot, older than the other one
 $dt->sql(q{SELECT pg_create_logical_replication_slot('logical', 'pgoutput');});
-write_wal(5);
+$dt->write_wal(5);
 $dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
-write_wal(1);
+$dt->write_wal(1);
 followed_and_not('slot_lag', '1GB',
 	sub { check_slot_lag("$_[0], logical", 'logical') });
 
@@ -86,7 +80,7 @@ followed_and_not('slot_lag', '1GB',
 $dt->sql('CREATE PUBLICATION none');
 my $long = $dt->session;
 $long->query($_) foreach 'BEGIN', 'SELECT pg_current_xact_id()';
-write_wal(20);
+$dt->write_wal(20);
 $dt->sql(q{SELECT pg_logical_emit_message(true, 'x', 'flushes what is before')});
 $dt->sql(q{SELECT count(*) FROM pg_logical_slot_get_binary_changes('logical', NULL, NULL,
 	'proto_version', '1', 'publication_names', 'none')});
@@ -113,7 +107,7 @@ my $receiver = IPC::Run::start(
 		'-f', '/dev/null', '-s', 1, '-F', 3600, '-o', 'proto_version=1', '-o', 'publication_names=none'
 	],
 	'>', '/dev/null', '2>', '/dev/null');
-write_wal(20);
+$dt->write_wal(20);
 $dt->sql(q{SELECT pg_logical_emit_message(true, 'x', 'flushes what is before')});
 $dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
 followed_and_not('slot_lag', '1GB', sub {
@@ -138,7 +132,7 @@ followed_and_not('slot_lag', '1GB',
 # another one is, which has taken nothing so far.
 $dt->sql(q{SELECT pg_create_physical_replication_slot('far', true), set_group_wal_limit('batch', 1000)});
 $dt->follow('batch', 'slot_lag', '8MB');
-write_wal(40);
+$dt->write_wal(40);
 ok(poll_until(sub { ($dt->signal_now('slot_lag')->{value} // 0) > 40e6 }), 'a slot is far behind');
 like($dt->session->run(q{SELECT set_group_pressure('batch', 'slot_lag', '8MB')})->{err},
 	qr/NOTICE: .*signal "slot_lag" is above the threshold of resource group "batch" at present\nDETAIL:  Its value is .*, and its threshold 8\.00 MB\./,
@@ -148,7 +142,7 @@ $writer->send(q{DO $$ BEGIN LOOP
 	INSERT INTO t SELECT 1, repeat('x', 1000) FROM generate_series(1, 100); COMMIT; END LOOP; END $$});
 $dt->sql('CHECKPOINT');
 $dt->sql(q{SELECT pg_create_physical_replication_slot('near', true)});
-write_wal(7);
+$dt->write_wal(7);
 $dt->sql(q{SELECT pg_replication_slot_advance('physical', pg_current_wal_flush_lsn())});
 ok(poll_until(sub { $dt->group_row('batch')->{effective_wal_limit} == 64 }), 'which leaves the floor');
 sleep 3;    # what others have written counts in a mean
@@ -170,7 +164,7 @@ $dt->sql(q{SELECT set_group_pressure('batch', 'slot_lag', NULL), pg_drop_replica
 # a slot that has lost its WAL does not count, of whatever kind it is
 $dt->sql(q{SELECT pg_create_logical_replication_slot('logical', 'pgoutput')});
 $dt->set_conf('max_slot_wal_keep_size', '1MB');
-write_wal(40);
+$dt->write_wal(40);
 $dt->sql('SELECT pg_switch_wal(); CHECKPOINT');
 is( $dt->sql(
 		"SELECT string_agg(wal_status, ' ') FROM pg_replication_slots WHERE slot_name IN ('physical', 'logical')"),
@@ -198,7 +192,7 @@ followed_and_not('checkpoint', undef, sub {
 	my ($what) = @_;
 	my $before = $dt->signal_now('checkpoint')->{value};
 
-	write_wal(3);
+	$dt->write_wal(3);
 	my $less;
 	poll_until(sub { ($less = $before - $dt->signal_now('checkpoint')->{value}) >= 3e6 });
 	between($less, 3e6, 3.4e6, "$what: 3 MB less");
@@ -208,9 +202,9 @@ followed_and_not('checkpoint', undef, sub {
 my $left = $dt->signal_now('checkpoint')->{value};
 my $forced = forced();
 between($left / $MB, 16, 64, 'MB until a checkpoint is forced');
-write_wal(1) while $dt->signal_now('checkpoint')->{value} > 3e6;
+$dt->write_wal(1) while $dt->signal_now('checkpoint')->{value} > 3e6;
 is(forced() - $forced, 0, '3 MB are left: none was forced');
-write_wal(1) foreach 1 .. 4;
+$dt->write_wal(1) foreach 1 .. 4;
 ok(poll_until(sub { forced() > $forced }), '4 MB more: one is forced');
 ok(poll_until(sub { $dt->signal_now('checkpoint')->{value} > 16 * $MB }),
 	'then there is room again');

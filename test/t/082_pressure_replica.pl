@@ -3,7 +3,7 @@
 # their floor while it stands still, and recover.  Others are left alone.  A
 # standby that has gone is no pressure.
 #
-# takes-about: 20 s
+# takes-about: 40 s
 
 use strict;
 use warnings FATAL => 'all';

@@ -5,7 +5,7 @@
 # the last fresh value is too old to count is tested on a virtual clock.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 30 s
+# takes-about: 20 s
 
 use strict;
 use warnings FATAL => 'all';

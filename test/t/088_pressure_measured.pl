@@ -1,8 +1,8 @@
-# Signals with the real thing: archive_lag with an archiver that works and one
-# that fails, disk_free and the file system there is, a reported signal whose reporter dies, and wal_rate with two groups.
+# Signals with the real thing: archive_lag after a crash and on another timeline,
+# disk_free and the file system there is.  117 has what follows from each signal.
 #
 # expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
-# takes-about: 90 s
+# takes-about: 15 s
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,107 +30,28 @@ max_wal_size = 10GB
 write_file("$tmp/works", '');
 chmod 0755, $tmp;
 
-# So much WAL, in segments that can be archived.
-sub write_wal
-{
-	my ($mb) = @_;
-	$dt->sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 100000)))
-		FROM generate_series(1, $mb * 10)");
-}
-
 sub value
 {
 	my ($signal) = @_;
 	return $dt->signal($signal)->{value} // -1;
 }
 
-# -------------------------------------------------------------------- archive_lag
-
-$dt->sql(q{SELECT set_group_wal_limit('batch', 10000), alter_resource_group('batch', floor => 100)});
-$dt->follow('batch', 'archive_lag', '8MB');
-$dt->start_job('batch');
-write_wal(3);
-ok(poll_until(sub { value('archive_lag') == 0 || value("archive_lag") == $segment }, 180),
-	'what is written is archived');
-unlink "$tmp/works";
-write_wal(12);
-ok(poll_until(sub { value('archive_lag') >= 10 * $MB }, 180),
-	'nothing is archived: what waits');
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
-	'the group comes down to its floor');
-like($dt->group_row('batch')->{pressure_reason}, qr/wait to be archived/, 'by this signal');
-cmp_ok($dt->worst('batch')->{pressure}, '>', 1, 'which is above its threshold');
-write_file("$tmp/works", '');
-$dt->sql('SELECT pg_switch_wal()');
-ok(poll_until(sub { value("archive_lag") <= $segment }, 180), 'archived again: nothing waits');
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180),
-	'and the group is as fast as its limit');
-$dt->sql(q{SELECT set_group_pressure('batch', 'archive_lag', NULL)});
-
 # ---------------------------------------------------------------------- disk_free
 
 # others use the disk, too
+$dt->follow('batch', 'disk_free', '1MB');
 ok(poll_until(sub { abs(value('disk_free') - `df --output=avail -B1 @{[ $dt->node->data_dir ]} | tail -1`) < 1e9 }),
 	'disk_free: about what df says');
 $dt->follow('batch', 'disk_free', '100%');
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
-	'all of the disk should be free: the group is at its floor');
-like($dt->group_row('batch')->{pressure_reason}, qr/free of the file system of pg_wal/, 'by this signal');
+ok(poll_until(sub { defined $dt->signal('disk_free')->{threshold_value} }, 180), 'a share of the file system');
 is($dt->signal('disk_free')->{threshold_value}, `df --output=size -B1 @{[ $dt->node->data_dir ]} | tail -1` + 0, 'all of it, in bytes');
-is("@{ $dt->signal('disk_free') }{qw(threshold unit)}", '100% bytes', 'as it was set, and the unit');
-$dt->follow('batch', 'disk_free', '1MB');
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180),
-	'1 MB should be: it is free');
 $dt->sql(q{SELECT set_group_pressure('batch', 'disk_free', NULL)});
-
-# ----------------------------------------------------------------------- reported
-
-$dt->sql(q{SELECT report_pressure('elsewhere', 3, '200 ms')});
-$dt->follow('batch', 'elsewhere');
-my $reporter = $dt->session;
-$reporter->send(q{DO $$ BEGIN LOOP
-	PERFORM report_pressure('elsewhere', 3, '1 s'), pg_sleep(0.1); END LOOP; END $$});
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 100 }, 180),
-	'a reported signal: the group comes down to its floor');
-like($dt->group_row('batch')->{pressure_reason}, qr/"elsewhere" is 3\S* times its threshold/, 'by this signal');
-is($dt->worst('batch')->{pressure}, 3, 'and its pressure');
-is($dt->signal('elsewhere')->{state}, 'fresh', 'which is fresh');
-my $mark = $dt->log_mark;
-$dt->sql(q{SELECT report_pressure('another', 0.1, '10 min')});
-$dt->sql('SELECT pg_terminate_backend(' . $reporter->pid . ')');
-my $then = time;
-ok(poll_until(sub { $dt->signal('elsewhere')->{state} eq 'stale' }, 180), 'nobody reports any more: stale');
-ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 10000 }, 180), 'in the end the group is free');
-cmp_ok(time - $then, '>', 29, 'not before it has been stale for 30 s');
-is($dt->signal('elsewhere')->{state}, 'absent', 'and the signal is absent');
-like($dt->session->run(q{SELECT set_group_pressure('batch', 'elsewhere', 'on')})->{err},
-	qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
-	'a notice tells who follows it now, though another one is reported');
-ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is not reported') == 1 }, 180),
-	'which the log says, though another one is reported');
-$dt->sql(q{SELECT report_pressure('elsewhere', 0.1, '10 min')});
-ok(poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "elsewhere" is reported again') == 1 }, 180),
-	'and when it is reported again');
-$dt->sql(q{SELECT set_group_pressure('batch', 'elsewhere', NULL)});
-
-$dt->stop_jobs;
-
-# ----------------------------------------------------------------------- wal_rate
-
-# Two groups, three to one; nobody else writes.
-$dt->sql(q{SELECT set_group_pressure('a', 'wal_rate', '2MB'), set_group_pressure('b', 'wal_rate', '2MB'),
-	alter_resource_group('a', weight => 3)});
-$dt->sql(q{SELECT set_group_wal_limit('batch', 0)});
-$dt->start_job($_) foreach qw(a b);
-ok($dt->wait_group('a', sub { abs($_[0]->{effective_wal_limit} / ($dt->group_row('b')->{effective_wal_limit} || 1) - 3) < 0.3 }, 180),
-	'their limits are three to one');
-$dt->stop_jobs;
 
 # ------------------------------------------------------- archive_lag after a crash
 
 # which leaves no statistics of what was archived
 unlink "$tmp/works";
-write_wal(12);
+$dt->write_wal(12);
 $dt->stop('immediate');
 $dt->node->start;
 $dt->follow('batch', 'archive_lag', '100MB');
@@ -148,7 +69,7 @@ $dt->stop('fast');
 write_file($dt->node->data_dir . '/recovery.signal', '');
 $dt->node->start;
 ok(poll_until(sub { $dt->sql('SELECT pg_is_in_recovery()') eq 'f' }, 180), 'promoted');
-write_wal(12);
+$dt->write_wal(12);
 $dt->follow('batch', 'archive_lag', '100MB');
 ok(poll_until(sub { value('archive_lag') >= 10 * $MB }, 180), 'nothing of it has been archived');
 

@@ -1,7 +1,7 @@
 # run_in_batches(): each row is changed once, whatever happens in between, to the
 # job, its table or its session; it gives way to others; and it can be watched.
 #
-# takes-about: 25 s
+# takes-about: 30 s
 
 use strict;
 use warnings FATAL => 'all';

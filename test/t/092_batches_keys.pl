@@ -3,7 +3,7 @@
 # and no other one; also when the statement fails in between, and sessions with
 # other settings for dates and numbers go on.
 #
-# takes-about: 25 s
+# takes-about: 5 s
 #
 
 use strict;

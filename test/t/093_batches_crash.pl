@@ -3,7 +3,7 @@
 # changed once. A standby that is promoted in the middle goes on. DT_KILLS: how many of
 # each, 50 for instance.
 #
-# takes-about: 60 s
+# takes-about: 18 s
 #
 # expect-in-log: WARNING:  PID [0-9]+ is not a PostgreSQL (server|backend) process
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9

@@ -2,7 +2,7 @@
 # idle, a crash, a standby that is promoted.
 #
 # expect-in-log: \(PID [0-9]+\) was terminated by signal 9
-# takes-about: 60 s
+# takes-about: 13 s
 
 use strict;
 use warnings FATAL => 'all';

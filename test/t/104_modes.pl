@@ -1,6 +1,8 @@
 # Mode observe, suspended groups, sessions for whose locks others wait, and
 # background workers: who pauses, and for how long, to the microsecond, on a clock
 # that stands still while statements run.
+#
+# takes-about: 40 s
 
 use strict;
 use warnings;

@@ -2,6 +2,8 @@
 # and each law, floors, sharing between groups, staleness, and debts that are
 # forgiven.  On a clock that stands still while statements run, so minutes pass
 # in no time.  The laws by themselves are tested in test/unit.
+#
+# takes-about: 45 s
 
 use strict;
 use warnings;
@@ -621,6 +623,39 @@ subtest 'a report counts once, however seldom they come' => sub {
 	cmp_ok($often, '<', $MB * 0.75**3, 'slower by each of them');
 	# what was used between two of them differs by less than one of them changes
 	cmp_ok(abs($seldom / $often - 1), '<', 0.25, "the same a minute apart: $seldom");
+};
+
+# The last value counts until it has been stale for 30 s.
+subtest 'nobody reports any more' => sub {
+	my $s = $dt->session(group => 'b');
+
+	$dt->fresh(b => wal => 1000);
+	$dt->sql(q{SELECT report_pressure('elsewhere', 3, '1 s')});
+	follow('b', 'elsewhere');
+	$s->send(q{CALL job('wal')});
+	foreach (1 .. 60)
+	{
+		$dt->sql(q{SELECT report_pressure('elsewhere', 3, '1 s')});
+		$dt->advance($cycle);
+	}
+	is(in_force('b', 'wal'), 100_000, 'down to the floor');
+	is(signal('elsewhere')->{state}, 'fresh', 'by what is reported');
+	$dt->sql(q{SELECT report_pressure('another', 0.1, '10 min')});
+	$dt->advance(2 * $second);
+	is(signal('elsewhere')->{state}, 'stale', 'nobody reports any more: stale');
+	$dt->advance(28 * $second);
+	is(signal('elsewhere')->{state}, 'stale', 'for 30 s');
+	cmp_ok(in_force('b', 'wal'), '<', $MB, 'which slows the group down still');
+	$dt->advance(2 * $second);
+	is(signal('elsewhere')->{state}, 'absent', 'then it is absent');
+	is(in_force('b', 'wal'), $MB, 'and the group is free');
+	like($dt->session->run(q{SELECT set_group_pressure('b', 'elsewhere')})->{err},
+		qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
+		'a notice tells who follows it now, though another one is reported');
+	unfollow();
+	$dt->cancel_ms($s);
+	$s->quit;
+	$dt->fresh('b');
 };
 
 subtest 'a restart forgets the report that groups follow' => sub {

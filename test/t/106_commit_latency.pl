@@ -1,6 +1,8 @@
 # Signal commit_latency: which commits are counted, and what follows from how
 # long they take.  On a clock that stands still while statements run.  The law
 # by itself is tested in test/unit.
+#
+# takes-about: 45 s
 
 use strict;
 use warnings;

@@ -3,7 +3,7 @@
 # still owes then it pays after its transaction, or at the first check of the next
 # one, and it stops with its group.  On a clock that stands still while it works.
 #
-# takes-about: 10 s
+# takes-about: 30 s
 
 use strict;
 use warnings;

@@ -4,6 +4,8 @@
 # byte, on a clock that stands still while statements run.
 #
 # expect-in-log: WARNING:  resource group "passing" does not exist
+#
+# takes-about: 17 s
 
 use strict;
 use warnings;

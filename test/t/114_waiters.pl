@@ -3,6 +3,8 @@
 # one who waits gets what he wants 0.1 s after he has begun to, and a look or two
 # later.  Who looks for all who pause, and what happens when that one is gone.
 # And what a member gets that somebody waits for all the time.
+#
+# takes-about: 35 s
 
 use strict;
 use warnings;

@@ -6,7 +6,7 @@
 # the next statement of that session waits, whatever it is.  On a clock that stands
 # still while statements run: who pauses once, does so for ever.
 #
-# takes-about: 12 s
+# takes-about: 45 s
 
 use strict;
 use warnings;

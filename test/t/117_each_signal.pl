@@ -4,7 +4,7 @@
 # the signal it is as fast as before.  Nothing of it is made up.
 #
 # expect-in-log: archive command failed with exit code|archiving write-ahead log file .* failed too many times
-# takes-about: 20 s
+# takes-about: 30 s
 
 use strict;
 use warnings FATAL => 'all';

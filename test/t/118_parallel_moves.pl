@@ -7,7 +7,7 @@
 # waits halfway, or when the leader waits and its workers have ended, which the core has
 # not added up.
 #
-# takes-about: 40 s
+# takes-about: 35 s
 
 use strict;
 use warnings FATAL => 'all';

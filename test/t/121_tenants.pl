@@ -1,5 +1,7 @@
 # A group whose limits hold for each role, or for each database: its instances.  To
 # the byte, on a clock that stands still while statements run.
+#
+# takes-about: 20 s
 
 use strict;
 use warnings;

@@ -13,7 +13,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(compile_library gone insert_sql);
+our @EXPORT = qw(compile_library cpu_s gone insert_sql);
 
 # One of these for a server that exists already, say a standby.
 sub over
@@ -127,6 +127,16 @@ sub compile_library
 	}
 	note $messages;
 	return undef;
+}
+
+# CPU time of a process in seconds.
+sub cpu_s
+{
+	my ($pid) = @_;
+
+	open my $file, '<', "/proc/$pid/stat" or die "/proc/$pid/stat: $!";
+	my @fields = split ' ', <$file> =~ s/.*\) //r;
+	return ($fields[11] + $fields[12]) / `getconf CLK_TCK`;
 }
 
 # Is that process gone?  Nobody may have waited for it yet.

@@ -115,6 +115,14 @@ sub stop_jobs
 	$self->sql('TRUNCATE job_stops, job');
 }
 
+# Write so much WAL, within a few percent, in segments that can be archived.
+sub write_wal
+{
+	my ($self, $mb) = @_;
+	$self->sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 100000)))
+		FROM generate_series(1, $mb * 10)");
+}
+
 # The WAL that a group's members write in a second, KB, measured for so long.
 sub wal_kb
 {
