@@ -226,7 +226,6 @@ FROM unnest(ARRAY[
 	$$set_group_pressure('batch', 'checkpoint', 'on', NULL)$$,
 	$$set_group_pressure('batch', 'replica_lag', '2s', -1)$$,
 	$$set_group_pressure('batch', 'slot_lag', '2GB', 1)$$,
-	$$set_group_pressure('batch', 'replica_lag')$$,
 	$$set_group_pressure('nobody', 'checkpoint', NULL)$$,
 	$$set_group_pressure('nobody', 'kafka_lag', NULL)$$,
 	$$set_group_pressure(NULL, 'checkpoint', NULL)$$,
