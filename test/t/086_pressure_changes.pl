@@ -18,7 +18,7 @@ checkpoint_timeout = 1h
 max_wal_size = 100GB
 autovacuum = off
 });
-$dt->sql(q{SELECT create_resource_group('batch'), report_pressure('much', 10, '1 h')});
+$dt->sql(q{SELECT create_resource_group('batch')});
 $dt->follow('batch', 'checkpoint');
 
 sub paused_by
@@ -31,17 +31,17 @@ sub paused_by
 # Until a member pauses for a signal that is far above its threshold.
 sub press
 {
-	$dt->follow('batch', 'much');
+	$dt->follow('batch', 'disk_free', '100%');
 	ok( $dt->wait_group(
 			'batch',
 			sub {
-				($_[0]->{pressure_signal} // '') eq 'much'
+				($_[0]->{pressure_signal} // '') eq 'disk_free'
 				  && $_[0]->{effective_wal_limit} > 0
 				  && $_[0]->{effective_wal_limit} < 1000;
 			},
 			180),
 		'the group is limited');
-	ok(poll_until(sub { paused_by('much') > 0 }, 180),
+	ok(poll_until(sub { paused_by('disk_free') > 0 }, 180),
 		'and a member pauses for that');
 }
 
@@ -69,11 +69,11 @@ sub limits_after
 $dt->start_job('batch');
 press();
 my $before = $dt->group_row('batch')->{effective_wal_limit};
-my ($limits, $signals) = limits_after(q{SELECT reset_group_pressure('batch', 'much')}, 0);
+my ($limits, $signals) = limits_after(q{SELECT reset_group_pressure('batch', 'disk_free')}, 0);
 is($limits->[-1], 0, 'the signal is taken away: there is no limit');
 is(join(' ', grep { $_ != 0 && $_ != $before } @$limits), '', 'nor one in between');
-ok(!$signals->{much}, 'nor is it told as the reason');
-ok(poll_until(sub { paused_by('much') == 0 }, 180),
+ok(!$signals->{disk_free}, 'nor is it told as the reason');
+ok(poll_until(sub { paused_by('disk_free') == 0 }, 180),
 	'no member pauses for it any more');
 is($dt->group_row('batch')->{effective_wal_limit}, 0,
 	'and there is still no limit');
@@ -81,7 +81,7 @@ is($dt->group_row('batch')->{effective_wal_limit}, 0,
 press();
 ($limits) = limits_after(q{SELECT set_group_floor('batch', 50000)}, 50000);
 is($limits->[-1], 50000, 'another floor holds');
-ok(poll_until(sub { paused_by('much') == 0 || $dt->group_row('batch')->{wal_rate} > 1000 }, 180),
+ok(poll_until(sub { paused_by('disk_free') == 0 || $dt->group_row('batch')->{wal_rate} > 1000 }, 180),
 	'and the job goes on');
 $dt->stop_jobs;
 is($dt->crashes, '', 'no crash');
