@@ -488,15 +488,17 @@ foreach my $state (sort grep { !/nothing/ } keys %states)
 	subtest "$state: what writes waits, by the protocol" => sub {
 		foreach my $sql ('INSERT INTO empty VALUES (1)', 'SELECT * FROM t FOR UPDATE', $MAY_WRITE, 'NOTIFY news')
 		{
-			foreach my $old ($state =~ /role/ ? (0) : (0, 1))
+			foreach my $way ('', 'after one that reads: ', $state =~ /role/ ? () : 'parsed before: ')
 			{
+				my $old = $way =~ /before/;
 				my $w = session_in($state, 'wire', $old ? sub { $_[0]->parse('old', $sql)->sync->wait } : ());
-				my $name = ($old ? 'Bind, Execute of ' : 'Parse, Bind, Execute of ') . $sql;
+				my $name = "$way$sql";
 
+				$w->extended('SELECT 1') if $way =~ /reads/;
 				$old ? $w->bind('', 'old')->execute->message('S', '') : $w->extended($sql)->message('S', '');
 				my $place = wire_place($w);
 				# what was parsed earlier keeps the snapshot of its portal
-				ok($place eq 'before' || $old && $place eq 'in flight', "$name: it pays first") or diag $place;
+				ok($place eq 'before' || $way ne '' && $place eq 'in flight', "$name: it pays first") or diag $place;
 				is($dt->sql('SELECT backend_xid IS NULL FROM pg_stat_activity WHERE pid = ' . $w->pid),
 					't', "$name: without a transaction ID");
 				is($dt->sql('SELECT count(*) FROM empty'), 0, "$name: and has done nothing");
