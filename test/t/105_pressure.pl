@@ -631,7 +631,7 @@ subtest 'nobody reports any more' => sub {
 
 	$dt->fresh(b => wal => 1000);
 	$dt->sql(q{SELECT report_pressure('elsewhere', 3, '1 s')});
-	follow('b', 'elsewhere');
+	follow('b', 'elsewhere', 'on');
 	$s->send(q{CALL job('wal')});
 	foreach (1 .. 60)
 	{
@@ -649,9 +649,9 @@ subtest 'nobody reports any more' => sub {
 	$dt->advance(2 * $second);
 	is(signal('elsewhere')->{state}, 'absent', 'then it is absent');
 	is(in_force('b', 'wal'), $MB, 'and the group is free');
-	like($dt->session->run(q{SELECT set_group_pressure('b', 'elsewhere')})->{err},
+	like($dt->session->run(q{SELECT set_group_pressure('b', 'elsewhere', 'on')})->{err},
 		qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
-		'a notice tells who follows it now, though another one is reported');
+		'a notice says so to the role that has a group follow it now, though another one is reported');
 	unfollow();
 	$dt->cancel_ms($s);
 	$s->quit;

@@ -174,7 +174,7 @@ $dt->set_conf(fsync => 'off');
 sub check_commits
 {
 	my ($what, $outsider, @statements) = @_;
-	my ($commits, $took, $value) = (0, 0);
+	my ($value, @took);
 	my $enough = time + 3;    # for several samples of this
 
 	$dt->follow('batch', 'commit_latency', '10s');
@@ -185,16 +185,17 @@ sub check_commits
 				$outsider->query($_) foreach 'BEGIN', @statements;
 				my $begin = time;
 				$outsider->query('COMMIT');
-				$took += 1000 * (time - $begin);
-				$commits++;
+				push @took, 1000 * (time - $begin);
 			}
 			$value = $dt->signal('commit_latency')->{value};
 			return defined $value && time > $enough;
 		},
 		180);
-	cmp_ok($value // 'inf', '<', $took / $commits / 2,
-		sprintf "commit_latency, $what: a COMMIT takes %.3g ms, most of it before its record",
-		$took / $commits);
+	# both of nine in ten, as a busy machine makes some of any kind late
+	my $nine_tenths = (sort { $a <=> $b } @took)[ 0.9 * @took ];
+	cmp_ok($value // 'inf', '<', $nine_tenths / 2,
+		sprintf "commit_latency, $what: nine of ten COMMITs take at most %.3g ms, most of it before their record",
+		$nine_tenths);
 	note "the signal's value is $value ms";
 	$dt->sql(q{SELECT set_group_pressure('batch', 'commit_latency', NULL)});
 	$outsider->quit;
