@@ -290,7 +290,7 @@ $dt->sql(q{CREATE TABLE hot (id int PRIMARY KEY, n int);
 	SELECT set_group_wal_limit('archive', 0);
 	SELECT set_group_dirty_limit('trial', 100);
 	SELECT set_group_mode('trial', 'observe');
-	SELECT set_group_pressure('trial', 'disk_free', '1%');
+	SELECT set_group_pressure('trial', 'wal_rate', '1TB');
 	SELECT set_group_dirty_limit('suspended', 5000);
 	SELECT set_group_dirty_limit('guests', 0);
 	SELECT set_group_pressure('guests', 'checkpoint');
@@ -551,21 +551,21 @@ foreach my $who (sort keys %user)
 	is_deeply(
 		{ map { $_->{group_name} => [ @$_{qw(pressure_signal floor)} ] }
 			  @{ doc_rows($session, $heading) } },
-		{ guests => [ 'checkpoint', 64 ], trial => [ 'disk_free', 64 ] },
+		{ guests => [ 'checkpoint', 64 ], trial => [ 'wal_rate', 64 ] },
 		"$who: by what groups are slowed down");
 	is_deeply(
 		[ map { [ @$_{qw(group_name signal threshold unit set state)} ] }
 			  @{ doc_rows($session, $heading, 1) } ],
 		[
 			[ 'guests', 'checkpoint', undef, 'bytes', undef, 'fresh' ],
-			[ 'trial', 'disk_free', 1, 'percent', '1%', 'fresh' ]
+			[ 'trial', 'wal_rate', 1_000_000_000_000, 'bytes/s', '1TB', 'fresh' ]
 		],
 		"$who: the signals that they follow");
 	my %signals = map { $_->{signal} => $_ }
 	  @{ rows($session, $exporter->{queries}{dirty_throttle_signal}{text}) };
 	is_deeply(
 		[ map { [ $_, @{ $signals{$_} }{qw(unit groups fresh)} ] } sort keys %signals ],
-		[ [ 'checkpoint', 'bytes', 1, 1 ], [ 'disk_free', 'bytes', 1, 1 ] ],
+		[ [ 'checkpoint', 'bytes', 1, 1 ], [ 'wal_rate', 'bytes/s', 1, 1 ] ],
 		"$who: metrics of signals");
 	cmp_ok($signals{checkpoint}{value}, '>', 1e6, "$who: their values");
 

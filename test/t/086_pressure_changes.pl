@@ -19,7 +19,7 @@ max_wal_size = 100GB
 autovacuum = off
 });
 $dt->sql(q{SELECT create_resource_group('batch')});
-$dt->follow('batch', 'checkpoint');
+$dt->follow('batch', 'slot_lag', '1GB');
 
 sub paused_by
 {
