@@ -56,6 +56,18 @@
 extern bool pq_check_connection(void);
 extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
 
+typedef struct
+{
+	void		(*comm_reset) (void);
+	int			(*flush) (void);
+	int			(*flush_if_writable) (void);
+	bool		(*is_send_pending) (void);
+	int			(*putmessage) (char msgtype, const char *s, size_t len);
+	void		(*putmessage_noblock) (char msgtype, const char *s, size_t len);
+} PQcommMethods;
+
+extern PGDLLIMPORT const PQcommMethods *PqCommMethods;
+
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000
 #define pgstat_get_local_beentry_by_index(n) \

@@ -288,7 +288,6 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES],
 {
 	DtGroup    *g = my->group;
 	bool		any = pause_us[DT_DIRTY] > 0 || pause_us[DT_WAL] > 0;
-	int64		longest_us = 0;
 
 	due->heeds_suspension = heeds_suspension;
 	for (int r = 0; r < DT_RESOURCES && any; r++)
@@ -306,15 +305,15 @@ decide_locked(DtDue *due, const int64 pause_us[DT_RESOURCES],
 						   dt_rate_time(engine, due->owed_bytes[r]));
 		left_us = dt_rate_left(engine, account);
 		if (pause_us[r] > due->pause_us ||
-			(pause_us[r] == due->pause_us && left_us > longest_us))
+			(pause_us[r] == due->pause_us && left_us > due->left_us))
 			due->cause = dt_group_pause_cause(g, r);
 		due->pause_us = Max(due->pause_us, pause_us[r]);
 		due->used_us = Max(due->used_us,
 						   (int64) (Min((double) used[r] / Max(due->owed_bytes[r], 1),
 										1) * left_us));
-		if (left_us < longest_us)
+		if (left_us < due->left_us)
 			continue;
-		longest_us = left_us;
+		due->left_us = left_us;
 		due->slowest = r;
 	}
 	if (heeds_suspension && dt_group_is_suspended(g))

@@ -31,6 +31,8 @@ typedef struct DtDue
 	int64		pause_us;		/* how long to pause, at most a second; 0: not */
 	int64		owed_us;		/* what is owed, in time at the group's rate;
 								 * 0 if it is not worth a pause */
+	int64		left_us;		/* how long it takes to pay all of it, as
+								 * others owe, too */
 	int64		used_us;		/* how long it takes to pay for what this
 								 * charge has charged, as others owe, too */
 	int64		owed_bytes[DT_RESOURCES];	/* of each, ... */

@@ -63,6 +63,7 @@
 #include "session/session.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
+#include "session/syntax_hint.h"
 #include "session/tick.h"
 #include "session/workers.h"
 #include "shared/load.h"
@@ -535,7 +536,10 @@ at_check(void)
 static void
 dt_emit_log(ErrorData *error)
 {
-	if (!dt_check_takes_message(error) && prev.emit_log)
+	if (dt_check_takes_message(error))
+		return;
+	dt_syntax_hint_add(error);
+	if (prev.emit_log)
 		prev.emit_log(error);
 }
 

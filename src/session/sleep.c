@@ -22,6 +22,7 @@
 #include "session/check.h"
 #include "session/let_go.h"
 #include "session/parallel_apply.h"
+#include "session/pause_notice.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
 #include "session/tick.h"
@@ -396,6 +397,7 @@ dt_sleep(DtPlace place, DtDue due, bool is_new, int64 until, bool *slept)
 				break;
 		}
 		show_slice(pause, &due);
+		dt_pause_notice(&due, is_after(place) ? until - dt_now_us() : PG_INT64_MAX);
 		events = sleep_slice(us, is_after(place) ? WL_POSTMASTER_DEATH :
 							 WL_EXIT_ON_PM_DEATH);
 		latch_set |= (events & WL_LATCH_SET) != 0;

@@ -71,7 +71,6 @@ FROM unnest(ARRAY[
 	$$SELECT rename_resource_group('batch', 'batch')$$,
 	$$SELECT grant_group_use('batch', 'regress_dt_usr')$$,
 	-- the parameter
-	$$SET dirty_throttle.group = 'batch'$$,
 	$$SET dirty_throttle.dirty_limit = '5 MB'$$,
 	$$SET dirty_throttle.enabled = off$$,
 	$$SET dirty_throttle.max_groups = 100$$,
@@ -114,6 +113,10 @@ FROM unnest(ARRAY[
 	$$ALTER ROLE regress_dt_user SET dirty_throttle."group" = ''$$,
 	$$SELECT join_group('batch')$$]) AS command;
 RESET ROLE;
+
+-- What the server's parser rejects: the hint comes when the error is reported
+SET dirty_throttle.group = 'batch';
+\echo :LAST_ERROR_SQLSTATE
 
 -- In transactions
 BEGIN READ ONLY;
