@@ -770,6 +770,8 @@ subtest 'what is nested is not gated' => sub {
 subtest 'connecting anew' => sub {
 	my $kb = 100;
 
+	# a reader may prune a page of a catalog, which is counted and not owed
+	$dt->sql('VACUUM');
 	foreach my $case ([ 'next to nothing', 0.02, 'not' ], [ 'a minute', 60, $gated ])
 	{
 		my ($name, $seconds, $place) = @$case;

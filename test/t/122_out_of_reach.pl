@@ -30,7 +30,7 @@ autovacuum = off
 
 sub follow
 {
-	return $dt->session->run(q{SELECT set_group_pressure('batch', 'checkpoint')})->{err};
+	return $dt->session->run(q{SELECT set_group_pressure('batch', 'checkpoint', 'on')})->{err};
 }
 
 sub signal
