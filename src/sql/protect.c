@@ -203,8 +203,8 @@ choose_checkpoint(DtDefinition *d, Choice *c)
 	if (budget - Max(others, 0) >= WORTH_IT)
 		follow(d, c, DT_UNIT_NONE, 0);
 	else
-		c->hint = psprintf(_("With a max_wal_size of " INT64_FORMAT " MB, %s would be left to those that follow it."),
-						   dt_max_wal_size_for(Max(others, 0) + WORTH_IT),
+		c->hint = psprintf(_("Use ALTER SYSTEM SET max_wal_size = '" INT64_FORMAT "GB'; SELECT pg_reload_conf(); and then call protect_from() again. This leaves %s to those that follow it, with room for as much again of all."),
+						   (dt_max_wal_size_for(2 * (Max(others, 0) + WORTH_IT)) + 1023) / 1024,
 						   dt_amount_about(DT_UNIT_RATE, WORTH_IT));
 }
 

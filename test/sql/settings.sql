@@ -43,6 +43,24 @@ SET dirty_throttle.xyz = 1;
 \echo :LAST_ERROR_SQLSTATE
 SELECT set_config('dirty_throttle.groups', 'grp_a', false);
 
+-- GROUP is a reserved word: every command says what to write, whatever comes before
+-- it, and no other syntax error does.
+SET LOCAL dirty_throttle.group = 'grp_a';
+SHOW dirty_throttle.group;
+RESET dirty_throttle.group;
+ALTER ROLE CURRENT_USER SET dirty_throttle.group = 'grp_a';
+ALTER DATABASE :"database" RESET Dirty_Throttle.Group;
+ALTER SYSTEM SET dirty_throttle.group = 'grp_a';
+SET /* é🐘 */ dirty_throttle.group TO DEFAULT;
+CREATE FUNCTION f() RETURNS int LANGUAGE sql SET dirty_throttle.group = 'grp_a' AS 'SELECT 1';
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SHOW dirty_throttle.group; SELECT 1';
+DO $$ BEGIN EXECUTE 'SET dirty_throttle.' || 'group = ''grp_a'''; END $$;
+SELECT 'dirty_throttle.group' GROUP;
+SET my.group = 'dirty_throttle.group';
+-- as written without that, and not where a function catches the error
+SET dirty_throttle."group" = '';
+SELECT try('SET dirty_throttle.group = ''grp_a''');
+
 -- Who may change them, and when
 SELECT name, try(format('SET dirty_throttle.%I = %s', name, value)),
        try(format('ALTER ROLE CURRENT_USER SET dirty_throttle.%I = %s', name, value)),

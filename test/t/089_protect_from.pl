@@ -49,7 +49,7 @@ like($err, qr/NOTICE:  00000: resource group "new" created/, 'it creates the gro
 like($err, qr/"new" follows signal "commit_latency" at 50%\nDETAIL:  Nine of ten commits of sessions outside of the group may take half as long again as without it\./,
 	'commit_latency');
 like($err, qr/"new" does not follow signal "replica_lag"\nDETAIL:  No standby is streaming\./, 'no standby: not replica_lag');
-like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet\.\nHINT:  With a max_wal_size of \d+ MB, 10\.0 MB\/s would be left to those that follow it\./,
+like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet\.\nHINT:  Use ALTER SYSTEM SET max_wal_size = '11GB'; SELECT pg_reload_conf\(\); and then call protect_from\(\) again\. This leaves 10\.0 MB\/s/,
 	'the default of max_wal_size leaves too little: not checkpoint');
 like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
 	'disk_free');
