@@ -168,7 +168,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION stop_batches(text) TO PUBLIC;
 COMMENT ON FUNCTION stop_batches(text) IS
-'Ends the batches with that name, of the caller or of a role whose privileges the caller has, after the present one; also while their group is suspended. start_batches() goes on with them. Batches that are not running cause a notice. It is an error during recovery.';
+'Ends the batches with that name, of the caller or of a role whose privileges the caller has, after the present one; also while their group is suspended. start_batches() continues them. Batches that are not running cause a notice. It is an error during recovery.';
 
 CREATE FUNCTION forget_batches(name text)
 RETURNS void

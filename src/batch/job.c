@@ -122,13 +122,13 @@ check_context(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot start batches within a SECURITY DEFINER function or a security-restricted operation"),
-				 errhint("Start them outside of it, and use SET ROLE before to run them as another role.")));
+				 errhint("Start it outside of it, and use SET ROLE before to run it as another role.")));
 	if (DT_BGWORKER_ANY_LOGIN == 0 && !dt_job_user_can_log_in())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
 				 errmsg("role \"%s\" may not log in, so no background worker can run batches for it",
 						GetUserNameFromId(GetSessionUserId(), false)),
-				 errhint("Start them in a session of a role with LOGIN, and use SET ROLE there.")));
+				 errhint("Start it in a session of a role with LOGIN, and use SET ROLE there.")));
 	if (HeapTupleIsValid(database) && !((Form_pg_database) GETSTRUCT(database))->datallowconn)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -148,7 +148,7 @@ dt_job_open_table(Oid oid, const char *name)
 	if (table == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the table of batches \"%s\" does not exist any more",
+				 errmsg("the table of batch job \"%s\" does not exist any more",
 						name),
 				 errhint("Use SELECT forget_batches(%s).",
 						 quote_literal_cstr(name))));
@@ -314,14 +314,14 @@ take_differences(DtJob *stored, const DtJob *wanted, const DtKey *key, bool rest
 		strcmp(stored->outcome, DT_FAILED) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("batches \"%s\" exist already, with another \"%s\"",
+				 errmsg("batch job \"%s\" exists already, with another \"%s\"",
 						stored->name, difference),
 				 strcmp(difference, "statement") == 0 ?
 				 errdetail("The statement is: %s", stored->statement) : 0,
 				 errhint("Use another name or, if those are not needed any more, SELECT forget_batches(%s).",
 						 quote_literal_cstr(stored->name))));
 	ereport(WARNING,
-			(errmsg("batches \"%s\" go on with another statement", stored->name),
+			(errmsg("batch job \"%s\" continues with another statement", stored->name),
 			 errdetail("%lld rows were changed by the one before: %s",
 					   (long long) stored->rows, stored->statement)));
 	stored->statement = wanted->statement;
@@ -357,7 +357,7 @@ was_emptied(const DtJob *stored, const DtKey *key, Relation table)
 		stored->finished != 0 || dt_walk_count(key, &all, 1) > 0)
 		return false;
 	ereport(NOTICE,
-			(errmsg("batches \"%s\" begin anew, as unlogged table \"%s\" is empty",
+			(errmsg("batch job \"%s\" begins anew, as unlogged table \"%s\" is empty",
 					stored->name, RelationGetRelationName(table))));
 	return true;
 }
@@ -379,11 +379,11 @@ set_environment(DtStart *start, const DtJobOptions *options)
 	if (job->group_id == 0 && !options->unthrottled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batches \"%s\" would not be throttled, as this session is in no resource group",
+				 errmsg("batch job \"%s\" would not be throttled, as this session is in no resource group",
 						job->name),
 				 superuser() ?
-				 errhint("Use SELECT set_group_dirty_limit('batch', '10 MB'), set_group_wal_limit('batch', '10 MB'); and SET dirty_throttle.\"group\" = 'batch'; before. To run them at full speed, use unthrottled => true.") :
-				 errhint("Use SELECT join_group('batch'); before. A superuser can create that group with set_group_dirty_limit('batch', '10 MB'), and open it with grant_group_use('batch', %s). To run them at full speed, use unthrottled => true.",
+				 errhint("Use SELECT set_group_dirty_limit('batch', '10 MB'), set_group_wal_limit('batch', '10 MB'); and SET dirty_throttle.\"group\" = 'batch'; before. To run it at full speed, use unthrottled => true.") :
+				 errhint("Use SELECT join_group('batch'); before. A superuser can create that group with set_group_dirty_limit('batch', '10 MB'), and open it with grant_group_use('batch', %s). To run it at full speed, use unthrottled => true.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
 	if (start->is_new)
 		job->settings = get_settings();
@@ -402,11 +402,11 @@ dt_job_check_rows(const DtJob *job, bool applies)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 applies ?
-				 errmsg("batches \"%s\" would go on with other rows, as row security applies now",
+				 errmsg("batch job \"%s\" would continue with other rows, as row security applies now",
 						job->name) :
-				 errmsg("batches \"%s\" would go on with other rows, as row security does not apply any more",
+				 errmsg("batch job \"%s\" would continue with other rows, as row security does not apply any more",
 						job->name),
-				 errhint("Start them as before, or begin anew, with forget_batches() before.")));
+				 errhint("Start it as before, or begin anew, with forget_batches() before.")));
 }
 
 /* Is the statement right, and which rows does it see? */
@@ -424,9 +424,9 @@ check_statement(DtStart *start, const DtJobOptions *options)
 	else if (applies && !options->job.row_security)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("row security may hide rows from batches \"%s\", which would be left out",
+				 errmsg("row security may hide rows from batch job \"%s\", which the job would leave out",
 						job->name),
-				 errhint("Run them as the owner of the table, unless it has FORCE ROW LEVEL SECURITY, or as a role with BYPASSRLS; or write row_security => true if only the visible rows are meant.")));
+				 errhint("Run it as the owner of the table, unless it has FORCE ROW LEVEL SECURITY, or as a role with BYPASSRLS; or write row_security => true if only the visible rows are meant.")));
 	job->row_security = applies;
 }
 

@@ -81,19 +81,19 @@ dt_message_begin(const DtJob *job, const DtStart *start, bool dry_run)
 
 	ereport(start != NULL ? NOTICE : LOG,
 			(dry_run && place == NULL ?
-			 errmsg("batches \"%s\" would begin: %s", job->name, way) :
+			 errmsg("batch job \"%s\" would begin: %s", job->name, way) :
 			 dry_run ?
-			 errmsg("batches \"%s\" would go on after key %s: %s", job->name, place, way) :
+			 errmsg("batch job \"%s\" would continue after key %s: %s", job->name, place, way) :
 			 place == NULL ?
-			 errmsg("batches \"%s\" begin: %s", job->name, way) :
-			 errmsg("batches \"%s\" go on after key %s: %s", job->name, place, way),
+			 errmsg("batch job \"%s\" begins: %s", job->name, way) :
+			 errmsg("batch job \"%s\" continues after key %s: %s", job->name, place, way),
 			 dry_run && job->expected >= 0 && place == NULL ?
 			 errdetail("At least %lld batches of at most %lld rows.", batches, (long long) job->max_rows) :
 			 dry_run && job->expected >= 0 ?
-			 errdetail("They have come past %lld rows. At least %lld batches of at most %lld rows are left.",
+			 errdetail("It has come past %lld rows. At least %lld batches of at most %lld rows are left.",
 					   (long long) job->keys, batches, (long long) job->max_rows) :
 			 start != NULL && start->group[0] != '\0' ?
-			 errdetail("They run in resource group \"%s\".", start->group) : 0,
+			 errdetail("It runs in resource group \"%s\".", start->group) : 0,
 			 start != NULL && !start->key->is_unique ?
 			 errhint("Several rows may have the same %s, and all of these are in one batch. If they are many, name the columns of a unique index, for example key => '%s, id'.",
 					 job->columns, job->columns) : 0,
@@ -109,15 +109,15 @@ dt_message_start(const DtStart *start, const DtJobOptions *options)
 		dt_message_waits(job->name);
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
-				(errmsg("batches \"%s\" are being run by process %d already",
+				(errmsg("batch job \"%s\" is being run by process %d already",
 						job->name, start->pid),
 				 start->state != DT_QUEUE_ENDS ? 0 :
-				 errhint("They are being stopped. Start them again when they have ended.")));
+				 errhint("It is being stopped. Start it again when it has ended.")));
 	else if (job->finished != 0)
 		ereport(NOTICE,
-				(errmsg("batches \"%s\" have finished at %s already", job->name,
+				(errmsg("batch job \"%s\" has finished at %s already", job->name,
 						timestamptz_to_str(job->finished)),
-				 errhint("To run them again, use restart => true.")));
+				 errhint("To run it again, use restart => true.")));
 	else
 		dt_message_begin(job, start, options->dry_run);
 }
@@ -126,7 +126,7 @@ void
 dt_message_waits(const char *name)
 {
 	ereport(NOTICE,
-			(errmsg("batches \"%s\" wait for a free background worker", name),
+			(errmsg("batch job \"%s\" waits for a free background worker", name),
 			 errdetail("Batches use at most %d of the %d that \"max_worker_processes\" allows, and those of one role leave one of these to others.",
 					   dt_queue_most(), max_worker_processes)));
 }
@@ -141,7 +141,7 @@ dt_message_progress(const DtJob *job)
 	bool		slows_down = job->rate < 0.9 * job->keys * USECS_PER_SEC / Max(job->elapsed_us, 1);
 
 	ereport(NOTICE,
-			(errmsg("batches \"%s\": %s%lld of %lld rows changed in %lld batches, %.0f rows per second%s",
+			(errmsg("batch job \"%s\": %s%lld of %lld rows changed in %lld batches, %.0f rows per second%s",
 					job->name, percent < 0 ? "" : psprintf("%.0f %%, ", floor(percent)),
 					(long long) job->rows, (long long) job->keys,
 					(long long) job->batches, job->rate,
@@ -165,12 +165,12 @@ dt_message_end(const DtJob *job, int elevel)
 
 	ereport(elevel,
 			(job->finished != 0 ?
-			 errmsg("batches \"%s\" have finished: %s", job->name, work) :
+			 errmsg("batch job \"%s\" has finished: %s", job->name, work) :
 			 stopped ?
-			 errmsg("batches \"%s\" were stopped before their end: %s so far", job->name, work) :
-			 errmsg("batches \"%s\" have failed: %s", job->name, work),
+			 errmsg("batch job \"%s\" was stopped before its end: %s so far", job->name, work) :
+			 errmsg("batch job \"%s\" has failed: %s", job->name, work),
 			 job->outcome != NULL && job->error != NULL ?
 			 errdetail_internal("%s", dt_message_error(job)) : 0,
-			 stopped ? errhint("%s goes on with them.", dt_message_start_again(job)) : 0,
+			 stopped ? errhint("%s continues it.", dt_message_start_again(job)) : 0,
 			 errhidestmt(true)));
 }

@@ -203,8 +203,8 @@ check_owner(const DtJob *job)
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the role that has started batches \"%s\" does not exist any more", job->name),
-				 errhint("To begin anew as another role, start them there. A superuser can use forget_batches().")));
+				 errmsg("the role that has started batch job \"%s\" does not exist any more", job->name),
+				 errhint("To begin anew as another role, start it there. A superuser can use forget_batches().")));
 }
 
 /* In a transaction. */
@@ -226,8 +226,8 @@ become(const DtJob *job)
 	if (!dt_work_join((uint64) job->group_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the resource group of batches \"%s\" does not exist any more", job->name),
-				 errhint("Start them again in a session that is in another one.")));
+				 errmsg("the resource group of batch job \"%s\" does not exist any more", job->name),
+				 errhint("Start it again in a session that is in another one.")));
 }
 
 /* ------------------------------------------- what is done in a transaction */
@@ -269,10 +269,10 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key)
 	if (job->keys > 2 * n && job->rows > 2 * n)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batches \"%s\" have come past %lld rows, but table %s has %lld",
+				 errmsg("batch job \"%s\" has come past %lld rows, but table %s has %lld",
 						job->name, (long long) job->keys, key->table, (long long) n),
 				 errdetail("A trigger, or another session, moves rows ahead along %s.", key->columns),
-				 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\", or with a \"finish\" in the past.",
+				 errhint("Use SELECT forget_batches(%s), and start it anew with the columns of another index as the \"key\", or with a \"finish\" in the past.",
 						 quote_literal_cstr(job->name))));
 }
 
@@ -361,9 +361,9 @@ find_end(const Run *run, DtJob *job, Batch *batch)
 			datumIsEqual(PointerGetDatum(job->position), PointerGetDatum(last), false, -1))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("batches \"%s\" cannot go along %s", job->name, job->columns),
+					 errmsg("batch job \"%s\" cannot go along %s", job->name, job->columns),
 					 errdetail("The text of a value does not distinguish it from others."),
-					 errhint("Use SELECT forget_batches(%s), and start them anew with the columns of another index as the \"key\".",
+					 errhint("Use SELECT forget_batches(%s), and start it anew with the columns of another index as the \"key\".",
 							 quote_literal_cstr(job->name))));
 		batch->range.high = dt_key_from_text(batch->key, last);
 		if (batch->range.high.n != n)
@@ -659,7 +659,7 @@ log_fixed_cost(Run *run, const DtBatchCost *cost)
 		return;
 	run->logged_fixed = true;
 	ereport(LOG,
-			(errmsg("batches \"%s\": %lld ms of each batch are the same however small it is",
+			(errmsg("batch job \"%s\": %lld ms of each batch are the same however small it is",
 					run->job->name, (long long) (run->fixed.us / 1000)),
 			 errhint("Does another table that the statement reads lack an index?"),
 			 errhidestmt(true)));

@@ -71,7 +71,7 @@ transaction_ends(XactEvent event, void *arg)
 			ereport(ERROR,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("too many batches run or wait"),
-					 errhint("Start them again when others have ended; the view dirty_throttle_batches lists them.")));
+					 errhint("Start it again when others have ended; the view dirty_throttle_batches lists them.")));
 		if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 			dt_queue_settle(p->queued.job, event == XACT_EVENT_COMMIT);
 	}
@@ -132,9 +132,9 @@ add_hint(void *arg)
 	if (geterrcode() != ERRCODE_QUERY_CANCELED && geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
 		return;
 	if (waiting->stopped)
-		errhint("The batches end after the present one. %s goes on with them.", waiting->again);
+		errhint("The job ends after the present batch. %s continues it.", waiting->again);
 	else
-		errhint("The batches go on. To end them, use SELECT stop_batches(%s).",
+		errhint("The job continues. To end it, use SELECT stop_batches(%s).",
 				quote_literal_cstr(waiting->name));
 }
 
@@ -216,8 +216,8 @@ check_end(const DtJob *job)
 	if (job->finished == 0 && job->outcome == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batches \"%s\" were interrupted", job->name),
-				 errdetail("The background worker that has run them is gone."),
+				 errmsg("batch job \"%s\" was interrupted", job->name),
+				 errdetail("The background worker that ran it is gone."),
 				 errhint("See the server log. %s goes on after the last batch.", dt_message_start_again(job))));
 }
 

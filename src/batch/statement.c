@@ -162,7 +162,7 @@ check_no_temporary(const CachedPlanSource *source)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("temporary table \"%s\" cannot be used in batches", get_rel_name(oid)),
-					 errdetail("A background worker runs them, which does not see the temporary tables of this session."),
+					 errdetail("A background worker runs it, which does not see the temporary tables of this session."),
 					 errhint("Use an ordinary table, for example an UNLOGGED one.")));
 	}
 }

@@ -210,7 +210,7 @@ get(Relation relation, const char *index_name, Oid id, bool missing_ok)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("what is stored of these batches is gone"),
-				 errhint("Start them again to begin anew.")));
+				 errhint("Start it again to begin anew.")));
 	return tuple;
 }
 
@@ -244,8 +244,8 @@ dt_store_find(const DtStore *store, Oid owner, const char *name, bool missing_ok
 	if (job == NULL && !missing_ok)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("batches \"%s\" do not exist", name),
-				 errhint("The view dirty_throttle_batches lists those that there are. To define them, call start_batches() with the table and the statement, too.")));
+				 errmsg("batch job \"%s\" does not exist", name),
+				 errhint("The view dirty_throttle_batches lists all jobs. To define this one, call start_batches() with the table and the statement, too.")));
 	return job;
 }
 

@@ -242,7 +242,7 @@ find_job(const DtStore *store, const char *name)
 	if (owners.n > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("several roles have batches \"%s\"", name),
+				 errmsg("several roles have a batch job \"%s\"", name),
 				 errhint("The view dirty_throttle_batches lists the owners. Use SET ROLE for one of them before.")));
 	return dt_store_find(store, owners.owner, name, false);
 }
@@ -267,7 +267,7 @@ stop_batches(PG_FUNCTION_ARGS)
 
 	if (state == DT_QUEUE_ABSENT)
 		ereport(NOTICE,
-				(errmsg("batches \"%s\" are not running", job->name)));
+				(errmsg("batch job \"%s\" is not running", job->name)));
 	else if (state < DT_QUEUE_RUNS && !XactReadOnly)
 		dt_job_store_stop(&store, job);
 	dt_store_close(&store, NoLock);
@@ -290,9 +290,9 @@ forget_batches(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 pid != 0 ?
-				 errmsg("batches \"%s\" are being run by process %d", job->name, pid) :
-				 errmsg("batches \"%s\" wait for a background worker", job->name),
-				 errhint("End them first, with SELECT stop_batches(%s).",
+				 errmsg("batch job \"%s\" is being run by process %d", job->name, pid) :
+				 errmsg("batch job \"%s\" waits for a background worker", job->name),
+				 errhint("End it first, with SELECT stop_batches(%s).",
 						 quote_literal_cstr(job->name))));
 	dt_store_delete(&store, job);
 	dt_store_close(&store, NoLock);

@@ -7,7 +7,7 @@
 #
 # expect-in-log: WARNING:  this session shares the limits of resource group
 # expect-in-log: WARNING:  resource group "(g[1-6]|h)" does not exist
-# expect-in-log: WARNING:  batches "b[1-8]" are not throttled, as this session is in no resource group
+# expect-in-log: WARNING:  batch job "b[1-8]" is not throttled, as this session is in no resource group
 # expect-in-log: WARNING:  statement_timeout ends the CALL after [0-9]+ ms, however many batches
 # A cancelled BEGIN or ROLLBACK leaves the rest of its block to say so:
 # expect-in-log: WARNING:  there is (no|already a) transaction in progress

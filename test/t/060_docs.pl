@@ -420,7 +420,7 @@ SKIP:
 	is_deeply([ grep { !$states{$_} } $comment =~ /\b(waiting|running|suspended|finished|stopped|failed|interrupted)\b/g ],
 		[], 'troubleshooting: all states');
 	is_deeply(
-		[ grep { my $message = $_; !grep { $message =~ $_ || $message =~ s/^batches "x" //r =~ $_ } @known } map { $_->[2] =~ /`([^`]+)`/g } @rows ],
+		[ grep { my $message = $_; !grep { $message =~ $_ || $message =~ s/^batch job "x" //r =~ $_ } @known } map { $_->[2] =~ /`([^`]+)`/g } @rows ],
 		[], 'troubleshooting: messages that there are');
 	cmp_ok(scalar @rows, '>', 10, 'troubleshooting: rows');
 }

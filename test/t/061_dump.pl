@@ -2,7 +2,7 @@
 # preloaded where they arrive and without it; pg_upgrade also a job in batches, in
 # the middle, which goes on.
 #
-# expect-in-log: WARNING:  batches "half" are not throttled, as this session is in no resource group
+# expect-in-log: WARNING:  batch job "half" is not throttled, as this session is in no resource group
 # takes-about: 2 s
 
 use strict;

@@ -40,8 +40,8 @@ my $mark = $dt->log_mark;
 my $r = $dt->batches($s, 'once', 't', max_rows => 300);
 check('the first CALL', $r, undef,
 	
-	qr/NOTICE: .*batches "once" begin: table t along id, about 5000 rows/,
-	qr/NOTICE: .*batches "once" have finished: 5000 of 5000 rows changed in 24 batches, in 0:/);
+	qr/NOTICE: .*batch job "once" begins: table t along id, about 5000 rows/,
+	qr/NOTICE: .*batch job "once" has finished: 5000 of 5000 rows changed in 24 batches, in 0:/);
 is($r->{out}, '5000|t', 'what it returns');
 is($dt->counts('t'), '1:5000', 'each row was changed once');
 my $job = $dt->job('once');
@@ -50,11 +50,11 @@ is(join(' ', map { $view->{$_} // 'NULL' } qw(table_name owner state pid rows pe
 	't ' . $dt->sql('SELECT current_user') . ' finished NULL 5000 100 0 ["5000"] NULL NULL', 'the view');
 is(join(' ', map { $job->{$_} } qw(batches rows_seen rows_expected)), '24 5000 5000', 'its function');
 my $log = $dt->log_since($mark);
-like($log, qr/LOG: .*batches "once" begin: table t along id, about 5000 rows/, 'the log: it begins');
-like($log, qr/LOG: .*batches "once" have finished: 5000 of 5000 rows/, 'the log: it ends');
+like($log, qr/LOG: .*batch job "once" begins: table t along id, about 5000 rows/, 'the log: it begins');
+like($log, qr/LOG: .*batch job "once" has finished: 5000 of 5000 rows/, 'the log: it ends');
 
 $r = $dt->batches($s, 'once', 't', max_rows => 300);
-check('the same CALL again', $r, undef, qr/NOTICE: .*batches "once" have finished at .* already/,
+check('the same CALL again', $r, undef, qr/NOTICE: .*batch job "once" has finished at .* already/,
 	qr/HINT: .*restart => true/);
 is($r->{out}, '0|t', 'it changes nothing');
 is($dt->counts('t'), '1:5000', 'indeed');
@@ -85,7 +85,7 @@ is($dt->counts('t'), '0:4990', 'all rows');
 
 # it says what it would do, and does nothing
 $r = $dt->batches($s, 'dry', 't', dry_run => 'true', max_rows => 1000);
-check('dry_run', $r, undef, qr/batches "dry" would begin: table t along id, about \d+ rows/,
+check('dry_run', $r, undef, qr/batch job "dry" would begin: table t along id, about \d+ rows/,
 	qr/DETAIL:  At least \d+ batches of at most 1000 rows/);
 is($r->{out}, '0|f', 'dry_run: what it returns');
 is($dt->job('dry'), undef, 'dry_run: nothing is stored');
@@ -110,7 +110,7 @@ $dt->sql(q{CREATE TABLE fresh (id bigint, n int DEFAULT 0, filler text);
 	ALTER TABLE fresh SET (autovacuum_enabled = off)});
 $dt->sql('VACUUM fresh');    # counts its rows, and no more
 $r = $dt->batches($s, 'fresh', 'fresh', max_rows => 1000);
-check('not analyzed', $r, undef, qr/begin: table fresh .* about 50000 rows/);
+check('not analyzed', $r, undef, qr/begins: table fresh .* about 50000 rows/);
 is($dt->counts('fresh'), '1:50000', 'not analyzed: each row once');
 my $read = q{SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'fresh_pkey'};
 $s->quit;    # so that its statistics are there
@@ -128,7 +128,7 @@ $dt->sql(q{CREATE TABLE mixed (id bigint PRIMARY KEY, n int DEFAULT 0, filler te
 $dt->sql('ANALYZE mixed');
 $s->query('SET random_page_cost = 10000');
 $r = $dt->batches($s, 'mixed', 'mixed', max_rows => 1000, statement => 'SELECT FROM mixed WHERE {batch} AND false');
-check('rows in another order', $r, undef, qr/have finished: 0 of 20000 rows/);
+check('rows in another order', $r, undef, qr/has finished: 0 of 20000 rows/);
 $s->quit;
 ok(poll_until(sub { $dt->sql(q{SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'mixed'}) }),
 	'rows in another order: along the index');
@@ -140,7 +140,7 @@ $s = $dt->session;
 
 $dt->sql('UPDATE t SET n = 0');
 $r = $dt->batches($s, 'none', 't', unthrottled => 'false');
-check('in no group', $r, '55000', qr/batches "none" would not be throttled, as this session is in no resource group/,
+check('in no group', $r, '55000', qr/batch job "none" would not be throttled, as this session is in no resource group/,
 	qr/HINT: .*SET dirty_throttle\."group" = 'batch'.*unthrottled => true/);
 is($dt->job('none'), undef, 'in no group: nothing is stored');
 $r = $dt->batches($s, 'its key', 't', statement => 'UPDATE t SET id = id WHERE {batch}');
@@ -174,7 +174,7 @@ $dt->sql('DROP TABLE days');
 $dt->limit(batch => 100000);
 my $member = $dt->session(group => 'batch');
 $r = $dt->batches($member, 'in a group', 't', unthrottled => 'false');
-like($r->{err}, qr/DETAIL: .*They run in resource group "batch"\./, 'in a group: it says so');
+like($r->{err}, qr/DETAIL: .*It runs in resource group "batch"\./, 'in a group: it says so');
 is($dt->group_row('batch')->{wal_bytes} > 0, 1, 'in a group: the worker is');
 $member->quit;
 
@@ -192,32 +192,32 @@ check('the statement fails', $r, '22012', qr/division by zero/, qr/HINT: .*SELEC
 $job = $dt->job('fails');
 is("$job->{state} $job->{rows} $job->{position} $job->{error}", 'failed 1227 ["1227"] division by zero', 'the statement fails: the view');
 is($dt->counts('t'), '0:3763, 1:1227', 'the statement fails: what is changed');
-like($dt->log_since($mark), qr/LOG: .*batches "fails" have failed: 1227 of 1227 rows changed in 18 batches, in 0:\d\d:\d\d, of which 0:00:00 paused\n.*DETAIL:  division by zero/,
+like($dt->log_since($mark), qr/LOG: .*batch job "fails" has failed: 1227 of 1227 rows changed in 18 batches, in 0:\d\d:\d\d, of which 0:00:00 paused\n.*DETAIL:  division by zero/,
 	'the statement fails: the log');
 
 # dry_run says what that CALL would do.
 my $stored = $dt->sql(q{SELECT s::text FROM dirty_throttle_stored_progress() s WHERE error = 'division by zero'});
 $r = $dt->batches($s, 'fails', 't', @wrong, max_rows => 100, dry_run => 'true');
-check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batches "fails" would go on after key \{1227\}: table t along id, about \d+ rows/,
-	qr/DETAIL: .*They have come past 1227 rows\. At least \d\d batches of at most 100 rows are left\./);
+check('dry_run of what has failed', $r, undef, qr/NOTICE: .*batch job "fails" would continue after key \{1227\}: table t along id, about \d+ rows/,
+	qr/DETAIL: .*It has come past 1227 rows\. At least \d\d batches of at most 100 rows are left\./);
 is($r->{out}, '0|f', 'dry_run of what has failed: what it returns');
 check('dry_run of what has failed, with another statement', $dt->batches($s, 'fails', 't', dry_run => 'true'), undef,
-	qr/batches "fails" go on with another statement/);
+	qr/batch job "fails" continues with another statement/);
 is($dt->batches($s, 'fails', 't', dry_run => 'true', start => 5)->{sqlstate}, '42710', 'dry_run of what has failed: not from another start');
 is($dt->sql(q{SELECT s::text FROM dirty_throttle_stored_progress() s WHERE error = 'division by zero'}), $stored, 'dry_run of what has failed: nothing is stored');
 
 $dt->sql('DELETE FROM bad');
 $r = $dt->batches($s, 'fails', 't', @wrong);
-check('it goes on', $r, undef, qr/NOTICE: .*batches "fails" go on after key \{1227\}/);
+check('it goes on', $r, undef, qr/NOTICE: .*batch job "fails" continues after key \{1227\}/);
 is($r->{out}, '3763|t', 'it goes on: rows of this CALL');
 is($dt->counts('t'), '1:4990', 'it goes on: each row once');
 is($dt->job('fails')->{error}, undef, 'it goes on: no error any more');
 $r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true');
-check('dry_run of what has finished', $r, undef, qr/NOTICE: .*batches "fails" have finished at .* already/);
+check('dry_run of what has finished', $r, undef, qr/NOTICE: .*batch job "fails" has finished at .* already/);
 unlike($r->{err}, qr/would/, 'dry_run of what has finished: nothing is left');
 is($r->{out}, '0|t', 'dry_run of what has finished: what it returns');
 $r = $dt->batches($s, 'fails', 't', @wrong, dry_run => 'true', restart => 'true');
-check('dry_run of restart', $r, undef, qr/batches "fails" would begin: table t .*about \d+ rows/);
+check('dry_run of restart', $r, undef, qr/batch job "fails" would begin: table t .*about \d+ rows/);
 is($r->{out}, '0|f', 'dry_run of restart: what it returns');
 
 # Nothing was done yet: another statement need not have another name.
@@ -249,7 +249,7 @@ $dt->counted(middle => 500);
 $r = $dt->batches($s, 'middle', 'middle', max_rows => 100, statement => 'UPDATE middle SET n = n + 1 / (id <> 250)::int WHERE {batch}');
 is($r->{sqlstate}, '22012', 'a wrong statement');
 $r = $dt->batches($s, 'middle', 'middle', max_rows => 100);
-check('mended in the middle', $r, undef, qr/WARNING: .*batches "middle" go on with another statement\n.*DETAIL: .*227 rows were changed by the one before: UPDATE middle SET n = n \+ 1 \//);
+check('mended in the middle', $r, undef, qr/WARNING: .*batch job "middle" continues with another statement\n.*DETAIL: .*227 rows were changed by the one before: UPDATE middle SET n = n \+ 1 \//);
 is($dt->counts('middle'), '1:500', 'mended in the middle: each row once');
 
 # Rows of one key are in one batch, however long it takes.
@@ -270,7 +270,7 @@ $mark = $dt->log_mark;
 is($dt->batches($s, 'fixed', 'fixed', batch_time => '40 ms',
 		statement => 'UPDATE fixed SET n = n + 1 + (SELECT length(pg_sleep(0.03)::text)) WHERE {batch}')->{out}, '2000|t', 'a cost of each batch');
 cmp_ok($dt->job('fixed')->{batches}, '<', 60, 'a cost of each batch: they grow all the same');
-like($dt->log_since($mark), qr/batches "fixed": \d+ ms of each batch are the same however small it is\n.*HINT: .*lack an index/, 'a cost of each batch: the log');
+like($dt->log_since($mark), qr/batch job "fixed": \d+ ms of each batch are the same however small it is\n.*HINT: .*lack an index/, 'a cost of each batch: the log');
 
 # The row of a batch is found where it was, whatever old versions of it there are.
 $dt->counted(versions => 300);

@@ -91,20 +91,20 @@ is($dt->sql("SELECT backend_type, application_name, query FROM pg_stat_activity 
 	'dirty_throttle batches|job|UPDATE t SET n = n + 1 WHERE {batch}', 'it runs: pg_stat_activity');
 my $r = $dt->start($other, 'job', 't', max_rows => 10);
 is($r->{sqlstate}, undef, 'somebody else starts it');
-like($r->{err}, qr/NOTICE: .*batches "job" are being run by process $pid already/, 'which changes nothing');
+like($r->{err}, qr/NOTICE: .*batch job "job" is being run by process $pid already/, 'which changes nothing');
 is($dt->start($other, 'job', 't', start => 5)->{sqlstate}, '42710', 'nor another one of that name');
 $r = $other->run(q{SELECT forget_batches('job')});
 is($r->{sqlstate}, '55006', 'it is not forgotten while it runs: the error');
-like($r->{err}, qr/are being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
+like($r->{err}, qr/is being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
 is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
-like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batches "job" are being run by process \d+ already.*HINT: .*being stopped.*when they have ended/s, 'it is stopped: who starts it now is told');
+like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batch job "job" is being run by process \d+ already.*HINT: .*being stopped.*when it has ended/s, 'it is stopped: who starts it now is told');
 let_go();
 $r = $s->wait;
-like($r->{err}, qr/NOTICE: .*batches "job" were stopped before their end: 55 of 55 rows.*HINT: .*SELECT start_batches\('job', unthrottled => true\) goes on/s, 'it ends after that batch');
+like($r->{err}, qr/NOTICE: .*batch job "job" was stopped before its end: 55 of 55 rows.*HINT: .*SELECT start_batches\('job', unthrottled => true\) continues it/s, 'it ends after that batch');
 is($r->{out}, '55|f', 'what it returns');
 $job = $dt->job('job');
 is("$job->{state} $job->{rows} " . ($job->{pid} // 'NULL'), 'stopped 55 NULL', 'the view');
-like($other->run(q{SELECT stop_batches('job')})->{err}, qr/NOTICE: .*batches "job" are not running/, 'stopped again: a notice');
+like($other->run(q{SELECT stop_batches('job')})->{err}, qr/NOTICE: .*batch job "job" is not running/, 'stopped again: a notice');
 is($dt->batches($other, 'job', 't')->{out}, '45|t', 'another session goes on with it');
 is($dt->counts('t'), '1:100', 'each row once');
 
@@ -131,7 +131,7 @@ foreach my $function (qw(stop_batches forget_batches))
 {
 	$r = $other->run("SELECT $function('nothing')");
 	is($r->{sqlstate}, '42704', "$function: no such job");
-	like($r->{err}, qr/batches "nothing" do not exist\n.*HINT: .*dirty_throttle_batches/s, "$function: what it says");
+	like($r->{err}, qr/batch job "nothing" does not exist\n.*HINT: .*dirty_throttle_batches/s, "$function: what it says");
 }
 $dt->sql(q{SELECT forget_batches('job')});
 is($dt->job('job'), undef, 'forgotten');
@@ -169,7 +169,7 @@ $dt->node->command_checks_all([ @psql, '-1', '-c', $psql_call ], 1, [qr/^$/], [$
 $dt->node->command_checks_all([ @psql, '-c', "SELECT 1; $psql_call" ], 1, [qr/^1?$/], [$in_block], 'psql -c with two commands');
 $dt->node->command_checks_all([ @psql, '-v', 'AUTOCOMMIT=off', '-c', 'SELECT 1', '-c', $psql_call ], 1, [qr/^1$/], [$in_block], 'psql without AUTOCOMMIT');
 is($dt->job('psql'), undef, 'nothing is stored');
-$dt->node->command_checks_all([ @psql, '-c', "SET dirty_throttle.log_min_pause = 0", '-c', $psql_call ], 0, [qr/^100\|t$/], [qr/have finished/], 'psql -c twice');
+$dt->node->command_checks_all([ @psql, '-c', "SET dirty_throttle.log_min_pause = 0", '-c', $psql_call ], 0, [qr/^100\|t$/], [qr/has finished/], 'psql -c twice');
 
 # run_time: it ends after a batch
 staying(slow => 100);
@@ -222,10 +222,10 @@ my %places = (
 	});
 # Who is signalled with what, how the CALL ends, and what becomes of the job.
 my @ways = (
-	[ 'the client', 'pg_cancel_backend', qr/canceling statement due to user request\n.*HINT: .*end after the present one/s, 'stopped' ],
-	[ 'the client', 'pg_terminate_backend', qr/terminating connection due to administrator command\n.*HINT: .*go on.*stop_batches/s, 'running' ],
-	[ 'the worker', 'pg_cancel_backend', qr/were stopped before their end/, 'stopped' ],
-	[ 'the worker', 'pg_terminate_backend', qr/batches "\w+" were interrupted\n.*HINT: .*See the server log/s, 'interrupted' ]);
+	[ 'the client', 'pg_cancel_backend', qr/canceling statement due to user request\n.*HINT: .*ends after the present batch/s, 'stopped' ],
+	[ 'the client', 'pg_terminate_backend', qr/terminating connection due to administrator command\n.*HINT: .*continues.*stop_batches/s, 'running' ],
+	[ 'the worker', 'pg_cancel_backend', qr/was stopped before its end/, 'stopped' ],
+	[ 'the worker', 'pg_terminate_backend', qr/batch job "\w+" was interrupted\n.*HINT: .*See the server log/s, 'interrupted' ]);
 my $n = 0;
 
 foreach my $place (sort keys %places)
@@ -335,7 +335,7 @@ my @changes = (
 		qr/has no index any more with the order in which it has been walked.*HINT: .*forget_batches/s ],
 	[ 'ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey', undef, '42704', undef, qr/has no index any more/ ],
 	[ 'BEGIN; ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey; CREATE UNIQUE INDEX ON %1$s (id DESC, n); COMMIT', qr/^50\|t$/, undef, '1:50' ],
-	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batches "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
+	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batch job "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
 	[ 'ALTER TABLE %1$s RENAME id TO key', undef, '42703', undef, qr/column "id" of table "\w+" does not exist/ ],
 	[ 'ALTER TABLE %1$s RENAME TO %1$s_new', undef, '42P01', undef, qr/relation "\w+" does not exist.*HINT: .*give it its name again/s ],
 	[ 'REINDEX TABLE CONCURRENTLY %s', qr/^50\|t$/, undef, '1:50' ],
@@ -393,7 +393,7 @@ ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AN
 $mark = $dt->log_mark;
 let_go();
 is($other->wait->{sqlstate}, undef, 'REFRESH after a batch that fails');
-ok(poll_until(sub { $dt->log_since($mark) =~ /batches "refresh" have failed: .*\n.*division by zero/ }, 20), 'REFRESH after a batch that fails: the log');
+ok(poll_until(sub { $dt->log_since($mark) =~ /batch job "refresh" has failed: .*\n.*division by zero/ }, 20), 'REFRESH after a batch that fails: the log');
 # longer than a batch waits for a lock, and through a cancel
 ok(poll_until(sub { $dt->sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $pid") }), 'REFRESH after a batch that fails: the worker waits for the store');
 $dt->sql("SELECT pg_cancel_backend($pid)");
@@ -505,7 +505,7 @@ is($as{watcher}->query($values), 'alice stopped, bob failed', 'who watches sees 
 is($as{chief}->query($values), 'alice stopped {55}, bob failed permission denied for table a', 'who has their privileges does');
 $r = $as{chief}->run(q{SELECT forget_batches('hers')});
 is($r->{sqlstate}, '22023', 'two of that name: the error');
-like($r->{err}, qr/several roles have batches "hers"\n.*HINT: .*SET ROLE/s, 'what it says');
+like($r->{err}, qr/several roles have a batch job "hers"\n.*HINT: .*SET ROLE/s, 'what it says');
 is($as{chief}->query(q{SET ROLE bob; SELECT forget_batches('hers'); RESET ROLE}), '', 'SET ROLE');
 is($as{bob}->query('SELECT count(*) FROM dirty_throttle_batches'), 0, 'his one is forgotten');
 is($dt->batches($as{alice}, 'hers', 'a')->{out}, '45|t', 'she goes on');

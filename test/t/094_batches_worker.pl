@@ -95,7 +95,7 @@ is($dt->counts('slow'), '1:300', 'its session ends: each row once');
 $s->query(q{SET statement_timeout = '1s'});
 $r = $dt->batches($s, 'timeout', 'slow', @slow, start => 1);
 is($r->{sqlstate}, '57014', 'statement_timeout of 1 s ends the wait');
-like($r->{err}, qr/HINT: .*The batches go on\. To end them, use SELECT stop_batches\('timeout'\)/, 'statement_timeout: what it says');
+like($r->{err}, qr/HINT: .*The job continues\. To end it, use SELECT stop_batches\('timeout'\)/, 'statement_timeout: what it says');
 finished('timeout');
 is($dt->counts('slow'), '2:300', 'statement_timeout: each row once');
 $r = $dt->batches($s, 'one row', 'slow', statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(2)::text) WHERE {batch}', finish => 1);
@@ -226,7 +226,7 @@ is($weak->run(q{SELECT start_batches('weak goes on')})->{sqlstate}, '55000', 'wh
 $dt->sql(q{SELECT drop_resource_group('h', force => true)});
 $r = $super->run(q{SELECT start_batches('goes on')});
 is($r->{sqlstate}, '55000', 'the group of the first start was dropped: refused');
-like($r->{err}, qr/batches "goes on" would not be throttled/, 'the group of the first start was dropped: what it says');
+like($r->{err}, qr/batch job "goes on" would not be throttled/, 'the group of the first start was dropped: what it says');
 
 # ---------------------------------------------------------------- row security
 
@@ -237,7 +237,7 @@ $weak->quit;
 $weak = $dt->session(user => 'weak');
 $r = $dt->start($weak, 'unset', 'rls');
 is($r->{sqlstate}, '42501', 'row security: the error');
-like($r->{err}, qr/row security may hide rows from batches "unset".*HINT: .*row_security => true/s, 'row security: what to type');
+like($r->{err}, qr/row security may hide rows from batch job "unset".*HINT: .*row_security => true/s, 'row security: what to type');
 $weak->query('SET row_security = off');
 $r = $dt->start($weak, 'off', 'rls');
 like($r->{err}, qr/query would be affected by row-level security policy for table "rls"/, 'row_security = off: the error is that of the server');
@@ -258,13 +258,13 @@ is($r->{sqlstate}, '22012', 'row security: half done without it');
 $dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY; ALTER TABLE later FORCE ROW LEVEL SECURITY; CREATE POLICY p ON later USING (id <> 70)');
 $r = $dt->batches($weak, 'later', 'later', row_security => 'true');
 is($r->{sqlstate}, '55000', 'row security applies at a later start: the error');
-like($r->{err}, qr/would go on with other rows, as row security applies now.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
+like($r->{err}, qr/would continue with other rows, as row security applies now.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
 $dt->sql('ALTER TABLE later DISABLE ROW LEVEL SECURITY');
 $dt->start($weak, 'later', 'later', max_rows => 1, statement => 'UPDATE later SET n = n + 1 + length(pg_sleep(0.05)::text) WHERE {batch}');
 ok($dt->wait_job('later', 'pid IS NOT NULL AND rows > 32'), 'row security: it goes on without it');
 $dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY');
 ok($dt->wait_job('later', q{state = 'failed'}), 'row security applies between two batches: it fails');
-is($dt->job('later')->{error} =~ s/\. .*//r, 'batches "later" would go on with other rows, as row security applies now', 'row security applies between two batches: the reason');
+is($dt->job('later')->{error} =~ s/\. .*//r, 'batch job "later" would continue with other rows, as row security applies now', 'row security applies between two batches: the reason');
 $weak->quit;
 
 # -------------------------------------------------------- more jobs than workers
@@ -277,7 +277,7 @@ my $waiting = $dt->sql(q{SELECT count(*), min(error) FROM dirty_throttle_batches
 like($waiting, qr/^\d+\|no free background worker: batches use at most 4 of the 8 that max_worker_processes allows$/, "$jobs jobs: some wait, and the view says for what");
 cmp_ok($dt->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dirty_throttle batches'}), '<=', 4, "$jobs jobs: half of the workers");
 $r = $dt->start($s, 'one more', 'many1');
-like($r->{err}, qr/NOTICE: .*batches "one more" wait for a free background worker/, "$jobs jobs: the next one is told");
+like($r->{err}, qr/NOTICE: .*batch job "one more" waits for a free background worker/, "$jobs jobs: the next one is told");
 is($s->run(q{SELECT stop_batches('one more')})->{err}, '', 'what waits is stopped') if $dt->job('one more')->{state} eq 'waiting';
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE name LIKE 'many%' AND state = 'finished'}) == $jobs }), "$jobs jobs: all end");
 is($dt->counts("many$_"), '1:40', "job $_: each row once") foreach 1, $jobs;
@@ -313,7 +313,7 @@ $dt->sql(q{SELECT forget_batches(name::text) FROM dirty_throttle_batches WHERE o
 $hoarder->query($hoard);
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) == 3 }), 'many that last: all workers but one');
 $r = $dt->start($hoarder, 'h100', 'hoard');
-like($r->{err}, qr/wait for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
+like($r->{err}, qr/waits for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
 # Who cancels a CALL that waits for a worker has stopped the job.
 $hoarder->send(q{CALL run_in_batches('h100', unthrottled => true)});
 ok(poll_until(sub { ($dt->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $hoarder->pid) // '') eq 'Extension' }), 'a CALL of what waits');
@@ -409,7 +409,7 @@ foreach my $how ('dropped', 'revoked', 'a role that is dropped')
 	$dt->sql($role eq 'revoked' ? 'REVOKE ALL ON p FROM revoked' : "DROP ROLE $role");
 	ok($dt->wait_job($how, q{state = 'failed'}), "$how: it fails");
 	my $job = $dt->job($how);
-	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that has started batches "$how" does not exist any more$/, "$how: the reason");
+	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that has started batch job "$how" does not exist any more$/, "$how: the reason");
 	cmp_ok($job->{rows}, '<', 10000, "$how: it has not gone on");
 	$dt->sql("SELECT forget_batches('$how')");
 	is($dt->job($how), undef, "$how: a superuser can forget it");
@@ -455,7 +455,7 @@ my $sql = "SELECT start_batches('shutdown', unthrottled => true)\nSELECT stop_ba
 my ($out, $err);
 IPC::Run::run([ 'postgres', '--single', '-c', 'log_min_messages=notice', '-D', $node->data_dir, 'postgres' ], '<', \$sql, '>', \$out, '2>', \$err);
 like($err, qr/ERROR:  batches cannot be run in single-user mode\n.*HINT:  Start the server/s, 'single-user mode');
-like($err, qr/NOTICE:  batches "shutdown" are not running/, 'single-user mode: stop_batches()');
+like($err, qr/NOTICE:  batch job "shutdown" is not running/, 'single-user mode: stop_batches()');
 $node->start;
 is($dt->job('shutdown')->{state}, 'interrupted', 'single-user mode: nothing has changed');
 $dt->sql('CREATE OR REPLACE FUNCTION pg_temp.none() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$');
@@ -483,7 +483,7 @@ $node->start;
 $s = $dt->session;
 $r = $s->run(q{CALL run_in_batches('unlogged', unthrottled => true)});
 is($r->{sqlstate}, undef, 'an unlogged table after a crash');
-like($r->{err}, qr/NOTICE: .*batches "unlogged" begin anew, as unlogged table "unlogged" is empty/, 'an unlogged table after a crash: what it says');
+like($r->{err}, qr/NOTICE: .*batch job "unlogged" begins anew, as unlogged table "unlogged" is empty/, 'an unlogged table after a crash: what it says');
 
 # --------------------------------------------------------------- keys that move
 
@@ -494,7 +494,7 @@ $dt->sql(q{CREATE TABLE moves (id bigint PRIMARY KEY, updated_at timestamptz NOT
 is($dt->batches($s, 'moves', 'moves', key => 'updated_at')->{out}, '8000|t', 'a trigger moves the key beyond the end: once each');
 $r = $dt->batches($s, 'moves on', 'moves', key => 'updated_at', finish => \q{now() + interval '1 hour'}, max_rows => 5000);
 is($r->{sqlstate}, '55000', 'a trigger moves the key ahead for ever: the error');
-like($r->{err}, qr/have come past \d+ rows, but table public\.moves has 8000.*HINT: .*"key"/s, 'what it says');
+like($r->{err}, qr/has come past \d+ rows, but table public\.moves has 8000.*HINT: .*"key"/s, 'what it says');
 
 # ------------------------------------------------------------- heavy rows
 

@@ -90,7 +90,7 @@ cmp_ok(abs($job->{paused_time} / 1000 - $total), '<', 1, 'nearly all of it was p
 my @notices = grep { /rows per second/ } split /\n/, $r->{err};
 is(scalar @notices, int($total / 10), 'notices');
 my ($percent, $changed, $seen, $rate, $left) = ($notices[0] // '') =~
-  /^NOTICE: .*batches "limited": (\d+) %, (\d+) of (\d+) rows changed in \d+ batches, (\d+) rows per second, about 0:00:(\d\d) left$/
+  /^NOTICE: .*batch job "limited": (\d+) %, (\d+) of (\d+) rows changed in \d+ batches, (\d+) rows per second, about 0:00:(\d\d) left$/
   or diag $notices[0];
 is($percent, int(100 * $seen / $rows), 'a notice: percent');
 is($changed, $seen, 'a notice: rows');
