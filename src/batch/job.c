@@ -6,7 +6,8 @@
  * The first start defines the job, and the last key of the table is noted, where it
  * is to end.  Later starts must want the same, and go on where the last batch has
  * ended, with the settings of the first one.  As long as no batch was committed, a
- * start is the first one: after a statement was mended, the job need not be forgotten before.
+ * start is the first one: so a statement that was mended can be started
+ * without forgetting the job first.
  *
  *-------------------------------------------------------------------------
  */

@@ -8,7 +8,7 @@
  * a batch that takes many times as long as it may, since its rows are heavier than
  * those before.
  *
- * A batch is to get out of everybody's way.  It waits for a lock only briefly,
+ * A batch is to be in no session's way.  It waits for a lock only briefly,
  * and looks for a deadlock before any other process does that waits for it, so it is
  * always the batch that gives way.
  *
@@ -23,8 +23,9 @@
  * which the session was, and has its settings.
  *
  * stop_batches() sends SIGINT, as a cancel does, with a flag in the queue: the present
- * batch is to end as it would.  So that is no cancel where the statement runs, but in a
- * pause, which may last for ever, and in a wait for a standby; and when it comes again.
+ * batch is to end as it would.  So the signal does not cancel a running statement.  It
+ * cancels a pause, which may last for ever, a wait for a standby, and anything when it
+ * comes again.
  * Timeouts come by SIGINT, too.
  *
  * What changes between batches is in run->job.  It is what has been committed:

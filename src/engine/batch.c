@@ -3,7 +3,7 @@
  * batch.c
  *		How many keys the next batch of a job has.
  *
- * A batch is to take at most that long, and to use no more than its group earns
+ * A batch is to take at most batch_time, and to use no more than its group earns
  * while a transaction need not pause in flight.  What the next one costs is
  * taken to be what the last one did, for each key.  That varies, so a batch
  * aims at half of what it may use: twice as much as was expected is paid after

@@ -3,8 +3,8 @@
  * control.c
  *		Limits that follow the server's pressure.
  *
- * A step asks the law of each controller how fast all groups may go together
- * that follow its signal.  From that comes each group's share, and the lowest of
+ * A step asks the law of each controller how fast all groups that follow its
+ * signal may go together.  From that comes each group's share, and the lowest of
  * its shares is its rate.
  *
  * What others write counts where it is part of what the law measures: the WAL of

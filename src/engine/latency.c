@@ -10,7 +10,7 @@
  * are fewer than DT_LATENCY_ENOUGH, there is nobody to protect.
  *
  * The base is p90 without those who are limited: the mean of the middle half of the last
- * samples, as single ones are weather.  They come from windows in which those who are
+ * samples, as single ones are noise.  They come from windows in which those who are
  * limited use next to nothing, and from probes: all rest for a moment.  If a session does
  * not rest, as a transaction for which others wait must not, nothing is learned.  Probes cost
  * PROBE_PERCENT of what those who are limited achieve at best.  Two samples in a row

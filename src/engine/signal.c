@@ -3,8 +3,7 @@
  * signal.c
  *		The table of the signals that limits can follow.
  *
- * A new signal is a row here, a reading function in the table of
- * pressure/signals.c, and a paragraph in docs/reference.md.
+ * src/README.md says what else a new signal needs.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,8 +4,8 @@
  *		The groups that follow signals, and the controllers of these.
  *
  * Groups that follow the same signal with the same threshold have one controller.
- * When the threshold is another one, so is the controller, which goes on from the
- * rate that the former one has found.
+ * A changed threshold means another controller, which continues from the rate that the
+ * former one has found.
  *
  * All of this belongs to the sampler.  Definitions are copied under the registry
  * lock, shared, and what a group has used under the group's lock.

@@ -7,7 +7,7 @@
  * in engine/control.c work out the rates, and puts them in force.  At the others
  * it looks every ten seconds, so that a threshold can be chosen; all that the
  * views show is what it has seen.  While there is no group it sleeps until
- * dt_sampler_wake().  It is started when recovery has ended, so there is none on a
+ * dt_sampler_wake(), or wakes once a second while batch jobs wait for a worker.  It is started when recovery has ended, so there is none on a
  * standby, and one second after it has ended for any reason.
  *
  * What it knows is its own, and may be lost: a new one starts from the rates

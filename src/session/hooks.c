@@ -15,8 +15,8 @@
  * batch/store.c a ProcessUtility hook of its own, which protects its relations.
  * Other callbacks are registered where they are needed, as some of
  * them cost every transaction something: those for the end of a transaction in
- * commit.c, session.c, load.c and commits.c, for the exit of a process in
- * session.c and sampler.c, for a relation that is out of date in load.c, and
+ * at_end.c (for commit.c), session.c, load.c, commits.c and batch/start.c, for the exit
+ * of a process in session.c, sampler.c and queue.c, for a relation that is out of date in load.c, and
  * for a timeout in tick.c.
  *
  * For a session in no group a hook that is called for each statement looks at

@@ -7,8 +7,8 @@
  * session's group or, owing nothing, in it.  Here it is decided what follows from
  * that, and counted.
  *
- * A process outside that waits for a session in a transaction lets that run to its
- * end, whatever it uses; it is paid for then.  In all other cases the process may
+ * A process outside that waits for a session in a transaction lets the session run
+ * to the end of its transaction, whatever that uses; what was used is paid then.  In all other cases the process may
  * wait for ever, for a lock that the session keeps between its transactions for
  * example; and a second session of the same user must not make the limit go away.
  * So there a session that owes too much pauses, whatever waits.

@@ -6,7 +6,8 @@
  * There are four, a function each:
  *
  * gate()					before the first statement of a transaction whose kind
- *							writes, when it holds no lock
+ *							writes (any, if the last one slipped), when it holds
+ *							as little as possible: see hooks.c
  * pause_in_flight()		between two rows and at checks for interrupts, once the
  *							transaction owes more than the grace
  * pay_after() (commit.c)	after its end, when its locks are released
@@ -17,7 +18,7 @@
  * wait for the session is asked by sleep.c, before each slice of a pause.
  *
  * How a block that an INSERT dirties makes its session pause, and comes into
- * the counters, in the files that are read once each:
+ * the counters, file by file:
  *
  * hooks.c		The statement begins: begin().  Its executor runs: dt_ExecutorRun().
  * session.c	With the statement the session follows what dirty_throttle.group

@@ -3,12 +3,12 @@
  * phase.c
  *		What the current transaction is, and where it may be made to pause.
  *
- * A statement whose kind writes (kind.c) pays before it begins what is owed: it
+ * A statement whose kind writes (kind.c) pays what is owed before it begins: it
  * passes the gate.  Everything else begins at once.  A transaction is a writer
  * from when it has passed the gate, has a transaction ID, or has written WAL
  * that no reader writes.  One that becomes a writer without having passed the
  * gate has slipped: a SELECT has called a function that writes, a worker in C
- * writes by itself, or the session was moved into the group in midway.
+ * writes by itself, or the session was moved into the group midway.
  *
  *				reading		writing		sign of		owes		commits		rolls
  *				statement	statement	writing		more than				back

@@ -3,7 +3,7 @@
  * sleep.c
  *		Sleeping before, in and after a transaction.
  *
- * A member pauses nowhere else.  The account says how long; pay.c, and commit.c
+ * A member pays by sleeping nowhere else.  The account says how long; pay.c, and commit.c
  * after a transaction, decide whether and where.  It sleeps on its latch, in slices
  * of at most a second.  A process that changes a limit sets the latches of the
  * members, so that sleepers look at their account again.

@@ -5,9 +5,10 @@
  *
  * What others notice of a job that writes much is that they wait for the WAL to
  * be flushed when they commit, and for synchronous standbys.  So while a group
- * follows the signal commit_latency, client sessions outside of such groups
- * measure that, and their members that owe nothing: from the writing of the commit record, when the server takes
- * the time of the commit, until the transaction has ended.  What comes before
+ * follows the signal commit_latency, client sessions outside of such groups, and
+ * members of these that owe nothing, measure it: from the writing of the commit
+ * record, when the server takes the time of the commit, until the transaction has
+ * ended.  What comes before
  * that is not the job's doing: triggers, the emptying of temporary tables,
  * commits on foreign servers, and the lock of NOTIFY.
  *

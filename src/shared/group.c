@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * group.c
- *		What is in force of resource groups.
+ *		Resource groups as they are in force, in shared memory.
  *
  * Definitions change in the catalog, and load.c puts them in force when the
  * change has committed.  Pressure, suspending a group and resetting its

@@ -9,7 +9,7 @@
  * slot: at each charge, and when they sleep and their latch is set; see account.c.
  *
  * Joining and leaving take the registry lock (shared, or exclusive on behalf
- * of another session) and the group's spinlock.  Only at the end of a process
+ * of another session) and the group's spinlock.  At the end of a process
  * the spinlock is enough.
  *
  *-------------------------------------------------------------------------

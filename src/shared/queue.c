@@ -10,7 +10,7 @@
  *
  * Batches take half of the server's background workers at most, and one role all of
  * these but one.  What has to wait is started by the worker of the sampler, which needs
- * no database for that; a job of who runs fewest is the next one.  The postmaster forgets
+ * no database for that; the role with the fewest running jobs is the next one.  The postmaster forgets
  * a worker that it could not fork, so one that does not come is started again.
  *
  * The array is in shared memory, guarded by the registry lock.

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * role_debt.c
- *		What those who have left a group still owe there, by role.
+ *		What sessions that have left a group still owe there, by role.
  *
  * A session that leaves a group, in whatever way, leaves its debt in an account that
  * the group keeps for the role that it has logged in as: at the end of
@@ -13,8 +13,8 @@
  * A session that joins the group takes over what its role has left there, as a debt
  * of its own.  So a client gains nothing by changing its group or connecting anew,
  * no role pays the debts of another one, and who is in no group pays nothing:
- * behind a pooler that is the next client of a connection.  An instance of a group by
- * role has the account of one role at most.  Other groups need them by role: behind a
+ * behind a pooler that is the next client of a connection.  An instance of a group with
+ * scope role has one account at most.  Other groups keep one for each role: behind a
  * pool, a role that writes little would wait for all that another one has left.
  *
  * When several sessions of the role have left, each that joins takes over the

@@ -3,7 +3,7 @@
  * shmem.c
  *		Shared memory: its sizes, its start, its locks, and look-ups.
  *
- * There are five areas: DtShared, and an array each of groups, of members, of
+ * There are five areas, and that of waits.c: DtShared, and an array each of groups, of members, of
  * debts of roles, and of jobs in batches (queue.c).  What is in them and which lock
  * protects what is in shmem.h.
  *

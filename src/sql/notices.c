@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * notices.c
- *		What whoever sets a threshold should know at once.
+ *		What follows from a threshold that is set, if that may be unexpected.
  *
- * What he has set is written, and is what he wants; but on this server, or
- * together with what else is defined, something may come of it that he does not
- * expect.  These notices tell him, with figures, and what to do.
+ * What was set is written, and is meant; but on this server, or together with what
+ * else is defined, something unexpected may follow from it.  These notices report
+ * it, with figures, and say what to do.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * kinds.c
- *		What a process can wait for that a member may have, or be in.
+ *		The waits in which a member can be in the way.
  *
  * A process that waits says so in its PGPROC.  Which members are in its way
  * depends on what it waits for:
@@ -9,7 +9,7 @@
  *	waits for			seen by				in its way
  *	----------------	----------------	--------------------------------
  *	a heavyweight lock	wait class Lock		who holds the lock, or asks for it
- *											before: look.c walks its queue
+ *											before: chain.c walks its queue
  *	  ... of a virtual	the lock's tag		if that is a member's, also all in
  *	  transaction							that database that are in a
  *											transaction: CREATE INDEX CONCURRENTLY

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * notify.c
- *		Does a session that listens keep the queue of notifications?
+ *		Does a session that listens hold back the queue of notifications?
  *
  * It reads the queue only while it waits for a command, so not in a pause.  When
  * the queue is full, NOTIFY fails for the whole server; so from a half on, where
