@@ -443,16 +443,6 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	return true;
 }
 
-/*
- * A group whose text was written by hand gets an ID that follows from its name, so that
- * memory has the same as what is written next.
- */
-static int64
-id_from_name(const char *name)
-{
-	return 1 + (int64) hash_bytes((const unsigned char *) name, strlen(name));
-}
-
 /* The next group, palloc'd; NULL: there is none, or a problem. */
 static DtEntry *
 read_group(Reader *reader)
@@ -479,8 +469,6 @@ read_group(Reader *reader)
 	while ((word = next_word(reader)) != NULL)
 		if (!read_word(reader, entry, word, &seen))
 			return NULL;
-	if (d->id == 0 && entry->instance[0] == '\0')
-		d->id = id_from_name(d->name);
 	if (d->reported[0] != '\0')
 		d->threshold[DT_REPORTED].unit = DT_UNIT_NONE;
 	if (!dt_definition_follows(d, DT_REPLICA_LAG) &&
@@ -529,6 +517,35 @@ find_twins(const List *entries)
 							a->name, b->name);
 	}
 	return NULL;
+}
+
+static bool
+has_id(List *entries, int64 id)
+{
+	foreach_ptr(DtEntry, entry, entries)
+		if (entry->definition.id == id)
+		return true;
+	return false;
+}
+
+/*
+ * Groups whose text was written by hand get IDs that follow from their names, so
+ * that memory has the same as what is written next.
+ */
+static void
+number_groups(List *entries)
+{
+	foreach_ptr(DtEntry, entry, entries)
+	{
+		DtDefinition *d = &entry->definition;
+		int64		id = 1 + (int64) hash_bytes((const unsigned char *) d->name,
+												strlen(d->name));
+
+		while (d->id == 0 && has_id(entries, id))
+			id++;
+		if (d->id == 0)
+			d->id = id;
+	}
 }
 
 /* Does an instance have only what can differ? */
@@ -586,5 +603,6 @@ dt_text_read(const char *string, const char **problem)
 		;
 	*problem = reader.problem == NULL ? find_twins(entries) :
 		psprintf(_("In line %d, %s."), reader.line, reader.problem);
+	number_groups(entries);
 	return entries;
 }
