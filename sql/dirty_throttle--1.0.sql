@@ -529,6 +529,7 @@ SELECT b.waiting_pid,
        b.waits_for, l.locktype, l.mode AS lockmode,
        CASE WHEN l.relation IS NULL THEN NULL
             WHEN l.database OPERATOR(pg_catalog.=) d.oid
+                 OR l.database OPERATOR(pg_catalog.=) 0
             THEN l.relation::pg_catalog.regclass::pg_catalog.text
             ELSE l.relation::pg_catalog.text
        END AS relation,

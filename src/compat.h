@@ -50,23 +50,13 @@
 #endif
 
 /*
- * From libpq/libpq.h, which cannot be included: it needs the headers of
- * GSSAPI, which are not installed everywhere with those of the server.
+ * libpq/libpq.h needs the headers of GSSAPI and OpenSSL, which are not installed
+ * everywhere with those of the server, only for members of Port that nothing here
+ * looks at.
  */
-extern bool pq_check_connection(void);
-extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
-
-typedef struct
-{
-	void		(*comm_reset) (void);
-	int			(*flush) (void);
-	int			(*flush_if_writable) (void);
-	bool		(*is_send_pending) (void);
-	int			(*putmessage) (char msgtype, const char *s, size_t len);
-	void		(*putmessage_noblock) (char msgtype, const char *s, size_t len);
-} PQcommMethods;
-
-extern PGDLLIMPORT const PQcommMethods *PqCommMethods;
+#undef ENABLE_GSS
+#undef USE_OPENSSL
+#include "libpq/libpq.h"
 
 /* 16: the status of the n-th process has a new name */
 #if PG_VERSION_NUM < 160000

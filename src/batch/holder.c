@@ -146,19 +146,24 @@ dt_holder_describe(const DtJob *job)
 	VirtualTransactionId *holders;
 	PGPROC	   *proc;
 	const char *what;
+	const char *role;
+	int			pid;
 	int			n;
 
 	if (wanted.mode == NoLock)
 		return NULL;
 	holders = GetLockConflicts(&wanted.tag, wanted.mode, &n);
+	proc = n > 0 ? dt_proc_of(holders[0]) : NULL;
+	pid = proc != NULL ? proc->pid : 0;
+	role = pid != 0 && OidIsValid(proc->roleId) ?
+		GetUserNameFromId(proc->roleId, true) : NULL;
 	what = describe_lock(job);
 	dt_holder_forget();
-	if (n == 0)
-		return NULL;
-	proc = dt_proc_of(holders[0]);
-	if (proc == NULL || proc->pid == 0)
+	if (n > 0 && VirtualTransactionIdIsRecoveredPreparedXact(holders[0]))
 		return psprintf(_("A prepared transaction holds %s."), what);
-	return psprintf(_("Process %d (role \"%s\") holds %s."), proc->pid,
-					OidIsValid(proc->roleId) ? GetUserNameFromId(proc->roleId, true) : "",
-					what);
+	if (pid == 0)
+		return NULL;			/* none does any more */
+	return role != NULL ?
+		psprintf(_("Process %d (role \"%s\") holds %s."), pid, role, what) :
+		psprintf(_("Process %d holds %s."), pid, what);
 }

@@ -123,13 +123,13 @@ check_context(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot start batches within a SECURITY DEFINER function or a security-restricted operation"),
-				 errhint("Start it outside of it, and use SET ROLE before to run it as another role.")));
+				 errhint("Start the job outside of that, and use SET ROLE before to run it as another role.")));
 	if (DT_BGWORKER_ANY_LOGIN == 0 && !dt_job_user_can_log_in())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
 				 errmsg("role \"%s\" may not log in, so no background worker can run batches for it",
 						GetUserNameFromId(GetSessionUserId(), false)),
-				 errhint("Start it in a session of a role with LOGIN, and use SET ROLE there.")));
+				 errhint("Start the job in a session of a role with LOGIN, and use SET ROLE there.")));
 	if (HeapTupleIsValid(database) && !((Form_pg_database) GETSTRUCT(database))->datallowconn)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -209,7 +209,7 @@ get(Relation relation, const char *index_name, Oid id, bool missing_ok)
 	if (tuple == NULL && !missing_ok)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("what is stored of these batches is gone"),
+				 errmsg("what is stored of the batch job is gone"),
 				 errhint("Start it again to begin anew.")));
 	return tuple;
 }

@@ -97,14 +97,17 @@ report_pause(const DtDue *due, int64 left_us)
 				 seconds / 3600, seconds / 60 % 60, seconds % 60, group);
 	if (due->cause == DT_BY_SUSPEND)
 		send_notice(message, _("The group is suspended."),
-					_("Use resume_group() to resume it. The view dirty_throttle_sessions shows all pauses."));
+					_("A superuser, or a role that may call resume_group(), can resume it. The view dirty_throttle_sessions shows all pauses."));
 	else if (due->cause < DT_BY_SIGNAL)
 		send_notice(message, _("The group has used what its limits allow."),
 					_("The view dirty_throttle_groups shows the limits, and dirty_throttle_sessions all pauses."));
 	else
 	{
-		snprintf(detail, sizeof(detail), _("Signal \"%s\" slows the group down."),
-				 dt_member_cause_name(due->cause));
+		if (due->cause == DT_BY_SIGNAL + DT_REPORTED)
+			strlcpy(detail, _("A reported signal slows the group down."), sizeof(detail));
+		else
+			snprintf(detail, sizeof(detail), _("Signal \"%s\" slows the group down."),
+					 dt_member_cause_name(due->cause));
 		send_notice(message, detail,
 					_("The view dirty_throttle_pressure shows the signal, and dirty_throttle_sessions all pauses."));
 	}

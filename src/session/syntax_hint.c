@@ -42,7 +42,7 @@ is_at_parameter(const char *query, int position)
 	if (query == NULL)
 		return false;
 	while (--position > 0 && *p != '\0')
-		p += pg_mblen(p);
+		p += pg_encoding_mblen_bounded(GetDatabaseEncoding(), p);
 	return p - query >= strlen(PREFIX) &&
 		pg_strncasecmp(p - strlen(PREFIX), PREFIX "group", strlen(PREFIX "group")) == 0;
 }

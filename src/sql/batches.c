@@ -82,7 +82,7 @@ get_job_name(FunctionCallInfo fcinfo)
 	if (flaw != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the name of batches must not %s", flaw),
+				 errmsg("the name of a batch job must not %s", flaw),
 				 errhint("Write a name of 1 to %d bytes, without blanks around it, for example 'purge log'.",
 						 NAMEDATALEN - 1)));
 	namestrcpy(result, name);

@@ -19,6 +19,7 @@
 #include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
+#include "common/shortest_dec.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -72,7 +73,10 @@ get_any(FunctionCallInfo fcinfo, int arg, const char **shown)
 	if (!OidIsValid(type))
 		elog(ERROR, "could not determine the type of argument %d", arg + 1);
 	getTypeOutputInfo(type, &output, &is_varlena);
-	value = OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
+	/* whatever extra_float_digits is */
+	value = type == FLOAT8OID ? double_to_shortest_decimal(PG_GETARG_FLOAT8(arg)) :
+		type == FLOAT4OID ? float_to_shortest_decimal(PG_GETARG_FLOAT4(arg)) :
+		OidOutputFunctionCall(output, PG_GETARG_DATUM(arg));
 	get_type_category_preferred(type, &category, &preferred);
 	*shown = category == TYPCATEGORY_NUMERIC ? value : psprintf("\"%s\"", value);
 	return value;

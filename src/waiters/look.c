@@ -77,6 +77,7 @@ end_look(void)
 {
 	dt_picture_clear(&dt_picture, false);
 	dt_waits->is_in_use = false;
+	pg_atomic_write_u64(&dt_waits->began_at, 0);
 	LWLockRelease(dt_waits->look_lock);
 }
 

@@ -4,7 +4,7 @@
  *		Which of those who pause looks, and what a session knows of it.
  *
  * A process that pauses sleeps.  One of those who sleep is the looker: it wakes up for
- * each look.  About four of the others wake up when a look must have been made, and if
+ * each look.  The first four of the others wake up when a look must have been made, and if
  * there was none, because the looker was stopped for instance, the first of them takes the
  * role over.  All others sleep for as long as they have to pause, and look then whether
  * there was one.
@@ -42,7 +42,7 @@
 #define MARK_COUNTS_US		100000
 #define NO_MARK_COUNTS_US	250000
 
-/* After this time without a look another one takes the role.  About so many watch. */
+/* After this time without a look another one takes the role.  This many watch. */
 #define LOOKER_HANGS_US		200000
 #define N_WATCH				4
 
@@ -138,8 +138,9 @@ hand_role_on(void)
 static bool
 look_hangs(void)
 {
-	return dt_now_us() - (int64) pg_atomic_read_u64(&dt_waits->began_at) >=
-		NO_MARK_COUNTS_US;
+	int64		began_at = pg_atomic_read_u64(&dt_waits->began_at);
+
+	return began_at != 0 && dt_now_us() - began_at >= NO_MARK_COUNTS_US;
 }
 
 static bool
@@ -184,7 +185,13 @@ take_role(void)
 static bool
 watches_looker(void)
 {
-	return MyProcNumber % Max(pg_atomic_read_u32(&dt_waits->n_asleep) / N_WATCH, 1) == 0;
+	uint32		looker = pg_atomic_read_u32(&dt_waits->looker);
+	int			before = 0;
+
+	for (int i = 0; i < MyProcNumber && before < N_WATCH; i++)
+		if (dt_wait_slots[i].asleep && looker != i + 1)
+			before++;
+	return before < N_WATCH;
 }
 
 int64

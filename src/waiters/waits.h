@@ -56,7 +56,8 @@ typedef struct DtWaitsShared
 	pg_atomic_uint32 looker;	/* see role.c: proc number + 1, or 0 */
 	pg_atomic_uint32 n_asleep;	/* slots, at most */
 	pg_atomic_uint64 looked_at; /* us */
-	pg_atomic_uint64 began_at;	/* when look_lock was taken last, us */
+	pg_atomic_uint64 began_at;	/* when the look that is going on began, us;
+								 * or 0 */
 	volatile int interval_us;	/* the next look is due this long after that */
 	volatile bool any_marked;
 	volatile bool walk_is_due;	/* a process has fallen asleep since the last */

@@ -147,7 +147,7 @@ subtest 'members' => sub {
 	is($dt->group_row('grp_a')->{dirty_limit}, 1, 'before COMMIT');
 	ok(!$member->finished, 'it sleeps on');
 	$admin->query('COMMIT');
-	is($member->wait->{err}, '', 'after COMMIT it does not');
+	is($member->wait->{sqlstate}, undef, 'after COMMIT it does not');
 
 	# it stays in a renamed group
 	$admin->query(q{BEGIN; SELECT rename_resource_group('grp_a', 'x'), alter_resource_group('grp_a');

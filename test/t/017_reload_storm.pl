@@ -56,7 +56,7 @@ sub collect
 	my ($r) = @_;
 	my ($plan, $planning) = split /"Planning": \{/, $r->{out};
 
-	$errors++, diag $r->{err} if $r->{err};
+	$errors++, diag $r->{err} if $r->{sqlstate};
 	foreach my $part ($plan, $planning)
 	{
 		$sum += $1 if defined $part && $part =~ /"Shared Dirtied Blocks": (\d+)/;

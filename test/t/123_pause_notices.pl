@@ -73,7 +73,7 @@ sub let_go
 $dt->sql(q{SELECT suspend_group('g')});
 my $suspended = qq{NOTICE:  00000: this session pauses until resource group "g" is resumed
 DETAIL:  The group is suspended.
-HINT:  Use resume_group() to resume it. The view dirty_throttle_sessions shows all pauses.};
+HINT:  A superuser, or a role that may call resume_group(), can resume it. The view dirty_throttle_sessions shows all pauses.};
 $w->simple(insert(1))->transmit;
 sleeps('a suspended group');
 is(sent(), $suspended, 'a notice, at once');
