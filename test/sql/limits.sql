@@ -262,6 +262,13 @@ TABLE definitions;
 
 SELECT drop_resource_group(group_name) FROM dirty_throttle_groups;
 SELECT count(*) FROM dirty_throttle_groups;
+-- a number is what it is, however it would be printed
+SET extra_float_digits = -14;
+SELECT set_group_dirty_limit('digits', 12345.5), set_group_wal_limit('digits', 67891::float4);
+RESET extra_float_digits;
+SELECT dirty_limit, wal_limit FROM dirty_throttle_groups WHERE group_name = 'digits';
+SELECT drop_resource_group('digits');
+
 DROP VIEW definitions;
 DROP TABLE before;
 DROP FUNCTION try;
