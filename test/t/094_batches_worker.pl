@@ -160,7 +160,7 @@ $dt->sql(q{CREATE FUNCTION definer() RETURNS void LANGUAGE sql SECURITY DEFINER 
 	ALTER FUNCTION definer() OWNER TO weak});
 $r = $super->run('SELECT definer()');
 is($r->{sqlstate}, '42501', 'SECURITY DEFINER: refused');
-like($r->{err}, qr/within a SECURITY DEFINER function.*HINT: .*outside of it/s, 'SECURITY DEFINER: what it says');
+like($r->{err}, qr/within a SECURITY DEFINER function.*HINT: .*outside of that/s, 'SECURITY DEFINER: what it says');
 
 # What a batch does with its role is over with it.
 $dt->sql('TRUNCATE seen; CREATE TABLE roles (id int PRIMARY KEY, n int); INSERT INTO roles SELECT i FROM generate_series(1, 4) i; GRANT ALL ON roles TO PUBLIC');
