@@ -65,11 +65,11 @@ def draw_series(fig, panel, series, seconds, rows, colors):
     ax = axes_at(fig, panel['gridPos'], rows, 0.62, 0.12, 0.32, 0.55)
     drawn = set()
     for name, points in series:
-        group = next(w for w in name.split() if w in colors)
+        group = next((w for w in name.split() if w in colors), None)
         # the second series of a group, its limit for example, is dashed
         ax.plot([p[0] for p in points], [p[1] for p in points], lw=1.2,
-                color=colors[group], label=name,
-                ls='--' if group in drawn else '-')
+                color=colors.get(group), label=name,
+                ls='--' if group and group in drawn else '-')
         drawn.add(group)
     ax.set_xlim(0, seconds)
     ax.set_ylim(bottom=0)
