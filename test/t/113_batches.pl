@@ -62,7 +62,10 @@ my $r = $s->wait;
 is($r->{out}, "$rows|t", 'a job under a limit: to the end');
 $dt->check_books('g', 'dirty', 'a job under a limit');
 cmp_ok($us / $second, '>', $rows * $DirtyThrottle::Clock::BLOCK / ($kb * 1000) * 0.98, 'it takes as long as the limit says, s');
-my @logged = $dt->log_since($mark) =~ /paused for [\d.]+ ms in resource group "g"\n.*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
+# of the worker: the session that has started the job pays for what it has stored
+my $log = $dt->log_since($mark);
+my ($worker) = $log =~ /\[(\d+)\][^\n]* LOG:  batch job "limited" has finished/;
+my @logged = $log =~ /\[$worker\][^\n]*Transaction: [\d.]+ ms, of which ([\d.]+) ms paused/g;
 cmp_ok(scalar @logged, '>', 100, 'transactions that have paused');
 is(scalar(grep { $_ > 0 } @logged), 0, 'none of them in flight');
 is($dt->group_row('g')->{releases}, 0, 'nobody had to wait');
