@@ -71,6 +71,8 @@ send_notice(const char *message, const char *detail, const char *hint)
 								  _("NOTICE"), 0, 0, 0, message, 0, detail, 0,
 								  hint, 0, 0);
 
+	length = Min(length, (int) sizeof(fields) - 1);
+
 	/* a conversion could fail */
 	for (int i = 0; i < length; i++)
 		if (IS_HIGHBIT_SET(fields[i]) &&

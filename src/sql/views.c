@@ -525,7 +525,9 @@ dirty_throttle_writers(PG_FUNCTION_ARGS)
 		}
 		else
 			continue;
-		put(fcinfo, &row);
+		/* or the slot is that of another session by now */
+		if (proc->pid == pid)
+			put(fcinfo, &row);
 	}
 	return (Datum) 0;
 }
