@@ -126,6 +126,21 @@ def prepare(srv, plan, path):
         c.execute("COPY source TO '%s'" % path)
 
 
+@contextlib.contextmanager
+def serving(ctx, setting, plan, path):
+    """A server for a setting, with its standby, if it has one."""
+    with server.Server(ctx, autovacuum='on', **setting.conf) as srv:
+        prepare(srv, plan, path)
+        if not setting.synchronous:
+            yield srv
+            return
+        with replica.Standby(ctx, srv):
+            with srv.connect() as c:
+                c.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                c.execute('SELECT pg_reload_conf()')
+            yield srv
+
+
 def begin_case(admin, case):
     """The same state before each case."""
     _, kb, signal = case
@@ -154,20 +169,24 @@ def maximum(srv, setting):
                   if line.startswith('tps')][0].split()[2])
 
 
-def run_case(ctx, srv, plan, setting, case, rate, path,
-             watch=contextlib.nullcontext()):
-    """watch: a context that watches while the job runs."""
-    log = ctx.path('open_log')
-    duration = plan['seconds'] + LEAD + 2
+def run_beside(srv, plan, setting, case, rate, path, *options, prelude=0,
+               watch=contextlib.nullcontext(), **env):
+    """Run a case, and measure after the job's first `prelude` seconds.
+
+    Returns when that began and ended, and what the job wrote meanwhile, MB/s.
+    options, env: of the load.  watch: a context that watches meanwhile.
+    """
+    duration = LEAD + prelude + plan['seconds'] + 2
     with srv.connect() as admin:
         begin_case(admin, case)
-        load = srv.popen(*pgbench(srv, setting, duration, '-R', '%.0f' % rate,
-                                  '-l', '--log-prefix', log))
+        load = srv.popen(*pgbench(srv, setting, duration, '-R', '%.0f' % rate, *options),
+                         **env)
         time.sleep(LEAD)
         job = setting.make(case, srv, plan['rows'], path)
-        begun, wal = time.time(), protection.job_wal(admin)
         if job:
             job.start()
+        time.sleep(prelude)
+        begun, wal = time.time(), protection.job_wal(admin)
         with watch:
             time.sleep(plan['seconds'])
         wal, ended = protection.job_wal(admin) - wal, time.time()
@@ -177,13 +196,20 @@ def run_case(ctx, srv, plan, setting, case, rate, path,
         if load.returncode:
             raise RuntimeError('pgbench failed')
         server.drop(admin, 'job')
+    return begun, ended, wal / (ended - begun) / 1e6
+
+
+def run_case(ctx, srv, plan, setting, case, rate, path, **options):
+    log = ctx.path('open_log')
+    begun, ended, mb = run_beside(srv, plan, setting, case, rate, path,
+                                  '-l', '--log-prefix', log, **options)
     windows = {}
     points = [(at, ms) for at, ms in oltp.latencies(log) if begun <= at < ended]
     for at, ms in points:
         windows.setdefault(int((at - begun) / WINDOW), []).append(ms)
     windows = [sorted(w) for i, w in sorted(windows.items())
                if i < plan['seconds'] // WINDOW]
-    return {'begun': begun, 'points': points, 'mb': wal / (ended - begun) / 1e6,
+    return {'begun': begun, 'points': points, 'mb': mb,
             'p50': [measure.percentile(w, 50) for w in windows],
             'p99': [measure.percentile(w, 99) for w in windows]}
 
@@ -323,19 +349,8 @@ def run_settings(ctx, result, plan, settings):
     rows, figures = [], {}
     with canary.Canary(ctx) as watch:
         for setting in settings:
-            with server.Server(ctx, autovacuum='on', **setting.conf) as srv:
-                prepare(srv, plan, path)
-                standby = replica.Standby(ctx, srv) if setting.synchronous else None
-                if standby:
-                    standby.__enter__()
-                    with srv.connect() as c:
-                        c.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-                        c.execute('SELECT pg_reload_conf()')
-                try:
-                    rounds, rate = run_rounds(ctx, srv, plan, setting, path)
-                finally:
-                    if standby:
-                        standby.__exit__(None, None, None)
+            with serving(ctx, setting, plan, path) as srv:
+                rounds, rate = run_rounds(ctx, srv, plan, setting, path)
             quiet = sum(watch.was_quiet(r['alone']['begun'],
                                         r['alone']['begun'] + plan['seconds'], True)
                         for r in rounds)

@@ -2,8 +2,8 @@
 
 First, what one part of a job does by itself, beside the same load: a snapshot that
 is held as long as a big statement would hold it, and nothing is written; a quarter
-of a processor, in runs of 5 ms every 20 ms, and nothing is written; WAL at the fixed
-limit, in large messages, which take hardly any processor; the job itself at that
+of a processor, in runs of 5 ms every 20 ms or of 1 ms every 4 ms, and nothing is
+written; WAL at the fixed limit, in large messages, which take hardly any processor; the job itself at that
 limit, in batches also with the lowest priority that the kernel gives a process (*nice*);
 and an index build at that limit, by three processes and by one. Rounds, figures and
 brackets are as in `headroom`.
@@ -53,8 +53,7 @@ WHERE backend_type = 'checkpointer'
 PHASES = {'Activity:CheckpointerMain': 'nothing',
           'Timeout:CheckpointWriteDelay': 'writes', 'IO:DataFileWrite': 'writes',
           'IO:DataFileSync': 'syncs', 'IO:SLRUSync': 'syncs', 'IO:WALSync': 'syncs'}
-RUN = 0.005                     # seconds; so long a processor is used in one run, ...
-REST = 0.015                    # ... and so long not
+SHARE = 1 / 4                   # of a processor
 
 
 class Snapshot(headroom.Job):
@@ -64,6 +63,8 @@ class Snapshot(headroom.Job):
 
 
 class Processor(headroom.Job):
+    RUN = 0.005                 # seconds
+
     def work(self):
         def count(n):
             self.connection.execute('SELECT count(*) FROM generate_series(1, %d)' % n)
@@ -71,10 +72,14 @@ class Processor(headroom.Job):
         n = 1000000
         begun = time.monotonic()
         count(n)
-        n *= RUN / (time.monotonic() - begun)
+        n *= self.RUN / (time.monotonic() - begun)
         while not self.ends:
             count(n)
-            time.sleep(REST)
+            time.sleep(self.RUN / SHARE - self.RUN)
+
+
+class ShortRuns(Processor):
+    RUN = 0.001
 
 
 class Messages(headroom.Job):
@@ -103,7 +108,8 @@ class Parts(headroom.Setting):
     # limit, and the job
     PARTS = {
         'a snapshot': (0, Snapshot, 'UPDATE'),
-        'a quarter of a processor': (0, Processor, 'UPDATE'),
+        'a quarter of a processor, 5 ms': (0, Processor, 'UPDATE'),
+        'a quarter of a processor, 1 ms': (0, ShortRuns, 'UPDATE'),
         'WAL, ' + FIXED: (headroom.LIMIT, Messages, 'UPDATE'),
         'UPDATE, ' + FIXED: (headroom.LIMIT, headroom.Job, 'UPDATE'),
         'UPDATE in batches, ' + FIXED: (headroom.LIMIT, headroom.Job, 'UPDATE in batches'),
@@ -243,8 +249,7 @@ def run(ctx, result):
     rows = run_parts(ctx, result, plan['parts'], path)
     for job in plan['jobs']:
         setting = headroom.Setting(job)
-        with server.Server(ctx, autovacuum='on') as srv:
-            headroom.prepare(srv, plan, path)
+        with headroom.serving(ctx, setting, plan, path) as srv:
             rate = headroom.maximum(srv, setting) * setting.share / 100
             with srv.connect() as c:
                 dsn = c.info.dsn
@@ -255,7 +260,7 @@ def run(ctx, result):
                 ctx.progress('%s: %s' % (job, case[0]))
                 watch = Watch(ctx, dsn)
                 runs[case[0]] = headroom.run_case(ctx, srv, plan, setting, case, rate,
-                                                  path, watch), watch.samples
+                                                  path, watch=watch), watch.samples
         p99 = measure.percentile(sorted(ms for _, ms in runs['alone'][0]['points']), 99)
         for name, (r, samples) in runs.items():
             found = bins(r['points'], samples, (p99, headroom.STALL * p99))

@@ -20,9 +20,8 @@ import os
 import shlex
 import struct
 import subprocess
-import time
 
-from bench import headroom, measure, protection, replica, server
+from bench import headroom, measure
 
 RATES = [0, 10000, 20000, 40000, 80000]         # KB/s
 PLANS = {
@@ -93,30 +92,12 @@ def histogram(times):
         buckets.count(b) for b in range(min(buckets), max(buckets) + 1)]))
 
 
-def record(ctx, srv, plan, setting, kb, rate, library, path):
+def record(srv, plan, setting, kb, rate, library, path):
     """[(time, us)] beside a job at that limit, and what it wrote, MB/s."""
-    duration = plan['seconds'] + PRELUDE + headroom.LEAD + 1
-    case = ('', kb, None) if kb else ('alone', None, None)
-    with srv.connect() as admin:
-        headroom.begin_case(admin, case)
-        load = srv.popen(*headroom.pgbench(srv, setting, duration, '-R', '%.0f' % rate),
-                         PGOPTIONS='-c session_preload_libraries=' + library)
-        time.sleep(headroom.LEAD)
-        job = setting.make(case, srv, plan['rows'], path)
-        if job:
-            job.start()
-        time.sleep(PRELUDE)
-        begun, wal = time.time(), protection.job_wal(admin)
-        time.sleep(plan['seconds'])
-        wal, ended = protection.job_wal(admin) - wal, time.time()
-        if job:
-            job.cancel(admin)
-        load.wait(duration * 4 + 60)
-        if load.returncode:
-            raise RuntimeError('pgbench failed')
-        server.drop(admin, 'job')
-    return ([(at - begun, us) for at, us in read(srv.data) if begun <= at < ended],
-            wal / (ended - begun) / 1e6)
+    begun, ended, mb = headroom.run_beside(
+        srv, plan, setting, ('', kb, None) if kb else ('alone', None, None), rate, path,
+        prelude=PRELUDE, PGOPTIONS='-c session_preload_libraries=' + library)
+    return [(at - begun, us) for at, us in read(srv.data) if begun <= at < ended], mb
 
 
 def write(out, setting, mb, commits, plan):
@@ -136,26 +117,14 @@ def run(ctx, result):
         print('# Made by bench/trace.py: of each 0.2 s the first bucket, and counts',
               file=out)
         for setting in settings(ctx.mode):
-            with server.Server(ctx, autovacuum='on', **setting.conf) as srv:
-                headroom.prepare(srv, plan, path)
-                standby = replica.Standby(ctx, srv) if setting.synchronous else None
-                if standby:
-                    standby.__enter__()
-                    with srv.connect() as c:
-                        c.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-                        c.execute('SELECT pg_reload_conf()')
-                try:
-                    rate = headroom.maximum(srv, setting) * setting.share / 100
-                    for kb in RATES:
-                        ctx.progress('%s, %d KB/s' % (setting.label, kb))
-                        commits, mb = record(ctx, srv, plan, setting, kb, rate,
-                                             library, path)
-                        write(out, setting, mb, commits, plan)
-                        times = sorted(us / 1000 for _, us in commits)
-                        rows.append([setting.label, kb, mb, len(times)] + [
-                            measure.percentile(times, p) for p in (50, 90, 95, 99)])
-                finally:
-                    if standby:
-                        standby.__exit__(None, None, None)
+            with headroom.serving(ctx, setting, plan, path) as srv:
+                rate = headroom.maximum(srv, setting) * setting.share / 100
+                for kb in RATES:
+                    ctx.progress('%s, %d KB/s' % (setting.label, kb))
+                    commits, mb = record(srv, plan, setting, kb, rate, library, path)
+                    write(out, setting, mb, commits, plan)
+                    times = sorted(us / 1000 for _, us in commits)
+                    rows.append([setting.label, kb, mb, len(times)] + [
+                        measure.percentile(times, p) for p in (50, 90, 95, 99)])
     result.table('Commits of others, ms', ['Setting', 'Limit, KB/s', 'WAL of the job, MB/s',
                                            'commits', 'p50', 'p90', 'p95', 'p99'], rows)
