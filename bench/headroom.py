@@ -18,8 +18,9 @@ fastest by the slowest of equal runs of the job. Windows in which the machine wa
 busy with something else (a process that sleeps for 10 ms was more than 20 ms late)
 count as all others; how many of `alone` they are is said.
 
-The configuration is the default one. (Scenario `headroom_jobs` has other jobs, and
-`headroom_settings` other loads and configurations. `protection` is the other case:
+The configuration is the default one. Groups are new. (Scenario `headroom_jobs`
+has other jobs, `headroom_settings` other loads and configurations, and `headroom_watch`
+groups that have followed the signal before. `protection` is the other case:
 there the load is a closed loop that uses all processors, and what it keeps of its
 throughput depends on the share of the processors that the job leaves.)
 """
@@ -42,7 +43,7 @@ LIMIT = 20000                   # KB/s
 LIMITS = (LIMIT // 2, LIMIT, 2 * LIMIT)
 SIGNAL = ('commit_latency', '50%')      # what protect_from() sets
 LOWER = '20%'                   # the other threshold that is tried
-LEAD = 4                        # seconds before the job begins
+LEAD = 4                        # seconds before the job begins, most often
 WINDOW = 2                      # seconds
 STALL = 3                       # times the median p99 of `alone`
 SPOILT = 2                      # the same, of all of `alone` in a round: it does not count
@@ -68,6 +69,10 @@ class Setting:
                 + [('protected', 0, SIGNAL)]
                 + ([(self.lower, 0, (SIGNAL[0], self.lower))] if self.lower else []))
 
+    def lead(self, case):
+        """How long the load runs before the job begins, s."""
+        return LEAD
+
     def make(self, case, srv, rows, path):
         """The job of a case, or None."""
         return Job(srv, self.job, rows, path) if case[1] is not None else None
@@ -81,8 +86,8 @@ def seconds(mode):
 
 
 def estimate(plan, settings):
-    return 40 + sum(plan['rounds'] * len(s.cases()) * (plan['seconds'] + LEAD + 6)
-                    for s in settings)
+    return 40 + sum(plan['rounds'] * (plan['seconds'] + s.lead(case) + 6)
+                    for s in settings for case in s.cases())
 
 
 def statements(job, rows, path):
@@ -176,12 +181,13 @@ def run_beside(srv, plan, setting, case, rate, path, *options, prelude=0,
     Returns when that began and ended, and what the job wrote meanwhile, MB/s.
     options, env: of the load.  watch: a context that watches meanwhile.
     """
-    duration = LEAD + prelude + plan['seconds'] + 2
+    lead = setting.lead(case)
+    duration = lead + prelude + plan['seconds'] + 2
     with srv.connect() as admin:
         begin_case(admin, case)
         load = srv.popen(*pgbench(srv, setting, duration, '-R', '%.0f' % rate, *options),
                          **env)
-        time.sleep(LEAD)
+        time.sleep(lead)
         job = setting.make(case, srv, plan['rows'], path)
         if job:
             job.start()

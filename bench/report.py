@@ -10,8 +10,9 @@ import os
 from bench import machine
 
 ORDER = ['accuracy', 'commands', 'reaction', 'overhead', 'headroom',
-         'headroom_jobs', 'headroom_settings', 'trace', 'long_statement', 'tail', 'protection', 'budget',
-         'host_memory', 'replica', 'pressure', 'batches', 'tenants', 'scale']
+         'headroom_jobs', 'headroom_settings', 'headroom_watch', 'trace', 'long_statement',
+         'tail', 'protection', 'budget', 'host_memory', 'replica', 'pressure', 'batches',
+         'tenants', 'scale']
 MODES = {
     'full': 'the full set',
     'quick': '--quick: fewer cases and repetitions',
