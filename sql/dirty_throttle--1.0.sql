@@ -59,7 +59,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION protect_from(text) FROM PUBLIC;
 COMMENT ON FUNCTION protect_from(text) IS
-'Protects others from a resource group: makes it follow what this server has of the signals commit_latency, replica_lag, checkpoint and disk_free, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices tell what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
+'Protects others from a resource group: makes it follow those of the signals commit_latency, replica_lag, checkpoint and disk_free that this server has, with thresholds that suit the server, and raises its floor from the default to 512 KB/s, or to half of its own limit if that is less. Notices report what was chosen, what was left out, and why. What the group follows already stays as it is. Creates the group if it does not exist. The change takes effect at COMMIT.';
 
 CREATE FUNCTION report_pressure(signal text, value float8, ttl interval DEFAULT '10 s')
 RETURNS void
@@ -67,7 +67,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION report_pressure(text, float8, interval) FROM PUBLIC;
 COMMENT ON FUNCTION report_pressure(text, float8, interval) IS
-'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable. EXECUTE on the function allows to report under every name.';
+'Reports the value of a signal that is measured elsewhere, from 0 to 1000000; 1 is the threshold. Groups that follow this name with set_group_pressure() are slowed down while it is above 1. A report is stale when it is older than ttl, and counts for another 30 s. It takes effect at once and is not durable. EXECUTE on the function allows reporting under any name.';
 
 CREATE FUNCTION rename_resource_group(old_name text, new_name text)
 RETURNS void
@@ -153,14 +153,14 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION start_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean) TO PUBLIC;
 COMMENT ON FUNCTION start_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean) IS
-'Runs a statement over a table in small transactions, in a background worker, from when the transaction commits: along the primary key or the columns of another B-tree index (key); {batch} in the statement stands for the condition on the range of each. How far it has come is stored with each batch: after an error, stop_batches() or a crash, the same call, or one with the name only, goes on from there.';
+'Runs a statement over a table in small transactions, in a background worker that begins when the transaction commits. Each batch is a range of the primary key, or of the columns of another B-tree index (key); {batch} in the statement stands for the condition on this range. The progress is stored with each batch: after an error, stop_batches() or a crash, the same call, or one with the name only, continues from there.';
 
 CREATE PROCEDURE run_in_batches(name text, table_name regclass DEFAULT NULL, statement text DEFAULT NULL, key text DEFAULT NULL, start "any" DEFAULT NULL, finish "any" DEFAULT NULL, restart boolean DEFAULT false, batch_time interval DEFAULT '100 ms', max_rows int4 DEFAULT 20000, run_time interval DEFAULT NULL, row_security boolean DEFAULT false, unthrottled boolean DEFAULT false, dry_run boolean DEFAULT false, INOUT rows int8 DEFAULT NULL, INOUT finished boolean DEFAULT NULL)
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 GRANT EXECUTE ON PROCEDURE run_in_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean, int8, boolean) TO PUBLIC;
 COMMENT ON PROCEDURE run_in_batches(text, regclass, text, text, "any", "any", boolean, interval, int4, interval, boolean, boolean, boolean, int8, boolean) IS
-'Does the same as start_batches(), and waits for the end. If the CALL is canceled the batches end after the present one; whatever else ends it, they go on. Must not be called in a transaction block.';
+'Does the same as start_batches(), and waits for the end. If the CALL is canceled, the batches end after the current one; if anything else ends it, they continue. Must not be called in a transaction block.';
 
 CREATE FUNCTION stop_batches(name text)
 RETURNS void
@@ -168,7 +168,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION stop_batches(text) TO PUBLIC;
 COMMENT ON FUNCTION stop_batches(text) IS
-'Ends the batches with that name, of the caller or of a role whose privileges the caller has, after the present one; also while their group is suspended. start_batches() continues them. Batches that are not running cause a notice. It is an error during recovery.';
+'Ends the batches with that name, of the caller or of a role whose privileges the caller has, after the current one; also while their group is suspended. start_batches() continues them. Batches that are not running cause a notice. It is an error during recovery.';
 
 CREATE FUNCTION forget_batches(name text)
 RETURNS void
@@ -215,7 +215,7 @@ CREATE UNIQUE INDEX dirty_throttle_stored_batches_id ON dirty_throttle_stored_ba
 CREATE UNIQUE INDEX dirty_throttle_stored_batches_key
     ON dirty_throttle_stored_batches (owner, name);
 REVOKE ALL ON dirty_throttle_stored_batches FROM PUBLIC;
-COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of jobs in batches when they are started; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it';
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_batches IS 'What is stored of batch jobs when they are started; the view dirty_throttle_batches shows it. The library writes it; REFRESH MATERIALIZED VIEW does not change it';
 
 CREATE FUNCTION dirty_throttle_stored_progress(
     OUT id oid,
@@ -252,7 +252,7 @@ FROM dirty_throttle_stored_progress()
 WITH NO DATA;
 CREATE UNIQUE INDEX dirty_throttle_stored_progress_id ON dirty_throttle_stored_progress (id);
 REVOKE ALL ON dirty_throttle_stored_progress FROM PUBLIC;
-COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_progress IS 'How far jobs in batches have come, written with each batch; like dirty_throttle_stored_batches';
+COMMENT ON MATERIALIZED VIEW dirty_throttle_stored_progress IS 'How far batch jobs have come, written with each batch; like dirty_throttle_stored_batches';
 
 -- Views, for everybody.
 
@@ -294,7 +294,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_groups() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_groups() IS
-'Returns what the view dirty_throttle_groups shows, of one moment and not rounded; granted_to also has roles that do not exist any more.';
+'Returns what the view dirty_throttle_groups shows, of one moment and not rounded; granted_to also has roles that no longer exist.';
 
 CREATE VIEW dirty_throttle_groups AS
 SELECT g.group_name,
@@ -328,15 +328,15 @@ FROM dirty_throttle_groups() AS g
           ON g.scope OPERATOR(pg_catalog.=) 'database'
              AND d.oid OPERATOR(pg_catalog.=) g.instance;
 GRANT SELECT ON dirty_throttle_groups TO PUBLIC;
-COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they do now, what they are, and their counters. One row per group, where instance is NULL: its rates, debts, members and counters are sums over all instances. And one row per instance: a role or database that has limits of its own in the group, by the scope of this, and that has had a session there lately, owes something, or has other properties than the group. All roles see the rows of groups. A role sees the instances of roles whose privileges it has, and of its own database, and members of pg_read_all_stats see all';
+COMMENT ON VIEW dirty_throttle_groups IS 'Resource groups: what they do now, what they are, and their counters. One row per group, where instance is NULL: its rates, debts, members and counters are sums over all instances. And one row per instance: a role or database, depending on the scope, that has limits of its own in the group, and that has had a session there lately, owes something, or has other properties than the group. All roles see the rows of groups. A role sees the instances of roles whose privileges it has, and of its own database, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_groups.group_name IS 'Name of the resource group';
 COMMENT ON COLUMN dirty_throttle_groups.instance IS 'Name of the role or database whose limits these are, its OID if it was dropped; NULL for the group itself';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_rate IS 'Measured rate of dirtying shared buffers, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.dirty_limit IS 'Limit on dirtying shared buffers for all members together, or in the row of an instance for its members, in KB/s (1 KB = 1000 bytes); NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; NULL if nothing limits';
+COMMENT ON COLUMN dirty_throttle_groups.effective_dirty_limit IS 'Limit on dirtying shared buffers that is in force, in KB/s: dirty_limit, or what pressure leaves of it; NULL if there is no limit';
 COMMENT ON COLUMN dirty_throttle_groups.wal_rate IS 'Measured rate of writing WAL, averaged over the last 5 seconds, in KB/s';
 COMMENT ON COLUMN dirty_throttle_groups.wal_limit IS 'Limit on writing WAL for all members together, or in the row of an instance for its members, in KB/s (1 KB = 1000 bytes); NULL if there is none';
-COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); NULL if nothing limits';
+COMMENT ON COLUMN dirty_throttle_groups.effective_wal_limit IS 'Limit on writing WAL that is in force, in KB/s: wal_limit, or what pressure leaves of it, or more while a burst is spent within a budget (signal wal_rate); NULL if there is no limit';
 COMMENT ON COLUMN dirty_throttle_groups.pressure_reason IS 'Why pressure makes the group as slow as it is: a sentence with the value of the signal that decides, and what this value may be. NULL if pressure leaves the limits as they are, and for roles that may not see the value';
 COMMENT ON COLUMN dirty_throttle_groups.members IS 'Number of sessions that are members';
 COMMENT ON COLUMN dirty_throttle_groups.paused IS 'Number of members that are pausing';
@@ -450,7 +450,7 @@ COMMENT ON COLUMN dirty_throttle_sessions.group_name IS 'Name of the resource gr
 COMMENT ON COLUMN dirty_throttle_sessions.moved IS 'True if set_session_group() has moved the session into the group';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_since IS 'Time at which the current pause began; NULL if the session is not pausing';
 COMMENT ON COLUMN dirty_throttle_sessions.paused_by IS 'Cause of the current pause: dirty or wal, whichever debt takes longer to pay, or the signal that has lowered this limit, or suspend_group; NULL if the session is not pausing';
-COMMENT ON COLUMN dirty_throttle_sessions.xact_paused_time IS 'How much of the current transaction, or of the last one and the pause after it, was pauses, including the current pause, in milliseconds';
+COMMENT ON COLUMN dirty_throttle_sessions.xact_paused_time IS 'How long the current transaction, or the last one with the pause after it, has paused, including the current pause, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_sessions.released_since IS 'Time since which the session goes on without pausing because others wait for it; NULL if it does not';
 COMMENT ON COLUMN dirty_throttle_sessions.dirty_debt IS 'Dirtied but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
 COMMENT ON COLUMN dirty_throttle_sessions.wal_debt IS 'WAL written but not paid for yet, in KB, rounded up, with what the session has taken over from its role when it joined';
@@ -588,7 +588,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 GRANT EXECUTE ON FUNCTION dirty_throttle_batches() TO PUBLIC;
 COMMENT ON FUNCTION dirty_throttle_batches() IS
-'Returns what the view dirty_throttle_batches shows, not rounded, and the number of batches that were committed, of rows that the job has come past, of those that are expected, and the time for which it has run, in milliseconds.';
+'Returns what the view dirty_throttle_batches shows, not rounded, and the number of batches that were committed, of rows that the job has passed, of those that are expected, and the time for which it has run, in milliseconds.';
 
 CREATE VIEW dirty_throttle_batches AS
 SELECT b.name, b.table_id::pg_catalog.regclass AS table_name, b.statement,
@@ -604,17 +604,17 @@ FROM dirty_throttle_batches() AS b
 GRANT SELECT ON dirty_throttle_batches TO PUBLIC;
 COMMENT ON VIEW dirty_throttle_batches IS 'Jobs that start_batches() or run_in_batches() have started in this database: one row per job; a role sees those of roles whose privileges it has, and members of pg_read_all_stats see all';
 COMMENT ON COLUMN dirty_throttle_batches.name IS 'Name of the batches';
-COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table along whose key they go; its OID if it does not exist any more';
+COMMENT ON COLUMN dirty_throttle_batches.table_name IS 'Table whose key defines them; its OID if it no longer exists';
 COMMENT ON COLUMN dirty_throttle_batches.statement IS 'Statement that they run';
-COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that has started them first, as which they run';
-COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker, as column error says then, or for its own to begin; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. NULL on a standby, which does not know what runs. start_batches() goes on with what is stopped, interrupted or has failed';
+COMMENT ON COLUMN dirty_throttle_batches.owner IS 'Role that first started them; they run as this role';
+COMMENT ON COLUMN dirty_throttle_batches.state IS 'waiting for a free background worker, as column error says then, or for its own to begin; running; suspended, with its resource group; finished; stopped, by stop_batches(), a cancel or at the end of run_time; failed, by the error in column error; or interrupted, as its background worker has ended, for which see the server log. NULL on a standby, which does not know what runs. start_batches() continues a job that is stopped, interrupted or failed';
 COMMENT ON COLUMN dirty_throttle_batches.pid IS 'Process ID of the background worker that runs them; NULL if none does';
 COMMENT ON COLUMN dirty_throttle_batches.rows IS 'Number of rows that the statement has changed or returned';
 COMMENT ON COLUMN dirty_throttle_batches.percent IS 'How much is done, in percent of the estimated number of rows; NULL if that is not known';
-COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, of its last seconds above all';
-COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again, as others held locks, for a serialization failure, or as it took many times as long as it may';
+COMMENT ON COLUMN dirty_throttle_batches.rate IS 'Rows seen per second, pauses included, mainly in its last seconds';
+COMMENT ON COLUMN dirty_throttle_batches.retries IS 'How often a batch was undone and tried again: others held locks, there was a serialization failure, or it took many times as long as it may';
 COMMENT ON COLUMN dirty_throttle_batches.paused_time IS 'Total time that the job has paused for the limits of its group, in milliseconds';
 COMMENT ON COLUMN dirty_throttle_batches.eta IS 'When it will have finished at the present rate, and not before now; later if the rate falls. NULL if it does not run, or that is not known';
 COMMENT ON COLUMN dirty_throttle_batches.updated_at IS 'Time of its last batch; when it has finished, of its end';
-COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has come past; NULL for roles that do not have the privileges of the owner';
-COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one by which the job has failed, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for roles that do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches."position" IS 'Key of the last row that it has passed; NULL for roles that do not have the privileges of the owner';
+COMMENT ON COLUMN dirty_throttle_batches.error IS 'Last error of a batch: the one that made the job fail, or one after which it is tried again, at most 4096 bytes, with the process that holds the lock it has waited for; or what it waits for; NULL if there is none since the last start, and for roles that do not have the privileges of the owner';

@@ -22,7 +22,7 @@ dt_guc_init(void)
 {
 	DefineCustomStringVariable("dirty_throttle.group",
 							   "Sets the resource group of the session.",
-							   "All sessions of a group share its limits. An empty string means that the session is not throttled. Set it per role or database to throttle a workload, or grant SET on it to let a role choose. Superusers, roles with REPLICATION and members of pg_monitor are in no group by a value of the database, of all roles or of the server. In SQL the name is written dirty_throttle.\"group\".",
+							   "All sessions of a group share its limits. An empty string means that the session is not throttled. Set it per role or database to throttle a workload, or grant SET on it to let a role choose. Superusers, roles with REPLICATION and members of pg_monitor are not put into a group by a value for the database, for all roles or for the server. In SQL the name is written dirty_throttle.\"group\".",
 							   &dt_parameters.group, "",
 							   PGC_SUSET, GUC_NOT_IN_SAMPLE,
 							   dt_check_group, dt_assign_group, dt_show_group);
@@ -55,13 +55,13 @@ dt_guc_init(void)
 
 	DefineCustomIntVariable("dirty_throttle.max_commit_pause",
 							"Sets the maximum duration of a pause after a transaction.",
-							"It holds in a suspended group, too. What is still owed at its end is paid before the next statement that writes. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
+							"It applies in a suspended group, too. What is still owed at its end is paid before the next statement that writes. Lower it when clients time out while they wait for the end of a command. 0 means to answer at once, for sessions whose clients hold locks elsewhere while they wait, as coordinators of distributed transactions do.",
 							&dt_parameters.max_commit_pause, 20000, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dirty_throttle.max_blocking_time",
 							"Sets the maximum time for which a pausing member may keep others waiting.",
-							"When a session outside its group, or in it without debts, has waited that long, the member goes on without pausing for as long as anybody waits, and pays later. 0 means that it never pauses while such a session waits, -1 that it pauses regardless of who waits.",
+							"When a session outside its group, or in it without debts, has waited that long, the member goes on without pausing for as long as anybody waits, and pays later. 0 means that it never pauses while such a session waits, -1 that it pauses nevertheless.",
 							&dt_parameters.max_blocking_time, 100, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 

@@ -123,7 +123,7 @@ check_context(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot start batches within a SECURITY DEFINER function or a security-restricted operation"),
-				 errhint("Start the job outside of that, and use SET ROLE before to run it as another role.")));
+				 errhint("Start the job outside of that; to run it as another role, first use SET ROLE.")));
 	if (DT_BGWORKER_ANY_LOGIN == 0 && !dt_job_user_can_log_in())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
@@ -135,7 +135,7 @@ check_context(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("database \"%s\" does not allow connections, so no background worker can run batches in it",
 						get_database_name(MyDatabaseId)),
-				 errhint("Use ALTER DATABASE %s ALLOW_CONNECTIONS true before.",
+				 errhint("First use ALTER DATABASE %s ALLOW_CONNECTIONS true.",
 						 quote_identifier(get_database_name(MyDatabaseId)))));
 }
 
@@ -149,7 +149,7 @@ dt_job_open_table(Oid oid, const char *name)
 	if (table == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the table of batch job \"%s\" does not exist any more",
+				 errmsg("the table of batch job \"%s\" no longer exists",
 						name),
 				 errhint("Use SELECT forget_batches(%s).",
 						 quote_literal_cstr(name))));
@@ -157,7 +157,7 @@ dt_job_open_table(Oid oid, const char *name)
 		table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("batches cannot go along relation \"%s\"",
+				 errmsg("relation \"%s\" cannot be processed in batches",
 						RelationGetRelationName(table)),
 				 errdetail_relkind_not_supported(table->rd_rel->relkind),
 				 errhint("Name an ordinary or partitioned table. The statement may use others, with {batch} for the columns of its key.")));
@@ -264,7 +264,7 @@ get_wanted(const DtJobOptions *options, Relation table, DtKey **key)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"start\" comes after \"finish\""),
-				 errhint("Exchange them.")));
+				 errhint("Swap the two values.")));
 	*job = options->job;
 	job->columns = (*key)->columns;
 	job->ordering = (*key)->ordering;
@@ -315,15 +315,15 @@ take_differences(DtJob *stored, const DtJob *wanted, const DtKey *key, bool rest
 		strcmp(stored->outcome, DT_FAILED) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("batch job \"%s\" exists already, with another \"%s\"",
+				 errmsg("batch job \"%s\" already exists with a different \"%s\"",
 						stored->name, difference),
 				 strcmp(difference, "statement") == 0 ?
-				 errdetail("The statement is: %s", stored->statement) : 0,
-				 errhint("Use another name or, if those are not needed any more, SELECT forget_batches(%s).",
+				 errdetail("Its statement is \"%s\".", stored->statement) : 0,
+				 errhint("Use another name or, if the old job is no longer needed, SELECT forget_batches(%s).",
 						 quote_literal_cstr(stored->name))));
 	ereport(WARNING,
 			(errmsg("batch job \"%s\" continues with another statement", stored->name),
-			 errdetail("%lld rows were changed by the one before: %s",
+			 errdetail("%lld rows were changed by the previous one: %s",
 					   (long long) stored->rows, stored->statement)));
 	stored->statement = wanted->statement;
 }
@@ -343,7 +343,7 @@ check_number(const DtStore *store)
 	if (n >= MOST_JOBS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("role \"%s\" has %d batch jobs already",
+				 errmsg("role \"%s\" already has %d batch jobs",
 						GetUserNameFromId(GetUserId(), false), n),
 				 errhint("Use forget_batches() for those that have finished.")));
 }
@@ -358,7 +358,7 @@ was_emptied(const DtJob *stored, const DtKey *key, Relation table)
 		stored->finished != 0 || dt_walk_count(key, &all, 1) > 0)
 		return false;
 	ereport(NOTICE,
-			(errmsg("batch job \"%s\" begins anew, as unlogged table \"%s\" is empty",
+			(errmsg("batch job \"%s\" starts from the beginning, as unlogged table \"%s\" is empty",
 					stored->name, RelationGetRelationName(table))));
 	return true;
 }
@@ -383,8 +383,8 @@ set_environment(DtStart *start, const DtJobOptions *options)
 				 errmsg("batch job \"%s\" would not be throttled, as this session is in no resource group",
 						job->name),
 				 superuser() ?
-				 errhint("Use SELECT set_group_dirty_limit('batch', '10 MB'), set_group_wal_limit('batch', '10 MB'); and SET dirty_throttle.\"group\" = 'batch'; before. To run it at full speed, use unthrottled => true.") :
-				 errhint("Use SELECT join_group('batch'); before. A superuser can create that group with set_group_dirty_limit('batch', '10 MB'), and open it with grant_group_use('batch', %s). To run it at full speed, use unthrottled => true.",
+				 errhint("First use SELECT set_group_dirty_limit('batch', '10 MB'), set_group_wal_limit('batch', '10 MB'); SET dirty_throttle.\"group\" = 'batch'. To run it at full speed, use unthrottled => true.") :
+				 errhint("First use SELECT join_group('batch'). A superuser can create that group with set_group_dirty_limit('batch', '10 MB'), and open it with grant_group_use('batch', %s). To run it at full speed, use unthrottled => true.",
 						 quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
 	if (start->is_new)
 		job->settings = get_settings();
@@ -403,11 +403,11 @@ dt_job_check_rows(const DtJob *job, bool applies)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 applies ?
-				 errmsg("batch job \"%s\" would continue with other rows, as row security applies now",
+				 errmsg("batch job \"%s\" would now see other rows, because row security applies",
 						job->name) :
-				 errmsg("batch job \"%s\" would continue with other rows, as row security does not apply any more",
+				 errmsg("batch job \"%s\" would now see other rows, because row security no longer applies",
 						job->name),
-				 errhint("Start it as before, or begin anew, with forget_batches() before.")));
+				 errhint("Start it as before, or use forget_batches() and start it from the beginning.")));
 }
 
 /* Is the statement right, and which rows does it see? */

@@ -218,19 +218,19 @@ report_missing(Relation table, const char *columns, const char *ordering)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 ordering != NULL ?
-			 errmsg("table \"%s\" has no index any more with the order in which it has been walked",
+			 errmsg("table \"%s\" no longer has an index in the order that the batch job follows",
 					name) :
 			 columns != NULL ?
 			 errmsg("table \"%s\" has no valid B-tree index that begins with the key columns in their usual order and has no WHERE clause",
 					name) :
 			 OidIsValid(table->rd_pkindex) ?
-			 errmsg("the primary key of table \"%s\" is no valid B-tree index", name) :
+			 errmsg("the primary key of table \"%s\" is not a valid B-tree index", name) :
 			 errmsg("table \"%s\" has no primary key", name),
 			 ordering == NULL ? 0 :
-			 errdetail("The columns are %s, and their types and collations %s.",
+			 errdetail("The columns are %s; their types and collations are %s.",
 					   columns, ordering),
 			 ordering != NULL ?
-			 errhint("Create such an index with %s, or begin anew: use forget_batches().", create) :
+			 errhint("Create such an index with %s, or use forget_batches() and start the job again.", create) :
 			 columns != NULL ?
 			 errhint("Use %s ON %s (%s).", create, quote_identifier(name), columns) :
 			 errhint("Name the NOT NULL columns of a B-tree index, for example key => 'created, id'. If there is none, use %s.",
@@ -276,7 +276,7 @@ dt_key_find(Relation table, const char *columns, const char *ordering)
 		if (get_typtype(key->column[i].type) == TYPTYPE_DOMAIN)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("column %s of table \"%s\" is of a domain, along which batches cannot go",
+					 errmsg("column %s of table \"%s\" has a domain as its type, so it cannot be in the key of a batch job",
 							column, name),
 					 errhint("Choose another \"key\".")));
 	}

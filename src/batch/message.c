@@ -72,7 +72,7 @@ rows_expected(const DtJob *job)
 void
 dt_message_begin(const DtJob *job, const DtStart *start, bool dry_run)
 {
-	const char *way = psprintf(_("table %s along %s, %s"),
+	const char *way = psprintf(_("table %s in the order of %s, %s"),
 							   DatumGetCString(DirectFunctionCall1(regclassout, ObjectIdGetDatum(job->table))),
 							   job->columns, rows_expected(job));
 	const char *place = job->position == NULL ? NULL :
@@ -90,7 +90,7 @@ dt_message_begin(const DtJob *job, const DtStart *start, bool dry_run)
 			 dry_run && job->expected >= 0 && place == NULL ?
 			 errdetail("At least %lld batches of at most %lld rows.", batches, (long long) job->max_rows) :
 			 dry_run && job->expected >= 0 ?
-			 errdetail("It has come past %lld rows. At least %lld batches of at most %lld rows are left.",
+			 errdetail("It has passed %lld rows. At least %lld batches of at most %lld rows are left.",
 					   (long long) job->keys, batches, (long long) job->max_rows) :
 			 start != NULL && start->group[0] != '\0' ?
 			 errdetail("It runs in resource group \"%s\".", start->group) : 0,
@@ -109,13 +109,13 @@ dt_message_start(const DtStart *start, const DtJobOptions *options)
 		dt_message_waits(job->name);
 	else if (start->state != DT_QUEUE_ABSENT)
 		ereport(NOTICE,
-				(errmsg("batch job \"%s\" is being run by process %d already",
+				(errmsg("batch job \"%s\" is already being run by process %d",
 						job->name, start->pid),
 				 start->state != DT_QUEUE_ENDS ? 0 :
 				 errhint("It is being stopped. Start it again when it has ended.")));
 	else if (job->finished != 0)
 		ereport(NOTICE,
-				(errmsg("batch job \"%s\" has finished at %s already", job->name,
+				(errmsg("batch job \"%s\" already finished at %s", job->name,
 						timestamptz_to_str(job->finished)),
 				 errhint("To run it again, use restart => true.")));
 	else
@@ -127,7 +127,7 @@ dt_message_waits(const char *name)
 {
 	ereport(NOTICE,
 			(errmsg("batch job \"%s\" waits for a free background worker", name),
-			 errdetail("Batches use at most %d of the %d that \"max_worker_processes\" allows, and those of one role leave one of these to others.",
+			 errdetail("Batches use at most %d of the %d workers that \"max_worker_processes\" allows, and the jobs of one role leave one of these to other roles.",
 					   dt_queue_most(), max_worker_processes)));
 }
 

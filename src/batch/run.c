@@ -204,8 +204,8 @@ check_owner(const DtJob *job)
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the role that has started batch job \"%s\" does not exist any more", job->name),
-				 errhint("To begin anew as another role, start it there. A superuser can use forget_batches().")));
+				 errmsg("the role that started batch job \"%s\" no longer exists", job->name),
+				 errhint("To run it as another role, start it from the beginning there. A superuser can use forget_batches().")));
 }
 
 /* In a transaction. */
@@ -227,8 +227,8 @@ become(const DtJob *job)
 	if (!dt_work_join((uint64) job->group_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the resource group of batch job \"%s\" does not exist any more", job->name),
-				 errhint("Start it again in a session that is in another one.")));
+				 errmsg("the resource group of batch job \"%s\" no longer exists", job->name),
+				 errhint("Start it again in a session that is in another group.")));
 }
 
 /* ------------------------------------------- what is done in a transaction */
@@ -270,10 +270,10 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key)
 	if (job->keys > 2 * n && job->rows > 2 * n)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("batch job \"%s\" has come past %lld rows, but table %s has %lld",
+				 errmsg("batch job \"%s\" has passed %lld rows, but table %s has only %lld",
 						job->name, (long long) job->keys, key->table, (long long) n),
-				 errdetail("A trigger, or another session, moves rows ahead along %s.", key->columns),
-				 errhint("Use SELECT forget_batches(%s), and start it anew with the columns of another index as the \"key\", or with a \"finish\" in the past.",
+				 errdetail("A trigger or another session moves rows ahead of the job in the order of %s.", key->columns),
+				 errhint("Use SELECT forget_batches(%s), and start it again with the columns of another index as the \"key\", or with a \"finish\" in the past.",
 						 quote_literal_cstr(job->name))));
 }
 
@@ -362,9 +362,9 @@ find_end(const Run *run, DtJob *job, Batch *batch)
 			datumIsEqual(PointerGetDatum(job->position), PointerGetDatum(last), false, -1))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("batch job \"%s\" cannot go along %s", job->name, job->columns),
+					 errmsg("batch job \"%s\" cannot use %s as its key", job->name, job->columns),
 					 errdetail("The text of a value does not distinguish it from others."),
-					 errhint("Use SELECT forget_batches(%s), and start it anew with the columns of another index as the \"key\".",
+					 errhint("Use SELECT forget_batches(%s), and start it again with the columns of another index as the \"key\".",
 							 quote_literal_cstr(job->name))));
 		batch->range.high = dt_key_from_text(batch->key, last);
 		if (batch->range.high.n != n)
@@ -616,10 +616,10 @@ fail(Run *run, const ErrorData *error)
 	}
 	job->outcome = DT_FAILED;
 	if (run->tries >= MOST_TRIES)
-		job->hint = psprintf(_("This was the %dth time in a row, each with fewer rows. What was committed stays. %s goes on after the last batch."),
+		job->hint = psprintf(_("The batch failed %d times in a row, each time with fewer rows. What was committed stays. %s continues after the last batch."),
 							 run->tries, dt_message_start_again(job));
 	else if (job->hint == NULL && job->batches > 0)
-		job->hint = psprintf(_("What was committed stays. %s goes on after the last batch."),
+		job->hint = psprintf(_("What was committed stays. %s continues after the last batch."),
 							 dt_message_start_again(job));
 }
 
@@ -660,7 +660,7 @@ log_fixed_cost(Run *run, const DtBatchCost *cost)
 		return;
 	run->logged_fixed = true;
 	ereport(LOG,
-			(errmsg("batch job \"%s\": %lld ms of each batch are the same however small it is",
+			(errmsg("batch job \"%s\": each batch takes at least %lld ms, however few rows it has",
 					run->job->name, (long long) (run->fixed.us / 1000)),
 			 errhint("Does another table that the statement reads lack an index?"),
 			 errhidestmt(true)));

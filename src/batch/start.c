@@ -132,7 +132,7 @@ add_hint(void *arg)
 	if (geterrcode() != ERRCODE_QUERY_CANCELED && geterrcode() != ERRCODE_ADMIN_SHUTDOWN)
 		return;
 	if (waiting->stopped)
-		errhint("The job ends after the present batch. %s continues it.", waiting->again);
+		errhint("The job ends after the current batch. %s continues it.", waiting->again);
 	else
 		errhint("The job continues. To end it, use SELECT stop_batches(%s).",
 				quote_literal_cstr(waiting->name));
@@ -218,7 +218,7 @@ check_end(const DtJob *job)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("batch job \"%s\" was interrupted", job->name),
 				 errdetail("The background worker that ran it is gone."),
-				 errhint("See the server log. %s goes on after the last batch.", dt_message_start_again(job))));
+				 errhint("See the server log. %s continues after the last batch.", dt_message_start_again(job))));
 }
 
 int64
@@ -232,7 +232,7 @@ dt_start(const DtJobOptions *options, bool wait, bool atomic, bool *finished)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("run_in_batches() cannot run inside a transaction block or a function"),
-				 errdetail("It waits for batches that begin when the transaction commits."),
+				 errdetail("It waits for batches, which begin only when the transaction commits."),
 				 errhint("Use SELECT start_batches(...) with the same arguments, which does not wait, or send the CALL by itself, in autocommit mode.")));
 	SPI_connect_ext(wait ? SPI_OPT_NONATOMIC : 0);
 	started = start(options);

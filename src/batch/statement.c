@@ -84,7 +84,7 @@ fill(const char *source, const DtKey *key, const DtRange *range)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("the statement has no {batch}"),
-				 errdetail("In quotes and comments it does not count.")));
+				 errdetail("{batch} does not count inside quotes or comments.")));
 	appendStringInfoString(&buf, from);
 	return buf.data;
 }
@@ -107,7 +107,7 @@ mend_error(void *arg)
 		errhint("{batch} stands for a condition on the key columns (%s). Write {batch o} where \"o\" is the alias of the table in the statement.",
 				key->columns);
 	else if (geterrcode() == ERRCODE_UNDEFINED_TABLE)
-		errhint("Write {batch o} where \"o\" is the alias of the table in the statement. If a table was renamed since the batches have begun, give it its name again.");
+		errhint("Write {batch o} where \"o\" is the alias of the table in the statement. If a table was renamed after the batches began, rename it back.");
 }
 
 SPIPlanPtr
@@ -145,7 +145,7 @@ check_key_stays(const Query *query, const DtKey *key, Oid table)
 			if (!entry->resjunk && entry->resno == key->column[i].attnum)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("the statement changes column %s, along which the batches go",
+						 errmsg("the statement changes column %s, which is part of the key",
 								key->column[i].name),
 						 errdetail("A row that moves ahead would be changed again, and one that moves back might be left out."),
 						 errhint("Name the columns of another index as the \"key\".")));
@@ -162,7 +162,7 @@ check_no_temporary(const CachedPlanSource *source)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("temporary table \"%s\" cannot be used in batches", get_rel_name(oid)),
-					 errdetail("A background worker runs it, which does not see the temporary tables of this session."),
+					 errdetail("A background worker runs the statement, and does not see the temporary tables of this session."),
 					 errhint("Use an ordinary table, for example an UNLOGGED one.")));
 	}
 }
@@ -186,10 +186,10 @@ dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 	if (!list_member_oid(source->relationOids, table))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the statement does not name table %s, along whose key the batches go",
+				 errmsg("the statement does not name table %s, whose key defines the batches",
 						key->table),
 				 errdetail("Rows of other tables would be changed again by each batch, or by none."),
-				 errhint("Name the table of the statement, or write a condition that joins the two. If it has named this one before, the table was renamed or search_path has changed.")));
+				 errhint("Name the table of the statement, or write a condition that joins the two. If it named this one earlier, the table was renamed or search_path has changed.")));
 	check_no_temporary(source);
 	foreach_ptr(Query, query, source->query_list)
 		check_key_stays(query, key, table);

@@ -91,15 +91,15 @@ open_one(Oid oid, const char *name, int columns, LOCKMODE lockmode)
 	if (relation == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation \"%s\" of extension dirty_throttle does not exist any more", name),
-				 errhint("If the extension was dropped, create it, and start the batches to begin anew.")));
+				 errmsg("relation \"%s\" of extension dirty_throttle no longer exists", name),
+				 errhint("If the extension was dropped, create it, and start the batches from the beginning.")));
 	/* it is written as a catalog is */
 	if (RelationGetNumberOfAttributes(relation) != columns ||
 		relation->rd_rel->relam != HEAP_TABLE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("materialized view \"%s\" has not the columns or not the access method that the library expects", name),
-				 errhint("Use ALTER MATERIALIZED VIEW ... SET ACCESS METHOD heap, or create the extension anew.")));
+				 errmsg("materialized view \"%s\" does not have the columns or the access method that the library expects", name),
+				 errhint("Use ALTER MATERIALIZED VIEW ... SET ACCESS METHOD heap, or drop the extension and create it again.")));
 	return relation;
 }
 
@@ -209,8 +209,8 @@ get(Relation relation, const char *index_name, Oid id, bool missing_ok)
 	if (tuple == NULL && !missing_ok)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("what is stored of the batch job is gone"),
-				 errhint("Start it again to begin anew.")));
+				 errmsg("the stored state of the batch job is gone"),
+				 errhint("Start it from the beginning.")));
 	return tuple;
 }
 
@@ -245,7 +245,7 @@ dt_store_find(const DtStore *store, Oid owner, const char *name, bool missing_ok
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("batch job \"%s\" does not exist", name),
-				 errhint("The view dirty_throttle_batches lists all jobs. To define this one, call start_batches() with the table and the statement, too.")));
+				 errhint("The view dirty_throttle_batches lists all jobs. To create this job, call start_batches() with a table and a statement.")));
 	return job;
 }
 

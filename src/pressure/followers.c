@@ -291,7 +291,7 @@ log_absence(const Watch *w)
 {
 	ereport(LOG,
 			(errmsg("signal \"%s\" is not reported", w->subject.reported),
-			 errdetail("It slows nobody down until it is.")));
+			 errdetail("It slows no group down until it is reported.")));
 }
 
 static void

@@ -176,7 +176,7 @@ log_condition(DtSignal signal, Condition condition)
 		case NOTHING:
 		case OUTDATED:
 			ereport(LOG,
-					(errmsg("signal \"%s\" slows nobody down", name),
+					(errmsg("signal \"%s\" slows no group down", name),
 					 errdetail_internal("%s", condition == NOTHING ?
 										my.infos[signal].reason :
 										_("It has had no new value for 40 seconds."))));
@@ -185,7 +185,7 @@ log_condition(DtSignal signal, Condition condition)
 			ereport(LOG,
 					(errmsg("could not measure signal \"%s\"", name),
 					 errdetail("%s", my.infos[signal].reason),
-					 errhint("The last value counts for 40 seconds, then the signal slows nobody down.")));
+					 errhint("The last value counts for 40 seconds, then the signal slows no group down.")));
 			break;
 	}
 }
@@ -321,7 +321,7 @@ static void
 log_reach(const DtController *c)
 {
 	ereport(LOG,
-			(errmsg("signal \"checkpoint\" slows nobody down, as others alone force checkpoints"),
+			(errmsg("signal \"checkpoint\" slows no group down, as others alone force checkpoints"),
 			 errdetail_internal("%s", my.infos[DT_CHECKPOINT].reason),
 			 errhint("Increase max_wal_size to more than " INT64_FORMAT " MB.",
 					 dt_max_wal_size_for(written_by_others(c) +
@@ -369,7 +369,7 @@ note_reach(DtController *c, int64 now)
 		return;
 	info->out_of_reach = true;
 	snprintf(info->reason, DT_REASON_SIZE,
-			 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two checkpoints that come by time."),
+			 _("Others write " INT64_FORMAT " KB/s of WAL, and no more than " INT64_FORMAT " KB/s fit between two timed checkpoints."),
 			 written_by_others(c) / 1000, dt_wal_rate_without_force() / 1000);
 	if (begins)
 		log_reach(c);

@@ -58,7 +58,7 @@ report_long_transaction(void)
 			(errmsg("a transaction of process %d took %.1f s, of which %.1f s were pauses in resource group \"%s\"",
 					MyProcPid, xact_times.us / 1e6, xact_times.paused_us / 1e6,
 					dt_account.slot->xact.group_name),
-			 errhint("A limit makes a large transaction a long one, which keeps its locks, and dead rows everywhere. Do such work in small transactions, for example with start_batches()."),
+			 errhint("A limit makes a large transaction long; it keeps its locks, and dead rows everywhere cannot be removed. Do such work in small transactions, for example with start_batches()."),
 			 errhidestmt(text_is_gone())));
 }
 

@@ -454,7 +454,7 @@ dt_pay_where_held(void)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("a function that cannot pause has exceeded the limit of resource group \"%s\"",
 					dt_account.slot->xact.group_name),
-			 errdetail("It has written what the group may write in %lld s, where the server holds a page of an index locked or cannot be interrupted for other reasons.",
+			 errdetail("It has written what the group may write in %lld s, while the server held a page of an index locked or could not be interrupted for other reasons.",
 					   (long long) (held_us / USECS_PER_SEC)),
 			 errhint("Functions that an index calls, such as subtype_diff of a range type, should not write.")));
 }

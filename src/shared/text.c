@@ -436,7 +436,7 @@ read_word(Reader *reader, DtEntry *entry, char *word, uint64 *seen)
 	if (reader->problem != NULL)
 		return false;
 	if (!fits || (*seen & (UINT64CONST(1) << key)) != 0)
-		return refuse(reader, psprintf("the value of %s is malformed, out of range or there twice",
+		return refuse(reader, psprintf("the value of \"%s\" is malformed or out of range, or occurs twice",
 									   name));
 	*seen |= UINT64CONST(1) << key;
 	entry->differs = *seen;
@@ -510,7 +510,7 @@ find_twins(const List *entries)
 		ListCell   *name = list_nth_cell(by_name, i);
 
 		if (dt_compare_names(name - 1, name) == 0)
-			return psprintf(_("Group \"%s\" is there twice."),
+			return psprintf(_("Group \"%s\" occurs twice."),
 							((DtEntry *) lfirst(name))->definition.name);
 		if (b->id != 0 && a->id == b->id)
 			return psprintf(_("Groups \"%s\" and \"%s\" have the same id."),
@@ -581,7 +581,7 @@ add_entry(Reader *reader, List **entries, DtEntry *entry)
 	if (group == NULL || group->definition.scope == DT_SCOPE_GROUP)
 		return refuse(reader, "there is an instance of a group without instances");
 	if (dt_instance_find(group, entry->instance) != NULL)
-		return refuse(reader, "there is an instance twice");
+		return refuse(reader, "an instance occurs twice");
 	group->instances = lappend(group->instances, entry);
 	return true;
 }

@@ -243,7 +243,7 @@ find_job(const DtStore *store, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("several roles have a batch job \"%s\"", name),
-				 errhint("The view dirty_throttle_batches lists the owners. Use SET ROLE for one of them before.")));
+				 errhint("The view dirty_throttle_batches lists the owners. First use SET ROLE for one of them.")));
 	return dt_store_find(store, owners.owner, name, false);
 }
 

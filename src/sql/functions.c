@@ -147,8 +147,8 @@ notice_limit(const DtProperty *property, const char *written, int64 limit,
 
 	if (limit == 0)
 		ereport(NOTICE,
-				(errmsg("%s has no %s now", limited, property->label),
-				 errhint("A limit of 0 is none. To stop the group, use SELECT suspend_group(%s).",
+				(errmsg("%s now has no %s", limited, property->label),
+				 errhint("A limit of 0 means no limit. To stop the group, use SELECT suspend_group(%s).",
 						 quote_literal_cstr(group))));
 	else if (limit < LEAST_USUAL_LIMIT &&
 			 !dt_amount_read(property->unit, written, 0, &unused))
@@ -275,8 +275,8 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	if (is_instance && !PG_ARGISNULL(ARG_SCOPE))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("scope cannot be set of an instance"),
-				 errhint("Set it of the group, without an instance.")));
+				 errmsg("scope cannot be set for an instance"),
+				 errhint("Set it for the group, without an instance.")));
 	for (int i = 0; i < (int) lengthof(altered); i++)
 		any |= set_property(fcinfo, i + 1, altered[i], group, entry);
 	if (is_instance && !any)
@@ -284,9 +284,9 @@ alter_resource_group(PG_FUNCTION_ARGS)
 	if (group->definition.scope != scope && group->instances != NIL)
 	{
 		ereport(NOTICE,
-				(errmsg("the instances of resource group \"%s\" do not differ any more",
+				(errmsg("resource group \"%s\" no longer has instances with settings of their own",
 						name),
-				 errdetail("They were for others than those of the new scope.")));
+				 errdetail("Those settings were for the old scope.")));
 		group->instances = NIL;
 	}
 	dt_sql_write(entries, group);
@@ -485,7 +485,7 @@ notice_parameter(const char *parameter, const char *value, const char *name)
 		ereport(NOTICE,
 				(errmsg("%s still refers to resource group \"%s\"", parameter, name),
 				 errdetail("Processes to which it applies will not be throttled."),
-				 errhint("Use ALTER SYSTEM SET %s, or mend the configuration file, and reload it.",
+				 errhint("Use ALTER SYSTEM SET %s, or correct the configuration file, and reload it.",
 						 parameter)));
 }
 
@@ -521,7 +521,7 @@ notice_settings_of(const char *name)
 				(errmsg_plural("%d routine of this database still refers to resource group \"%s\"",
 							   "%d routines of this database still refer to resource group \"%s\"",
 							   found, found, name),
-				 errdetail("Calls of such a routine will fail. Those of other databases are not counted."),
+				 errdetail("Calls of such a routine will fail. Routines of other databases are not counted."),
 				 errhint("Use SELECT oid::regprocedure FROM pg_proc WHERE %s = ANY (proconfig) to list them, and ALTER ROUTINE to set or reset dirty_throttle.\"group\".",
 						 quote_literal_cstr(setting))));
 	notice_parameter("dirty_throttle.autovacuum_group",

@@ -38,7 +38,7 @@ notice_kernel_waits(const DtThreshold *t)
 		t->value / 3 * 2 < background.value)
 		ereport(NOTICE,
 				(errmsg("two thirds of the threshold are less than the dirty memory at which the kernel begins to write"),
-				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. What is less is only written when it is old, and the group is slowed down for that long.",
+				 errdetail("The kernel begins at " INT64_FORMAT " MB, as vm.dirty_background_bytes or vm.dirty_background_ratio says. Less than that is written only when it is old, and the group is slowed down for that long.",
 						   background.value / 1000000),
 				 errhint("Set a higher threshold, or a lower vm.dirty_background_bytes.")));
 }
@@ -55,7 +55,7 @@ notice_budget(const DtDefinition *d)
 	ereport(NOTICE,
 			(errmsg("all sessions together can write " INT64_FORMAT " KB/s of WAL without forcing a checkpoint",
 					budget / 1000),
-			 errdetail("So much fits between two checkpoints that come by time, with max_wal_size = %d MB and checkpoint_timeout = %d s. Resource group \"%s\" gets what others leave of it, and at least its floor.",
+			 errdetail("This is what fits between two timed checkpoints, with max_wal_size = %d MB and checkpoint_timeout = %d s. Resource group \"%s\" gets what others leave, but at least its floor.",
 					   max_wal_size_mb, CheckPointTimeout, d->name),
 			 errhint("Twice as much fits with a max_wal_size of " INT64_FORMAT " MB.",
 					 dt_max_wal_size_for(2 * budget))));
@@ -67,7 +67,7 @@ notice_standbys(const DtDefinition *d, DtSignal signal, const DtFound *found)
 {
 	if (found->n <= d->threshold[signal].ignore)
 		ereport(NOTICE,
-				(errmsg("signal \"%s\" slows nobody down at present",
+				(errmsg("signal \"%s\" slows no group down at present",
 						dt_signals[signal].name),
 				 errdetail_plural("The %d standby that is streaming is ignored.",
 								  "All %d standbys that are streaming are ignored.",
@@ -176,7 +176,7 @@ notice_nobody_outside(const DtDefinition *d)
 				 errdetail_plural("The %d other session is in a group that follows it, where only commits of sessions that owe nothing count.",
 								  "All %d other sessions are in groups that follow it, where only commits of sessions that owe nothing count.",
 								  inside, inside),
-				 errhint("Have only those sessions in the group that are to be slowed down, or use alter_resource_group(%s, allowance => '1 MB'), so that small transactions neither owe nor pause.",
+				 errhint("Put only those sessions into the group that are to be slowed down, or use alter_resource_group(%s, allowance => '1 MB'), so that small transactions neither owe nor pause.",
 						 quote_literal_cstr(d->name))));
 }
 
@@ -242,7 +242,7 @@ dt_notice_pressure(List *entries, const DtDefinition *d, DtSignal signal,
 {
 	if (look == DT_LOOK_NOTHING)
 		ereport(NOTICE,
-				(errmsg("signal \"%s\" slows nobody down at present",
+				(errmsg("signal \"%s\" slows no group down at present",
 						dt_definition_signal_name(d, signal)),
 				 errdetail_internal("%s", found->reason)));
 	else

@@ -104,8 +104,10 @@ read_threshold(DtSignal signal, const char *name, const char *value,
 	if (ignore < 0 || (ignore > 0 && signal != DT_REPLICA_LAG))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("cannot ignore %d for signal \"%s\"", ignore, name),
-				 errhint("\"ignore\" is how many of the slowest standbys do not count for signal \"%s\".",
+				 ignore < 0 ?
+				 errmsg("argument \"ignore\" must not be negative") :
+				 errmsg("argument \"ignore\" does not apply to signal \"%s\"", name),
+				 errhint("\"ignore\" is the number of slowest standbys that signal \"%s\" leaves out.",
 						 dt_signals[DT_REPLICA_LAG].name)));
 	if (has_none ? pg_strcasecmp(value, "on") != 0 :
 		!dt_threshold_read(signal, value, &t))

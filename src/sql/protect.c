@@ -92,7 +92,7 @@ choose_standbys(DtDefinition *d, Choice *c, const DtFound *found)
 
 	if (lag > REPLAY_LAG)
 	{
-		c->detail = psprintf(_("A standby is %s behind already."),
+		c->detail = psprintf(_("A standby is already %s behind."),
 							 dt_amount_about(DT_UNIT_US, lag));
 		c->hint = psprintf(_("To follow the others, if there are any, use SELECT set_group_pressure(%s, %s, %s, ignore => 1)."),
 						   quote_literal_cstr(d->name),
@@ -152,7 +152,7 @@ choose_disk(DtDefinition *d, Choice *c, const DtFound *found)
 	if (other == NULL)
 		return;
 	d->threshold[c->signal] = other->threshold[c->signal];
-	c->detail = psprintf(_("Resource group \"%s\" follows it at that, too. %s"),
+	c->detail = psprintf(_("Resource group \"%s\" follows it at the same threshold. %s"),
 						 other->name, c->detail);
 }
 
@@ -195,7 +195,7 @@ choose_checkpoint(DtDefinition *d, Choice *c)
 	int64		others = written_by_others(d);
 
 	c->detail = others < 0 ?
-		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet."),
+		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and it is not known yet how much those write that do not follow the signal."),
 				 dt_amount_about(DT_UNIT_RATE, budget)) :
 		psprintf(_("All sessions together can write %s of WAL without forcing a checkpoint, and those that do not follow the signal write %s."),
 				 dt_amount_about(DT_UNIT_RATE, budget),
@@ -203,7 +203,7 @@ choose_checkpoint(DtDefinition *d, Choice *c)
 	if (budget - Max(others, 0) >= WORTH_IT)
 		follow(d, c, DT_UNIT_NONE, 0);
 	else
-		c->hint = psprintf(_("Use ALTER SYSTEM SET max_wal_size = '" INT64_FORMAT "GB'; SELECT pg_reload_conf(); and then call protect_from() again. This leaves %s to those that follow it, with room for as much again of all."),
+		c->hint = psprintf(_("Use ALTER SYSTEM SET max_wal_size = '" INT64_FORMAT "GB'; SELECT pg_reload_conf(); and then call protect_from() again. This leaves %s to those that follow it, with room for twice what all write."),
 						   (dt_max_wal_size_for(2 * (Max(others, 0) + WORTH_IT)) + 1023) / 1024,
 						   dt_amount_about(DT_UNIT_RATE, WORTH_IT));
 }
@@ -219,7 +219,7 @@ choose(DtDefinition *d, DtSignal signal)
 	if (dt_definition_follows(d, signal))
 	{
 		c->was_set = c->is_set = true;
-		c->detail = _("What is set of it stays.");
+		c->detail = _("This was already set, and stays as it is.");
 	}
 	else if (dt_signal_look(signal, dt_now_us(), &found) != DT_LOOK_MEASURED)
 		c->detail = pstrdup(found.reason);

@@ -19,12 +19,12 @@
 
 /* The sentences: the value, and what it may be. */
 static const char *const sentences[DT_SIGNALS] = {
-	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay; two thirds of the %s that are allowed are aimed at."),
-	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind; two thirds of the %s that are allowed are aimed at."),
-	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived; two thirds of the %s that are allowed are aimed at."),
+	[DT_REPLICA_LAG] = gettext_noop("A standby is %s behind with its replay; the aim is two thirds of the %s that are allowed."),
+	[DT_SLOT_LAG] = gettext_noop("The consumer of a replication slot is %s behind; the aim is two thirds of the %s that are allowed."),
+	[DT_ARCHIVE_LAG] = gettext_noop("%s of WAL wait to be archived; the aim is two thirds of the %s that are allowed."),
 	[DT_WAL_RATE] = gettext_noop("The server writes %s of WAL, and %s are allowed."),
-	[DT_DISK_FREE] = gettext_noop("%s are free of the file system of pg_wal, and %s are to stay free; what is more is to last for 30 s."),
-	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s; two thirds of the %s that are allowed are aimed at."),
+	[DT_DISK_FREE] = gettext_noop("%s of the file system of pg_wal are free, and %s must stay free; the rest has to last for 30 s."),
+	[DT_KERNEL_DIRTY] = gettext_noop("The kernel has to write %s; the aim is two thirds of the %s that are allowed."),
 	[DT_IO_PRESSURE] = gettext_noop("Some process waits for I/O for %s of the time, and %s are allowed.")
 };
 
@@ -69,13 +69,13 @@ signal_text(const DtGroup *g, DtSignal signal)
 		return psprintf(_("Signal \"%s\" has no value at present."),
 						dt_definition_signal_name(d, signal));
 	if (signal == DT_CHECKPOINT)
-		return psprintf(_("A checkpoint is forced after another %s of WAL, which are to last until one comes by time."),
+		return psprintf(_("A checkpoint is forced after another %s of WAL, which has to last until the next timed checkpoint."),
 						dt_amount_about(unit, facts->value));
 	if (signal == DT_REPORTED)
 		return psprintf(_("The last report of \"%s\" is %s times its threshold."),
 						d->reported, dt_amount_about(unit, facts->value));
 	if (signal == DT_REPLICA_LAG && facts->value >= DT_LAG_MAX_US)
-		return pstrdup(_("A standby does not go on with its replay."));
+		return pstrdup(_("A standby makes no progress with its replay."));
 	return psprintf(_(sentences[signal]), dt_amount_about(unit, facts->value),
 					dt_amount_about(unit, facts->allowed));
 }

@@ -189,18 +189,18 @@ subtest 'by hand' => sub {
 	$s->query("$set 'old dirty=6\n\"two words\"'");
 
 	foreach (
-		[ 'x dirty=-1', qr/In line 1, the value of dirty is malformed/ ],
-		[ "x\n  y dirty=1 dirty=2", qr/In line 2, the value of dirty is malformed, out of range or there twice/ ],
+		[ 'x dirty=-1', qr/In line 1, the value of "dirty" is malformed/ ],
+		[ "x\n  y dirty=1 dirty=2", qr/In line 2, the value of "dirty" is malformed or out of range, or occurs twice/ ],
 		[ 'Batch', qr/In line 1, a name is missing, or has to be quoted/ ],
-		[ "x\nx", qr/Group "x" is there twice/ ],
+		[ "x\nx", qr/Group "x" occurs twice/ ],
 		[ "x id=5\ny id=5", qr/Groups "[xy]" and "[xy]" have the same id/ ],
 		[ 'x wal', qr/In line 1, a word is not key=value/ ],
-		[ 'x replica_lag=1ms', qr/In line 1, the value of replica_lag is malformed/ ],
+		[ 'x replica_lag=1ms', qr/In line 1, the value of "replica_lag" is malformed/ ],
 		[ 'x grant="', qr/In line 1, a quoted name does not end/ ],
-		[ 'x scope=everybody', qr/In line 1, the value of scope is malformed/ ],
+		[ 'x scope=everybody', qr/In line 1, the value of "scope" is malformed/ ],
 		[ 'x instance=a', qr/In line 1, there is an instance of a group without instances/ ],
 		[ "x\nx instance=a", qr/In line 2, there is an instance of a group without instances/ ],
-		[ "x scope=role\nx instance=a\nx instance=a", qr/In line 3, there is an instance twice/ ],
+		[ "x scope=role\nx instance=a\nx instance=a", qr/In line 3, an instance occurs twice/ ],
 		(map { [ "x scope=role\nx instance=a $_", qr/In line 2, an instance has what only its group can have/ ] }
 			  'scope=database', 'id=5', 'replica_lag=2s', 'grant=b'))
 	{
@@ -275,7 +275,7 @@ subtest 'the text' => sub {
 	my $s = $dt->session;
 	my $set = 'ALTER ROLE dirty_throttle SET dirty_throttle.groups =';
 	my $long = 'n' x 63;
-	my $BAD = 'is malformed, out of range or there twice';
+	my $BAD = 'is malformed or out of range, or occurs twice';
 	my $NO_NAME = qr/a name is missing, or has to be quoted/;
 	my $NO_END = qr/a quoted name does not end/;
 
@@ -323,9 +323,9 @@ subtest 'the text' => sub {
 		[ $NO_END, '"', '"a', '"a""', 'a grant="', 'a new="b' ],
 		[ qr/a word is not key=value/, 'a b', 'a b =1', 'a Dirty=1', 'a =1' ],
 		[ qr/a value is missing/, 'a new=' ],
-		[ qr/In line 7, the value of dirty/, qq{a\n\nb dirty=1\n"c d" new="\n\n"\n  e dirty=x} ],
+		[ qr/In line 7, the value of "dirty"/, qq{a\n\nb dirty=1\n"c d" new="\n\n"\n  e dirty=x} ],
 		[ qr/there is replica_lag_ignore without replica_lag/, 'a replica_lag_ignore=1', 'a slot_lag=1MB replica_lag_ignore=1' ],
-		(   map { [ qr/the value of $_->[0] $BAD/, map { "a $_" } @$_[ 1 .. $#$_ ] ] }
+		(   map { [ qr/the value of "$_->[0]" $BAD/, map { "a $_" } @$_[ 1 .. $#$_ ] ] }
 			  [ dirty => map { "dirty=$_" } '', -1, '1.2.3', '16777216.001', '1x', 'inf', 'nan',
 				'9223372036854775807', '9' x 400, '1 dirty=1', '1MB' ],
 			  [ id => map { "id=$_" } 0, '1.0', '4611686018427387904', '9223372036854775808', '' ],

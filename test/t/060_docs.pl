@@ -477,7 +477,7 @@ foreach my $cells ($messages =~ /^\| (.+) \|$/mg)
 	next
 	  if $what =~ /^A change on a standby|without the library|^While /
 	  && !grep { index($source, '"' . s/"/\\"/gr . '"') < 0 }
-	  map { s/"states"/"%s"/r =~ s/SELECT start_batches\('states'.*?\)|'states'/%s/r =~ s/process \.\.\./process %d/r =~ s/10th/%dth/r }
+	  map { s/"states"/"%s"/r =~ s/SELECT start_batches\('states'.*?\)|'states'/%s/r =~ s/process \.\.\./process %d/r =~ s/failed 10/failed %d/r }
 	  grep { !/^canceling statement/ }    # the server says that
 	  $message =~ s/^[0-9A-Z]{5} //r, $rest;
 	push @wrong, "$what | $message | $rest";

@@ -46,8 +46,8 @@ is(join(' ', map { $_ // 'NULL' } @$row{qw(threshold_value value state)}),
 	'2000 NULL absent', 'the signal is available and absent');
 is($dt->sql(q{SELECT count(*) FROM dirty_throttle_pressure WHERE signal = 'replica_lag' AND group_name IS NOT NULL}),
 	4, 'for each group');
-poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down') });
-is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
+poll_until(sub { $dt->log_lines($mark, 'LOG:  signal "replica_lag" slows no group down') });
+is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows no group down'),
 	1, 'one line in the log');
 
 # a client that only receives WAL replays nothing
@@ -90,7 +90,7 @@ is($dt->worst('follows_nothing')->{pressure}, undef, 'a group that follows nothi
 
 # One that ignores as many as there are.
 like($dt->session->run(q{SELECT set_group_pressure('few', 'replica_lag', '2s', ignore => 1)})->{err},
-	qr/NOTICE: .*signal "replica_lag" slows nobody down at present\nDETAIL:  The 1 standby that is streaming is ignored\./,
+	qr/NOTICE: .*signal "replica_lag" slows no group down at present\nDETAIL:  The 1 standby that is streaming is ignored\./,
 	'the only one is ignored: a notice');
 $dt->sql(q{SELECT drop_resource_group('few')});
 
@@ -110,7 +110,7 @@ ok($dt->wait_group('batch', sub { $_[0]->{effective_wal_limit} == 64 }),
 	'one without a limit, too');
 $row = $dt->group_row('batch');
 ok( poll_until(
-		sub { $dt->group_row('batch')->{pressure_reason} =~ /^A standby does not go on with its replay\. The group is at its floor\.$/ }),
+		sub { $dt->group_row('batch')->{pressure_reason} =~ /^A standby makes no progress with its replay\. The group is at its floor\.$/ }),
 	'the reason: how long it would take to drain is not told of what does not');
 my $worst = $dt->worst('batch');
 cmp_ok($worst->{pressure}, '>', 1, "the view shows the pressure, $worst->{pressure}");
@@ -184,7 +184,7 @@ $standby->disconnect;
 $node->stop('immediate');
 ok( poll_until(sub { limit_of('batch') == 0 && limit_of('limited') == 50000 }),
 	'a standby that is gone is no pressure');
-is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows nobody down'),
+is($dt->log_lines($mark, 'LOG:  signal "replica_lag" slows no group down'),
 	1, 'one line in the log');
 is($dt->worst('batch')->{pressure}, undef, 'nor is any shown');
 

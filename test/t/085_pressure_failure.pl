@@ -111,8 +111,8 @@ my $slot_mark = $primary->log_mark;
 $primary->sql("SELECT pg_drop_replication_slot('retains')");
 ok( $primary->wait_group('slot', sub { $_[0]->{effective_wal_limit} == 10000 }),
 	'the slot is dropped: the fixed limit');
-poll_until(sub { $primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows nobody down') });
-is($primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows nobody down'),
+poll_until(sub { $primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows no group down') });
+is($primary->log_lines($slot_mark, 'LOG:  signal "slot_lag" slows no group down'),
 	1, 'one line in the log');
 is($primary->worst('slot')->{pressure}, undef, 'no pressure is shown');
 

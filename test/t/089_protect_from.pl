@@ -49,7 +49,7 @@ like($err, qr/NOTICE:  00000: resource group "new" created/, 'it creates the gro
 like($err, qr/"new" follows signal "commit_latency" at 50%\nDETAIL:  Nine of ten commits of sessions outside of the group may take half as long again as without it\./,
 	'commit_latency');
 like($err, qr/"new" does not follow signal "replica_lag"\nDETAIL:  No standby is streaming\./, 'no standby: not replica_lag');
-like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and how much those write that do not follow the signal is not known yet\.\nHINT:  Use ALTER SYSTEM SET max_wal_size = '11GB'; SELECT pg_reload_conf\(\); and then call protect_from\(\) again\. This leaves 10\.0 MB\/s/,
+like($err, qr/"new" does not follow signal "checkpoint"\nDETAIL:  All sessions together can write 1\.8\d MB\/s of WAL without forcing a checkpoint, and it is not known yet how much those write that do not follow the signal\.\nHINT:  Use ALTER SYSTEM SET max_wal_size = '11GB'; SELECT pg_reload_conf\(\); and then call protect_from\(\) again\. This leaves 10\.0 MB\/s/,
 	'the default of max_wal_size leaves too little: not checkpoint');
 like($err, qr/"new" follows signal "disk_free" at \d+[MGT]B\nDETAIL:  The file system of pg_wal has [\d.]+ .B, of which [\d.]+ .B are free\./,
 	'disk_free');
@@ -74,7 +74,7 @@ cmp_ok($dt->group_row('new')->{effective_wal_limit}, '==', 0, 'and slows nobody 
 $dt->set_conf('max_wal_size', '32GB');
 $dt->sql(q{SELECT set_group_pressure('new', 'commit_latency', '80%'), alter_resource_group('new', floor => 100)});
 $err = protect('new');
-like($err, qr/"new" follows signal "commit_latency" at 80%\nDETAIL:  What is set of it stays\./, 'a threshold');
+like($err, qr/"new" follows signal "commit_latency" at 80%\nDETAIL:  This was already set, and stays as it is\./, 'a threshold');
 like($err, qr/"new" is not slowed down below 100 kB\/s/, 'the floor');
 like($err, qr/"new" follows signal "checkpoint"\nDETAIL:  All sessions together can write \d+\.?\d* MB\/s/, 'checkpoint: now there is room');
 is(followed('new'), "checkpoint on, commit_latency 80%, disk_free $disk", 'so it is defined');
@@ -118,7 +118,7 @@ ok(poll_until(sub {
 	($amount, $unit) = $err =~ /those that do not follow the signal write ([\d.]+) (\w*)B\/s/;
 	return defined $amount && $amount * { '' => 0.001, k => 1, M => 1000 }->{$unit} < $dt->group_row('new')->{wal_rate} / 3;
 }), 'nor as what others of a second group write');
-like($err, qr/"third" follows signal "disk_free" at 7MB\nDETAIL:  Resource group "new" follows it at that, too\./,
+like($err, qr/"third" follows signal "disk_free" at 7MB\nDETAIL:  Resource group "new" follows it at the same threshold\./,
 	'disk_free: as another group');
 unlike($err, qr/"disk_free" at another threshold/, 'so no notice of that');
 $dt->sql(qq{SELECT drop_resource_group('third'), set_group_pressure('new', 'disk_free', '$disk')});
@@ -154,7 +154,7 @@ ok(poll_until(sub {
 	return ($dt->signal('replica_lag')->{value} // 0) > 6000;
 }), 'it is more than 5 s behind');
 $err = protect('new');
-like($err, qr/"new" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\.\nHINT:  To follow the others, if there are any, use SELECT set_group_pressure\('new', 'replica_lag', '5s', ignore => 1\)\./,
+like($err, qr/"new" does not follow signal "replica_lag"\nDETAIL:  A standby is already \d\S* \w+ behind\.\nHINT:  To follow the others, if there are any, use SELECT set_group_pressure\('new', 'replica_lag', '5s', ignore => 1\)\./,
 	'a standby that is behind: not replica_lag');
 $standby->sql('SELECT pg_wal_replay_resume()');
 
@@ -174,7 +174,7 @@ ok(poll_until(sub {
 	return $dt->sql(q{SELECT replay_lag > '6 s' FROM pg_stat_replication}) eq 't';
 }), 'a standby that is behind on purpose');
 ok(poll_until(sub { !defined $dt->signal('replica_lag')->{value} }, 180), 'nothing is sampled any more');
-like(protect('first'), qr/"first" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
+like(protect('first'), qr/"first" does not follow signal "replica_lag"\nDETAIL:  A standby is already \d\S* \w+ behind\./,
 	'and the first group of the server: not replica_lag');
 
 # Nor where the sampler has looked, and does not know yet how fast that one replays.
@@ -186,7 +186,7 @@ ok(poll_until(sub {
 	return defined $dt->signal('replica_lag')->{value} && defined $dt->signal('wal_rate')->{value};
 }, 60), 'it is sampled, though no group follows it');
 $err = protect('second');
-like($err, qr/"second" does not follow signal "replica_lag"\nDETAIL:  A standby is \d\S* \w+ behind already\./,
+like($err, qr/"second" does not follow signal "replica_lag"\nDETAIL:  A standby is already \d\S* \w+ behind\./,
 	'a group that has a limit: the same');
 like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* how much those write that do not follow the signal is not known yet\./,
 	'what is sampled seldom is not taken for what others write now');

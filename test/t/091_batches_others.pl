@@ -91,13 +91,13 @@ is($dt->sql("SELECT backend_type, application_name, query FROM pg_stat_activity 
 	'dirty_throttle batches|job|UPDATE t SET n = n + 1 WHERE {batch}', 'it runs: pg_stat_activity');
 my $r = $dt->start($other, 'job', 't', max_rows => 10);
 is($r->{sqlstate}, undef, 'somebody else starts it');
-like($r->{err}, qr/NOTICE: .*batch job "job" is being run by process $pid already/, 'which changes nothing');
+like($r->{err}, qr/NOTICE: .*batch job "job" is already being run by process $pid\b/, 'which changes nothing');
 is($dt->start($other, 'job', 't', start => 5)->{sqlstate}, '42710', 'nor another one of that name');
 $r = $other->run(q{SELECT forget_batches('job')});
 is($r->{sqlstate}, '55006', 'it is not forgotten while it runs: the error');
 like($r->{err}, qr/is being run by process $pid\n.*HINT: .*stop_batches\('job'\)/s, 'what it says');
 is($dt->sql(q{SELECT stop_batches('job')}), '', 'it is stopped');
-like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batch job "job" is being run by process \d+ already.*HINT: .*being stopped.*when it has ended/s, 'it is stopped: who starts it now is told');
+like($dt->start($other, 'job', 't', max_rows => 10)->{err}, qr/NOTICE: .*batch job "job" is already being run by process \d+.*HINT: .*being stopped.*when it has ended/s, 'it is stopped: who starts it now is told');
 let_go();
 $r = $s->wait;
 like($r->{err}, qr/NOTICE: .*batch job "job" was stopped before its end: 55 of 55 rows.*HINT: .*SELECT start_batches\('job', unthrottled => true\) continues it/s, 'it ends after that batch');
@@ -222,7 +222,7 @@ my %places = (
 	});
 # Who is signalled with what, how the CALL ends, and what becomes of the job.
 my @ways = (
-	[ 'the client', 'pg_cancel_backend', qr/canceling statement due to user request\n.*HINT: .*ends after the present batch/s, 'stopped' ],
+	[ 'the client', 'pg_cancel_backend', qr/canceling statement due to user request\n.*HINT: .*ends after the current batch/s, 'stopped' ],
 	[ 'the client', 'pg_terminate_backend', qr/terminating connection due to administrator command\n.*HINT: .*continues.*stop_batches/s, 'running' ],
 	[ 'the worker', 'pg_cancel_backend', qr/was stopped before its end/, 'stopped' ],
 	[ 'the worker', 'pg_terminate_backend', qr/batch job "\w+" was interrupted\n.*HINT: .*See the server log/s, 'interrupted' ]);
@@ -332,12 +332,12 @@ my @changes = (
 	[ 'ALTER TABLE %s ADD COLUMN x int DEFAULT 5', qr/^50\|t$/, undef, '1:50' ],
 	[ 'ALTER TABLE %s ALTER id TYPE int', qr/^50\|t$/, undef, '1:50' ],
 	[ 'ALTER TABLE %s ALTER id TYPE numeric', undef, '42704', undef,
-		qr/has no index any more with the order in which it has been walked.*HINT: .*forget_batches/s ],
-	[ 'ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey', undef, '42704', undef, qr/has no index any more/ ],
+		qr/no longer has an index in the order that the batch job follows.*HINT: .*forget_batches/s ],
+	[ 'ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey', undef, '42704', undef, qr/no longer has an index/ ],
 	[ 'BEGIN; ALTER TABLE %1$s DROP CONSTRAINT %1$s_pkey; CREATE UNIQUE INDEX ON %1$s (id DESC, n); COMMIT', qr/^50\|t$/, undef, '1:50' ],
-	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batch job "\w+" does not exist any more.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
+	[ 'DROP TABLE %s', undef, '42P01', undef, qr/the table of batch job "\w+" no longer exists.*HINT: .*SELECT forget_batches\('\w+'\)/s ],
 	[ 'ALTER TABLE %1$s RENAME id TO key', undef, '42703', undef, qr/column "id" of table "\w+" does not exist/ ],
-	[ 'ALTER TABLE %1$s RENAME TO %1$s_new', undef, '42P01', undef, qr/relation "\w+" does not exist.*HINT: .*give it its name again/s ],
+	[ 'ALTER TABLE %1$s RENAME TO %1$s_new', undef, '42P01', undef, qr/relation "\w+" does not exist.*HINT: .*rename it back/s ],
 	[ 'REINDEX TABLE CONCURRENTLY %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'VACUUM FULL %s', qr/^50\|t$/, undef, '1:50' ],
 	[ 'ALTER TABLE %s DISABLE TRIGGER ALL', qr/^50\|t$/, undef, '1:50' ]);
@@ -688,7 +688,7 @@ foreach my $sql ('DROP EXTENSION dirty_throttle', 'BEGIN; DROP EXTENSION dirty_t
 	let_go();
 	$r = $s->wait;
 	is($r->{sqlstate}, '42P01', "$sql: the error");
-	like($r->{err}, qr/relation "\w+" of extension dirty_throttle does not exist any more\n.*HINT: .*start the batches to begin anew/s, "$sql: what it says");
+	like($r->{err}, qr/relation "\w+" of extension dirty_throttle no longer exists\n.*HINT: .*start the batches from the beginning/s, "$sql: what it says");
 	is($other->wait->{sqlstate}, undef, "$sql: it is done");
 	$dt->sql('CREATE EXTENSION IF NOT EXISTS dirty_throttle');
 	is($dt->job('dropped'), undef, "$sql: the job is forgotten");

@@ -212,7 +212,7 @@ is($dt->batches($sessions[3], 'no nulls', 'k', key => 'a')->{sqlstate}, undef, '
 $dt->sql('CREATE DOMAIN positive AS bigint; CREATE TABLE public.d (a positive PRIMARY KEY, n int)');
 $r = $dt->batches($sessions[3], 'domain', 'public.d');
 is($r->{sqlstate}, '0A000', 'a column of a domain: the error');
-like($r->{err}, qr/column a of table "d" is of a domain.*HINT: .*another "key"/s, 'a column of a domain: what it says');
+like($r->{err}, qr/column a of table "d" has a domain as its type.*HINT: .*another "key"/s, 'a column of a domain: what it says');
 
 my $version = $dt->sql('SHOW server_version_num');
 
@@ -287,7 +287,7 @@ SKIP: {
 		CREATE TABLE public.stays (room int, during tstzrange, n int, PRIMARY KEY (room, during WITHOUT OVERLAPS))');
 	$r = $dt->batches($sessions[3], 'no key', 'public.stays');
 	is($r->{sqlstate}, '42704', 'a primary key WITHOUT OVERLAPS: the error');
-	like($r->{err}, qr/the primary key of table "stays" is no valid B-tree index\n.*HINT: /s, 'a primary key WITHOUT OVERLAPS: what it says');
+	like($r->{err}, qr/the primary key of table "stays" is not a valid B-tree index\n.*HINT: /s, 'a primary key WITHOUT OVERLAPS: what it says');
 }
 
 # Looking ahead is not compiled, however expensive it seems.

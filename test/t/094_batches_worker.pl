@@ -258,13 +258,13 @@ is($r->{sqlstate}, '22012', 'row security: half done without it');
 $dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY; ALTER TABLE later FORCE ROW LEVEL SECURITY; CREATE POLICY p ON later USING (id <> 70)');
 $r = $dt->batches($weak, 'later', 'later', row_security => 'true');
 is($r->{sqlstate}, '55000', 'row security applies at a later start: the error');
-like($r->{err}, qr/would continue with other rows, as row security applies now.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
+like($r->{err}, qr/would now see other rows, because row security applies.*HINT: .*forget_batches/s, 'row security applies at a later start: what it says');
 $dt->sql('ALTER TABLE later DISABLE ROW LEVEL SECURITY');
 $dt->start($weak, 'later', 'later', max_rows => 1, statement => 'UPDATE later SET n = n + 1 + length(pg_sleep(0.05)::text) WHERE {batch}');
 ok($dt->wait_job('later', 'pid IS NOT NULL AND rows > 32'), 'row security: it goes on without it');
 $dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY');
 ok($dt->wait_job('later', q{state = 'failed'}), 'row security applies between two batches: it fails');
-is($dt->job('later')->{error} =~ s/\. .*//r, 'batch job "later" would continue with other rows, as row security applies now', 'row security applies between two batches: the reason');
+is($dt->job('later')->{error} =~ s/\. .*//r, 'batch job "later" would now see other rows, because row security applies', 'row security applies between two batches: the reason');
 $weak->quit;
 
 # -------------------------------------------------------- more jobs than workers
@@ -301,7 +301,7 @@ my $hoarder = $dt->session(user => 'hoarder');
 $hoarder->query(q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM start_batches('h' || i, 'hoard', 'UPDATE hoard SET n = 1 WHERE {batch}', unthrottled => true); END LOOP; END $$});
 $r = $dt->start($hoarder, 'h101', 'hoard');
 is($r->{sqlstate}, '54000', 'the 101st job of a role');
-like($r->{err}, qr/role "hoarder" has 100 batch jobs already.*HINT: .*forget_batches/s, 'what it says');
+like($r->{err}, qr/role "hoarder" already has 100 batch jobs.*HINT: .*forget_batches/s, 'what it says');
 ok(poll_until(sub { !$dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state <> 'finished'}) }), 'the 100 end');
 
 # Who has many that last leaves a worker to others, and there is an end to what waits.
@@ -313,7 +313,7 @@ $dt->sql(q{SELECT forget_batches(name::text) FROM dirty_throttle_batches WHERE o
 $hoarder->query($hoard);
 ok(poll_until(sub { $dt->sql(q{SELECT count(*) FROM dirty_throttle_batches WHERE owner = 'hoarder' AND state = 'running'}) == 3 }), 'many that last: all workers but one');
 $r = $dt->start($hoarder, 'h100', 'hoard');
-like($r->{err}, qr/waits for a free background worker\n.*leave one of these to others/s, 'many that last: what waits');
+like($r->{err}, qr/waits for a free background worker\n.*leave one of these to other roles/s, 'many that last: what waits');
 # Who cancels a CALL that waits for a worker has stopped the job.
 $hoarder->send(q{CALL run_in_batches('h100', unthrottled => true)});
 ok(poll_until(sub { ($dt->sql('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $hoarder->pid) // '') eq 'Extension' }), 'a CALL of what waits');
@@ -409,7 +409,7 @@ foreach my $how ('dropped', 'revoked', 'a role that is dropped')
 	$dt->sql($role eq 'revoked' ? 'REVOKE ALL ON p FROM revoked' : "DROP ROLE $role");
 	ok($dt->wait_job($how, q{state = 'failed'}), "$how: it fails");
 	my $job = $dt->job($how);
-	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that has started batch job "$how" does not exist any more$/, "$how: the reason");
+	like($job->{error}, $role eq 'revoked' ? qr/^permission denied for table p$/ : qr/^the role that started batch job "$how" no longer exists$/, "$how: the reason");
 	cmp_ok($job->{rows}, '<', 10000, "$how: it has not gone on");
 	$dt->sql("SELECT forget_batches('$how')");
 	is($dt->job($how), undef, "$how: a superuser can forget it");
@@ -483,7 +483,7 @@ $node->start;
 $s = $dt->session;
 $r = $s->run(q{CALL run_in_batches('unlogged', unthrottled => true)});
 is($r->{sqlstate}, undef, 'an unlogged table after a crash');
-like($r->{err}, qr/NOTICE: .*batch job "unlogged" begins anew, as unlogged table "unlogged" is empty/, 'an unlogged table after a crash: what it says');
+like($r->{err}, qr/NOTICE: .*batch job "unlogged" starts from the beginning, as unlogged table "unlogged" is empty/, 'an unlogged table after a crash: what it says');
 
 # --------------------------------------------------------------- keys that move
 
@@ -494,7 +494,7 @@ $dt->sql(q{CREATE TABLE moves (id bigint PRIMARY KEY, updated_at timestamptz NOT
 is($dt->batches($s, 'moves', 'moves', key => 'updated_at')->{out}, '8000|t', 'a trigger moves the key beyond the end: once each');
 $r = $dt->batches($s, 'moves on', 'moves', key => 'updated_at', finish => \q{now() + interval '1 hour'}, max_rows => 5000);
 is($r->{sqlstate}, '55000', 'a trigger moves the key ahead for ever: the error');
-like($r->{err}, qr/has come past \d+ rows, but table public\.moves has 8000.*HINT: .*"key"/s, 'what it says');
+like($r->{err}, qr/has passed \d+ rows, but table public\.moves has only 8000.*HINT: .*"key"/s, 'what it says');
 
 # ------------------------------------------------------------- heavy rows
 

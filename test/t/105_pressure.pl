@@ -109,7 +109,7 @@ subtest 'checkpoint: what is left is spread over the time that is left' => sub {
 	is(signal('checkpoint')->{threshold_value}, undef, 'which has no threshold');
 	is(signal('checkpoint')->{threshold}, 'on', 'but is followed');
 	is(reason('b'),
-		'A checkpoint is forced after another 98.0 MB of WAL, which are to last until one comes by time.',
+		'A checkpoint is forced after another 98.0 MB of WAL, which has to last until the next timed checkpoint.',
 		'the reason');
 	is(reason('c'), undef, 'and none for somebody else');
 	foreach my $case ([ 10, 8, 1 ], [ 49, 96, 0.5 ], [ 0, 5, 0.1 ], [ 33, 31, 1 ])
@@ -311,7 +311,7 @@ subtest 'disk_free: ever nearer to the threshold' => sub {
 		$dt->reading(disk_free => 'measured', $mb * $MB, 1000 * $MB);
 		$dt->advance(20 * $second);
 		cmp_ok(abs(in_force('b', 'wal') / $rate / $MB - 1), '<', 0.02, "$mb MB are free: $rate MB/s");
-		is(reason('b'), "$mb.0 MB are free of the file system of pg_wal, and 60.0 MB are to stay free; what is more is to last for 30 s."
+		is(reason('b'), "$mb.0 MB of the file system of pg_wal are free, and 60.0 MB must stay free; the rest has to last for 30 s."
 			  . ($rate == 0.1 ? ' The group is at its floor.' : ''), 'the reason');
 		is(signal('disk_free')->{threshold_value}, 60 * $MB, 'the threshold in bytes, though it is a percentage');
 	}
@@ -421,8 +421,8 @@ $dt->set_conf('dirty_throttle.transaction_grace', '0');
 
 # --------------------------------------------------------------------------- queues
 
-my $of_30MB = qr/[\d.]+ MB( of WAL wait to be archived| behind|); two thirds of the 30\.0 MB that are allowed are aimed at\.$/;
-my $of_2s = qr/[\d.]+ s behind with its replay; two thirds of the 2\.00 s that are allowed are aimed at\.$/;
+my $of_30MB = qr/[\d.]+ MB( of WAL wait to be archived| behind|); the aim is two thirds of the 30\.0 MB that are allowed\.$/;
+my $of_2s = qr/[\d.]+ s behind with its replay; the aim is two thirds of the 2\.00 s that are allowed\.$/;
 my %reasons = (
 	slot_lag => qr/^The consumer of a replication slot is $of_30MB/, archive_lag => qr/^$of_30MB/,
 	replica_lag => qr/^A standby is $of_2s/,
@@ -650,7 +650,7 @@ subtest 'nobody reports any more' => sub {
 	is(signal('elsewhere')->{state}, 'absent', 'then it is absent');
 	is(in_force('b', 'wal'), $MB, 'and the group is free');
 	like($dt->session->run(q{SELECT set_group_pressure('b', 'elsewhere', 'on')})->{err},
-		qr/NOTICE: .*signal "elsewhere" slows nobody down at present\nDETAIL:  Its last report is too old to count/,
+		qr/NOTICE: .*signal "elsewhere" slows no group down at present\nDETAIL:  Its last report is too old to count/,
 		'a notice says so to the role that has a group follow it now, though another one is reported');
 	unfollow();
 	$dt->cancel_ms($s);
@@ -676,7 +676,7 @@ subtest 'a restart forgets the report that groups follow' => sub {
 		'a row tells that it is absent');
 	is($row->{reason}, 'There is no report of it.', 'and why');
 	like($dt->session->run(q{SELECT set_group_pressure('b', 'kafka', 'on')})->{err},
-		qr/NOTICE: .*signal "kafka" slows nobody down at present\nDETAIL:  There is no report of it\./,
+		qr/NOTICE: .*signal "kafka" slows no group down at present\nDETAIL:  There is no report of it\./,
 		'a notice tells who follows it now');
 	is($dt->sql(q{SELECT string_agg(group_name || ' ' || state, ', ' ORDER BY group_name)
 			FROM dirty_throttle_pressure WHERE signal = 'kafka'}),

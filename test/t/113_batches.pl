@@ -196,7 +196,7 @@ my $start = $dt->now;
 $us = $dt->running(sub { $free->run(call('locked', 't', start => 1900, finish => 2000)) });
 $r = $free->wait;
 is($r->{sqlstate}, '55P03', 'a row that is locked: the error');
-like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*This was the 10th time in a row.*SELECT start_batches\('locked'\) goes on after the last batch/s, 'what it says');
+like($r->{err}, qr/canceling statement due to lock timeout.*HINT: .*The batch failed 10 times in a row.*SELECT start_batches\('locked'\) continues after the last batch/s, 'what it says');
 cmp_ok($us / $second, '>=', 42.6, 'it has waited 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10 and 10 s, after it has come to that row');
 cmp_ok($us / $second, '<', 60, 'and not for long before');
 $job = job('locked');
@@ -312,7 +312,7 @@ $starter->quit;
 sub long
 {
 	my ($log) = @_;
-	return [ $log =~ /LOG:  a transaction of process \d+ took ([\d.]+) s, of which ([\d.]+) s were pauses in resource group "g"\n.*HINT:  A limit makes a large transaction a long one.*start_batches\(\)/g ];
+	return [ $log =~ /LOG:  a transaction of process \d+ took ([\d.]+) s, of which ([\d.]+) s were pauses in resource group "g"\n.*HINT:  A limit makes a large transaction long;.*start_batches\(\)/g ];
 }
 
 # In so many virtual seconds, and with so many more in which its client does nothing

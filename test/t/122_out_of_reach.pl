@@ -98,7 +98,7 @@ is($row->{state}, 'out of reach', 'the view of signals tells of others');
 like($row->{reason}, qr{^Others write \d+ KB/s of WAL, and no more than 0 KB/s fit},
 	'and says why');
 ok(!$dt->group_row('batch')->{effective_wal_limit}, 'the group is free');
-is(lines($mark, 'LOG:  signal "checkpoint" slows nobody down, as others alone force checkpoints'),
+is(lines($mark, 'LOG:  signal "checkpoint" slows no group down, as others alone force checkpoints'),
 	1, 'one line in the log');
 is(lines($mark, 'slowed down to its floor by signal'), 0, 'and no other one');
 $dt->sql('SELECT dt_test_others(0, 0)');
