@@ -49,6 +49,14 @@ dt_activity_note_login(void)
 	login_started = GetCurrentStatementStartTimestamp();
 }
 
+/* Nothing tells where a statement of a background worker begins. */
+void
+dt_activity_end_login(void)
+{
+	if (dt_process() == DT_JOB)
+		login_started = 0;
+}
+
 /* From 17 on code of a user can run then, in a trigger. */
 bool
 dt_activity_is_login(void)

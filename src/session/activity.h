@@ -104,10 +104,12 @@ dt_activity_is_clients_text(const char *source)
 }
 
 /*
- * The first is to be called before the client may have sent anything but its
- * login; the second says whether it has sent nothing since.
+ * A session's login ends when its client sends a statement, that of a background worker
+ * with its first transaction.  note_login() is to be called before, and end_login()
+ * after each transaction.
  */
 extern void dt_activity_note_login(void);
+extern void dt_activity_end_login(void);
 extern bool dt_activity_is_login(void);
 
 /*

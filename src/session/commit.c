@@ -84,6 +84,7 @@ static void
 forget_transaction(void)
 {
 	dt_pay_forget_transaction();
+	dt_activity_end_login();
 	after.more_follows = false;
 }
 

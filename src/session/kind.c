@@ -22,23 +22,21 @@
 /*
  * A statement that EXECUTE names.  The first of its queries may be what a rule adds.
  * Without them, which were invalidated and could not be analyzed again, only the
- * command is known; for one that does not exist there will be an error.
+ * command is known; for one that does not exist there will be an error.  What is not
+ * SELECT is not looked at: a message of the protocol can prepare any command, also the
+ * EXECUTE of itself.
  */
 static DtEvent
 kind_of_prepared(const char *name)
 {
 	PreparedStatement *statement = FetchPreparedStatement(name, false);
 
-	Query	   *first;
-
 	if (statement == NULL)
 		return DT_READS;
-	first = statement->plansource->query_list == NIL ? NULL :
-		linitial_node(Query, statement->plansource->query_list);
-	if (statement->plansource->commandTag != CMDTAG_SELECT &&
-		(first == NULL || first->commandType != CMD_UTILITY))
+	if (statement->plansource->commandTag != CMDTAG_SELECT)
 		return DT_WRITES;
-	return first == NULL ? DT_READS : dt_kind_of_query(first);
+	return statement->plansource->query_list == NIL ? DT_READS :
+		dt_kind_of_query(linitial_node(Query, statement->plansource->query_list));
 }
 
 static bool

@@ -8,9 +8,10 @@
  * that, and counted.
  *
  * A process outside that waits for a session in a transaction lets the session run
- * to the end of its transaction, whatever that uses; what was used is paid then.  In all other cases the process may
- * wait for ever, for a lock that the session keeps between its transactions for
- * example; and a second session of the same user must not make the limit go away.
+ * to the end of its transaction, whatever that uses; what was used is paid then.  In all
+ * other cases the process may wait for ever, for a lock that the session keeps between
+ * its transactions for example; and a second session of the same user must not make the
+ * limit go away.
  * So there a session that owes too much pauses, whatever waits.
  *
  * What is prepared can be finished only outside of a transaction, by whichever
@@ -60,6 +61,28 @@ is_too_much(const DtDue *due)
 }
 
 /*
+ * So that it is known that it has owed less, or that it owed too much from the beginning,
+ * this looks at each charge, whether or not others wait.
+ */
+void
+dt_let_go_note(const DtDue *due)
+{
+	bool		too_much;
+
+	if (times_joined != dt_account.times_joined)
+		bound = OWN_BOUND;
+	too_much = is_too_much(due);
+	for (int r = 0; r < DT_RESOURCES; r++)
+	{
+		if (!too_much)
+			owed_before[r] = PG_INT64_MAX;
+		else if (times_joined != dt_account.times_joined)
+			owed_before[r] = 0;
+	}
+	times_joined = dt_account.times_joined;
+}
+
+/*
  * May the session go on that owes so much?  One that owes too much may if it has
  * paid for what it has used since the last time.  So a process that waits does so
  * for that, and not for all that is owed; and debts do not grow.  What it has taken
@@ -69,19 +92,10 @@ is_too_much(const DtDue *due)
 static bool
 may_go_on(const DtDue *due)
 {
-	bool		too_much = is_too_much(due);
-
-	for (int r = 0; r < DT_RESOURCES; r++)
-	{
-		if (times_joined != dt_account.times_joined)
-			owed_before[r] = 0;
-		if (!too_much)
-			owed_before[r] = PG_INT64_MAX;
-	}
-	times_joined = dt_account.times_joined;
+	dt_let_go_note(due);
 	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
-	if (too_much)
+	if (is_too_much(due))
 		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }
@@ -117,10 +131,10 @@ dt_let_go_holds(const DtDue *due)
 }
 
 bool
-dt_let_go(bool in_flight, const DtDue *due)
+dt_let_go(bool in_flight, bool queue_is_full, const DtDue *due)
 {
 	int			pid = MyProcPid;
-	DtMark		mark = dt_waiters_notify_queue_is_full() ?
+	DtMark		mark = queue_is_full ?
 		DT_GROUP_HAS_PREPARED : dt_waiters_mark(&pid);
 
 	if (goes_on(mark, pid, in_flight, due))

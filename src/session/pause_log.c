@@ -25,8 +25,8 @@
 #include "miscadmin.h"
 #include "session/activity.h"
 #include "session/pause_log.h"
+#include "session/safely.h"
 #include "session/session.h"
-#include "session/sleep.h"
 
 static int	min_pause_ms;		/* log_min_pause when the transaction ended */
 static DtXactTimes xact_times;
@@ -124,6 +124,6 @@ dt_pause_log_report(int log_min_pause, const DtXactTimes *times)
 	min_pause_ms = log_min_pause;
 	xact_times = *times;
 	HOLD_INTERRUPTS();
-	(void) dt_sleep_call_safely(report);
+	(void) dt_call_safely(report);
 	RESUME_INTERRUPTS();
 }

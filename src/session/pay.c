@@ -53,6 +53,7 @@
 #include "session/account.h"
 #include "session/activity.h"
 #include "session/check.h"
+#include "session/let_go.h"
 #include "session/pay.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
@@ -200,6 +201,7 @@ charge(bool heeds_suspension)
 
 	look_for_signs();
 	due = dt_account_charge(heeds_suspension);
+	dt_let_go_note(&due);
 	note_paid();
 	return due;
 }

@@ -199,12 +199,13 @@ dt_session_attach(void)
 		dt_account_leave_workers_out(); /* those of the process before it */
 		dt_account.slot->role = may_join() ? authenticated_role() : InvalidOid;
 	}
-	if (dt_process() == DT_SESSION)
-		dt_activity_note_login();
 	dt_waiters_attach(may_join());
 	on_shmem_exit(leave_at_exit, (Datum) 0);
 	if (may_join())
+	{
+		dt_activity_note_login();
 		dt_member_publish(dt_account.slot, MyProcPid);
+	}
 	else if (IsParallelWorker())
 		RegisterXactCallback(dt_worker_event, NULL);
 	dt_pay_start();

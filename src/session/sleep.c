@@ -23,15 +23,13 @@
 #include "session/let_go.h"
 #include "session/parallel_apply.h"
 #include "session/pause_notice.h"
+#include "session/safely.h"
 #include "session/sigterm.h"
 #include "session/sleep.h"
 #include "session/tick.h"
-#include "storage/condition_variable.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
-#include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "waiters/waiters.h"
 
@@ -138,6 +136,12 @@ show_pause(DtPause *pause, bool is_new)
 	return dt_account_begin_pause(pause);
 }
 
+static inline bool
+is_after(DtPlace place)
+{
+	return place == DT_AFTER_TRANSACTION || place == DT_AFTER_APPLYING;
+}
+
 /*
  * Within a transaction, and not before its first statement?  A background worker may
  * pass the gate at a check.
@@ -147,6 +151,25 @@ is_in_flight(DtPlace place, const DtDue *due)
 {
 	return place == DT_BETWEEN_ROWS ||
 		(place == DT_AT_CHECK && !due->heeds_suspension);
+}
+
+static bool queue_is_full;
+
+static void
+look_at_queue(void)
+{
+	queue_is_full = dt_waiters_notify_queue_is_full();
+}
+
+/*
+ * Does the session hold back the queue of notifications?  That reads files, and may fail.
+ * In flight it does not matter.
+ */
+static bool
+holds_back_queue(DtPlace place)
+{
+	return (is_after(place) || place == DT_BEFORE_TRANSACTION) &&
+		dt_call_safely(look_at_queue) && queue_is_full;
 }
 
 /*
@@ -163,7 +186,7 @@ may_sleep_on(DtPlace place, const DtDue *due, int64 *us)
 		return false;
 	look_us = dt_waiters_before_slice(dt_process() != DT_APPLY);
 	*us = Min(Min(*us, client_interval()), look_us);
-	return !dt_let_go(is_in_flight(place, due), due);
+	return !dt_let_go(is_in_flight(place, due), holds_back_queue(place), due);
 }
 
 /* A slice begins, for the group that the session is in now. */
@@ -198,38 +221,6 @@ dt_sleep_put_off_messages(void)
 	return false;
 }
 
-bool
-dt_sleep_call_safely(void (*function) (void))
-{
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupt_holdoff = InterruptHoldoffCount;
-	uint32		cancel_holdoff = QueryCancelHoldoffCount;
-	volatile bool done = true;
-
-	PG_TRY();
-	{
-		function();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-
-		/*
-		 * there is no subtransaction that would do this; nothing was held
-		 * before
-		 */
-		LWLockReleaseAll();
-		ConditionVariableCancelSleep();
-		pgstat_report_wait_end();
-		InterruptHoldoffCount = interrupt_holdoff;
-		QueryCancelHoldoffCount = cancel_holdoff;
-		done = false;
-	}
-	PG_END_TRY();
-	return done;
-}
-
 /*
  * Interrupts are held in a pause after a transaction.  So this does what
  * CHECK_FOR_INTERRUPTS() would do, as far as that cannot fail.  False: there
@@ -250,13 +241,13 @@ serve_interrupts(bool *known)
 	if (ProcSignalBarrierPending)
 	{
 		*known = true;
-		if (!dt_sleep_call_safely(ProcessProcSignalBarrier))
+		if (!dt_call_safely(ProcessProcSignalBarrier))
 			return false;
 	}
 	if (LogMemoryContextPending)
 	{
 		*known = true;
-		(void) dt_sleep_call_safely(ProcessLogMemoryContextInterrupt);
+		(void) dt_call_safely(ProcessLogMemoryContextInterrupt);
 	}
 	return true;
 }
@@ -289,12 +280,6 @@ interrupted(bool *waiting)
 	return false;
 }
 
-static inline bool
-is_after(DtPlace place)
-{
-	return place == DT_AFTER_TRANSACTION || place == DT_AFTER_APPLYING;
-}
-
 /*
  * Is there an interrupt that ends the pause?  Within a transaction that is any
  * that is not ours, also of a kind that is unknown here.
@@ -323,7 +308,7 @@ is_over(DtPlace place, int events)
 		((events & WL_LATCH_SET) != 0 && dt_process() == DT_APPLY &&
 		 dt_parallel_apply_latch_counts()) ||
 		(place == DT_AFTER_APPLYING &&
-		 !dt_sleep_call_safely(dt_apply_feedback_send));
+		 !dt_call_safely(dt_apply_feedback_send));
 }
 
 /* What is put back when a pause is over. */

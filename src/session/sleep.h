@@ -45,10 +45,4 @@ extern bool dt_sleep(DtPlace place, DtDue due, bool is_new, int64 until,
  */
 extern bool dt_sleep_put_off_messages(void);
 
-/*
- * Call a function where an ERROR would be a PANIC.  False: it has failed, and
- * the error is forgotten.
- */
-extern bool dt_sleep_call_safely(void (*function) (void));
-
 #endif							/* DT_SLEEP_H */

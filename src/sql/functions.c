@@ -232,13 +232,13 @@ edit_instance(FunctionCallInfo fcinfo, int arg, List *entries, DtEntry *group)
 				 errmsg("resource group \"%s\" has no instances", group->definition.name),
 				 errhint("Use SELECT alter_resource_group(%s, scope => 'role') to give each role limits of its own.",
 						 quote_literal_cstr(group->definition.name))));
-	if (group->definition.scope == DT_SCOPE_ROLE)
-		(void) get_role_oid(name, false);
-	else
-		(void) get_database_oid(name, false);
 	instance = dt_instance_find(group, name);
 	if (instance == NULL)
 	{
+		if (group->definition.scope == DT_SCOPE_ROLE)
+			(void) get_role_oid(name, false);
+		else
+			(void) get_database_oid(name, false);
 		dt_definitions_check_room(entries);
 		instance = palloc0(sizeof(DtEntry));
 		strlcpy(instance->instance, name, NAMEDATALEN);

@@ -6,8 +6,9 @@
  *		after dirty_throttle.
  *
  * It counts the messages that it sees, for log_hook_seen().  With
- * log_hook.chains = off it does not call the hooks behind it, and with
- * log_hook.fails = on it fails when pauses are logged.
+ * log_hook.chains = off it does not call the hooks behind it, with
+ * log_hook.copies = on it copies each message, as can be done in errfinish() only,
+ * and with log_hook.fails = on it fails when pauses are logged.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,6 +32,7 @@ void		_PG_init(void);
 
 static emit_log_hook_type next = NULL;
 static bool chains = true;
+static bool copies = false;
 static bool fails = false;
 static int	own = 0;
 static int	probes = 0;			/* dirty_throttle's self-test */
@@ -46,6 +48,8 @@ count(ErrorData *message)
 
 	if (fails && strstr(said, " paused for ") != NULL)
 		ereport(ERROR, (errmsg("log_hook has failed")));
+	if (copies)
+		FreeErrorData(CopyErrorData());
 	/* what comes from a parallel worker has none */
 	if (message->elevel == LOG_SERVER_ONLY && message->message_id[0] == '\0')
 		others++;
@@ -85,6 +89,10 @@ _PG_init(void)
 	DefineCustomBoolVariable(CLASS ".chains",
 							 "Calls the hooks behind it.",
 							 NULL, &chains, true, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable(CLASS ".copies",
+							 "Copies each message.",
+							 NULL, &copies, false, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	DefineCustomBoolVariable(CLASS ".fails",
 							 "Fails when pauses are logged.",

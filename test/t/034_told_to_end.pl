@@ -144,7 +144,9 @@ sub all_pause
 			SELECT pid FROM dirty_throttle_sessions() WHERE paused_since IS NOT NULL)");
 }
 
-# Start one, in a group with the lowest of all limits, in which nothing is owed.
+# Start one, in a group with the lowest of all limits, in which nothing is owed.  Its
+# login dirties a block, with a hint bit of the database's setting, which is read when
+# the role's setting has made it a member, and it has no handler yet: it must not pause.
 sub launch
 {
 	my ($kind, $scene, $sql) = @_;
@@ -156,6 +158,8 @@ sub launch
 	$dt->sql("SELECT suspend_group('$name')") if $suspended eq 'soft';
 	$sql //= $scenes{$scene}{sql};
 	$sql =~ s/%t/$name/;
+	$dt->sql('ALTER DATABASE postgres SET seq_page_cost = 1');
+	$dt->sql('CHECKPOINT');
 	return $dt->sql("SELECT launch_ending('$kind', '$name', \$\$$sql\$\$)");
 }
 

@@ -553,5 +553,26 @@ foreach my $max ('100ms', '0')
 		"a procedure with COMMIT, max_commit_pause = $max");
 }
 
+# ------------------------------------------- a statement that executes itself
+
+# PREPARE takes no such command, but the protocol does.
+$dt->limit(a => 0);
+foreach my $case (
+	[ 'itself', '54001', s1 => 'EXECUTE s1' ],
+	[ 'each other', '54001', s1 => 'EXECUTE s2', s2 => 'EXECUTE s1' ],
+	[ 'explains itself', undef, s1 => 'EXPLAIN ANALYZE EXECUTE s1' ])
+{
+	my ($name, $sqlstate, %statements) = @$case;
+
+	$w->terminate;
+	$w = DirtyThrottle::Wire->new($dt->node, user => 'app');
+	$w->parse($_, $statements{$_}) foreach sort keys %statements;
+	$w->sync;
+	is($w->wait->{sqlstate}, undef, "$name: parsed");
+	is($w->bind('', 's1')->execute->sync->wait->{sqlstate}, $sqlstate, "$name: executed");
+	is($w->query('EXECUTE s1')->{sqlstate}, $sqlstate, "$name: EXECUTE");
+	is($w->query('SELECT 1')->{out}, 1, "$name: and the session is well");
+}
+
 $w->terminate;
 $dt->finish;

@@ -142,6 +142,8 @@ SKIP:
 	skip 'no library can be compiled here', 1 unless $library;
 	check_works('another library keeps the messages', 0,
 		options => '-c log_hook.chains=off');
+	check_works('another library copies the messages', 0,
+		options => '-c log_hook.copies=on');
 	check_works('another library would keep the messages, but there are none', 1,
 		options => '-c log_hook.chains=off -c log_min_messages=fatal');
 	# or comes later

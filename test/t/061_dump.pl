@@ -100,6 +100,9 @@ $etl->quit;
 $bare->sql('CREATE EXTENSION dirty_throttle');
 $bare->sql('CREATE DATABASE shop');
 is($bare->sql($ALL), $expected, 'all are there');
+$bare->sql('DROP DATABASE shop');
+$bare->sql(q{SELECT alter_resource_group('databases', instance => 'shop')});
+unlike($bare->sql($ALL), qr/shop/, 'an instance of what is not there can be removed');
 $_->disconnect, $_->node->stop('fast') foreach $new, $bare;
 
 # ------------------------------------------------------------------ pg_upgrade

@@ -684,6 +684,29 @@ subtest 'a lower limit' => sub {
 	$outsider->query($unlock);
 };
 
+# What is owed becomes too much while nobody waits, each time anew: that it was not so
+# before is known, whether or not somebody has waited then.
+subtest 'a lower limit, in a pause' => sub {
+	my $new = $dt->session(group => 'g');
+
+	$dt->set_conf('dirty_throttle.transaction_grace', '1d', $new);
+	foreach my $rows (100, 300)
+	{
+		$dt->fresh(g => dirty => $kb);
+		$new->query("$session_lock; INSERT INTO elsewhere VALUES (1)");
+		$new->send(insert($rows) . "; $unlock");
+		$dt->settle;
+		is($dt->state($new), 'sleeps', "$rows rows: it pauses");
+		$dt->sql("SELECT set_group_dirty_limit('g', 10)");
+		check_gets("$rows rows", $outsider, $session_lock);
+		ok($dt->group_row('g')->{releases} > 0, "$rows rows: it was let go");
+		end();
+		is($new->wait->{sqlstate}, undef, "$rows rows: without an error");
+		$outsider->query($unlock);
+	}
+	$new->quit;
+};
+
 # ------------------------------------------------------------- of its own group
 
 # A member that owes nothing counts, too; one that does waits.
