@@ -13,6 +13,7 @@
 
 #include "access/transam.h"
 #include "executor/executor.h"
+#include "parser/parse_relation.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "replication/slot.h"
@@ -343,6 +344,14 @@ dt_io_is_staged(void)
 #define dt_guc_variables(n)		get_guc_variables(n)
 #else
 #define dt_guc_variables(n)		(*(n) = GetNumConfigOptions(), get_guc_variables())
+#endif
+
+/* 16: as whom a query reads a relation is in a list of its own */
+#if PG_VERSION_NUM >= 160000
+#define dt_check_as_user(query, entry) \
+	(getRTEPermissionInfo((query)->rteperminfos, entry)->checkAsUser)
+#else
+#define dt_check_as_user(query, entry)	((entry)->checkAsUser)
 #endif
 
 /* 18: not every constraint that there is is valid */

@@ -417,7 +417,7 @@ check_statement(DtStart *start, const DtJobOptions *options)
 	DtJob	   *job = start->job;
 	DtRange		sample = {.low.n = start->key->n,.high.n = start->key->n};
 	SPIPlanPtr	plan = dt_statement_prepare(job->statement, start->key, &sample);
-	bool		applies = dt_statement_check(plan, start->key, job->table);
+	bool		applies = dt_statement_check(plan, start->key, job->table).row_security;
 
 	SPI_freeplan(plan);
 	if (!start->is_new)

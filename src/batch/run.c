@@ -277,12 +277,10 @@ check_key_stays(Run *run, const DtJob *job, const DtKey *key)
 						 quote_literal_cstr(job->name))));
 }
 
-/* Returns what SPI does. */
-static int
+static void
 run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	DtBatchBounds bounds = get_bounds(run->job);
-	int			result;
 
 	run->limit_us = StatementTimeout * INT64CONST(1000);
 	if (run->size > 1)
@@ -296,9 +294,8 @@ run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 	run->statement_start = GetCurrentTimestamp();
 	if (run->limit_us > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, Min(run->limit_us / 1000 + 1, INT_MAX / 2));
-	result = dt_statement_run(plan, key, range);
+	dt_statement_run(plan, key, range);
 	disable_timeout(STATEMENT_TIMEOUT, false);
-	return result;
 }
 
 /* A batch, from its beginning to its end. */
@@ -310,6 +307,7 @@ typedef struct Batch
 	DtRange		range;			/* what is left of the job, then that of the
 								 * batch */
 	SPIPlanPtr	plan;
+	DtStatement statement;
 } Batch;
 
 /* Lock what it needs, take its snapshot, and check that the statement may still run. */
@@ -328,7 +326,8 @@ open_batch(const Run *run, const DtJob *job)
 	PushActiveSnapshot(GetCatalogSnapshot(InvalidOid));
 	batch.plan = dt_statement_prepare(job->statement, batch.key, &batch.range);
 	PopActiveSnapshot();
-	dt_job_check_rows(job, dt_statement_check(batch.plan, batch.key, job->table));
+	batch.statement = dt_statement_check(batch.plan, batch.key, job->table);
+	dt_job_check_rows(job, batch.statement.row_security);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	return batch;
 }
@@ -398,12 +397,11 @@ run_batch(Run *run, DtJob *job, DtBatchCost *cost)
 	cost->keys = find_end(run, job, &batch);
 	if (cost->keys > 0)
 	{
-		int			result = run_statement(run, batch.plan, batch.key, &batch.range);
-
+		run_statement(run, batch.plan, batch.key, &batch.range);
 		job->rows += SPI_processed;
 		job->keys += cost->keys;
 		job->batches++;
-		if (result == SPI_OK_UPDATE || result == SPI_OK_UPDATE_RETURNING)
+		if (batch.statement.only_updates)
 			check_key_stays(run, job, batch.key);
 	}
 	note_time(run, job);

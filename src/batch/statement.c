@@ -16,13 +16,20 @@
 
 #include <ctype.h>
 
+#include "access/sysattr.h"
+#include "access/table.h"
 #include "batch/statement.h"
+#include "catalog/pg_inherits.h"
 #include "commands/trigger.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "parser/scanner.h"
+#include "rewrite/rewriteHandler.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
+#include "utils/rls.h"
 
 #include "compat.h"
 
@@ -132,24 +139,101 @@ dt_statement_prepare(const char *source, const DtKey *key, const DtRange *range)
 	return plan;
 }
 
+/* What is looked for in all queries of a statement, those of rules and policies included. */
+typedef struct Search
+{
+	const DtKey *key;
+	List	   *heirs;			/* the table, and what inherits from it */
+	List	   *sources[INDEX_MAX_KEYS];	/* see get_sources() */
+	bool		updates;		/* rows of the table */
+	bool		deletes;		/* rows of the table */
+	bool		row_security;	/* applies */
+} Search;
+
+/* The names of the columns that determine this one: itself, and those from which it is generated. */
+static List *
+get_sources(const List *heirs, char *name)
+{
+	List	   *sources = list_make1(makeString(name));
+
+	foreach_oid(oid, heirs)
+	{
+		AttrNumber	attnum = get_attnum(oid, name);
+		Relation	heir;
+		Bitmapset  *used = NULL;
+
+		if (get_attgenerated(oid, attnum) == '\0')
+			continue;
+		heir = table_open(oid, NoLock);
+		pull_varattnos(build_column_default(heir, attnum), 1, &used);
+		table_close(heir, NoLock);
+		for (int i = bms_next_member(used, -1); i >= 0; i = bms_next_member(used, i))
+			sources = list_append_unique(sources,
+										 makeString(get_attname(oid, i + FirstLowInvalidHeapAttributeNumber, false)));
+	}
+	return sources;
+}
+
 /* Rows whose key changes may be seen again, or never. */
 static void
-check_key_stays(const Query *query, const DtKey *key, Oid table)
+check_key_stays(const Search *search, Oid target, const List *entries)
 {
-	if (query->commandType != CMD_UPDATE ||
-		rt_fetch(query->resultRelation, query->rtable)->relid != table)
-		return;
-	foreach_ptr(TargetEntry, entry, query->targetList)
+	foreach_ptr(TargetEntry, entry, entries)
 	{
-		for (int i = 0; i < key->n; i++)
-			if (!entry->resjunk && entry->resno == key->column[i].attnum)
+		for (int i = 0; i < search->key->n; i++)
+			if (!entry->resjunk &&
+				list_member(search->sources[i], makeString(get_attname(target, entry->resno, false))))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("the statement changes column %s, which is part of the key",
-								key->column[i].name),
+								search->key->column[i].name),
 						 errdetail("A row that moves ahead would be changed again, and one that moves back might be left out."),
 						 errhint("Name the columns of another index as the \"key\".")));
 	}
+}
+
+/* A query does this with rows of a table, which may be ours by another name. */
+static void
+find_change(Search *search, Oid target, CmdType command, const List *entries)
+{
+	bool		is_ours = false;
+
+	foreach_oid(oid, find_all_inheritors(target, NoLock, NULL))
+		is_ours = is_ours || list_member_oid(search->heirs, oid);
+	if (is_ours && command == CMD_UPDATE)
+		check_key_stays(search, target, entries);
+	search->updates = search->updates || (is_ours && command == CMD_UPDATE);
+	search->deletes = search->deletes || (is_ours && command == CMD_DELETE);
+}
+
+static bool
+search_node(Node *node, void *arg)
+{
+	Search	   *search = arg;
+	Query	   *query = (Query *) node;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, search_node, arg);
+	if (query->resultRelation > 0)
+	{
+		Oid			target = rt_fetch(query->resultRelation, query->rtable)->relid;
+
+		find_change(search, target, query->commandType, query->targetList);
+		foreach_ptr(MergeAction, action, query->mergeActionList)
+			find_change(search, target, action->commandType, action->targetList);
+		if (query->onConflict != NULL && query->onConflict->action == ONCONFLICT_UPDATE)
+			find_change(search, target, CMD_UPDATE, query->onConflict->onConflictSet);
+	}
+	/* query->hasRowSecurity is set where it might apply to another role, too */
+	foreach_ptr(RangeTblEntry, entry, query->rtable)
+	{
+		if (entry->rtekind == RTE_RELATION &&
+			check_enable_rls(entry->relid, dt_check_as_user(query, entry), true) == RLS_ENABLED)
+			search->row_security = true;
+	}
+	return query_tree_walker(query, search_node, arg, 0);
 }
 
 /* Nobody else sees a temporary table, neither does the worker. */
@@ -167,11 +251,12 @@ check_no_temporary(const CachedPlanSource *source)
 	}
 }
 
-bool
+DtStatement
 dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 {
 	const CachedPlanSource *source = linitial(SPI_plan_get_plan_sources(plan));
 	Query	   *first = source->query_list ? linitial_node(Query, source->query_list) : NULL;
+	Search		search = {.key = key};
 
 	if (list_length(SPI_plan_get_plan_sources(plan)) > 1)
 		ereport(ERROR,
@@ -191,12 +276,24 @@ dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 				 errdetail("Rows of other tables would be changed again by each batch, or by none."),
 				 errhint("Name the table of the statement, or write a condition that joins the two. If it named this one earlier, the table was renamed or search_path has changed.")));
 	check_no_temporary(source);
-	foreach_ptr(Query, query, source->query_list)
-		check_key_stays(query, key, table);
-	return source->dependsOnRLS;
+	search.heirs = find_all_inheritors(table, AccessShareLock, NULL);
+	for (int i = 0; i < key->n; i++)
+		search.sources[i] = get_sources(search.heirs, get_attname(table, key->column[i].attnum, false));
+
+	/*
+	 * where a batch ends is found in the table itself, though the statement
+	 * may name a view
+	 */
+	search.row_security = check_enable_rls(table, InvalidOid, true) == RLS_ENABLED;
+	(void) search_node((Node *) source->query_list, &search);
+	return (DtStatement)
+	{
+		.row_security = search.row_security,
+			.only_updates = search.updates && !search.deletes
+	};
 }
 
-int
+void
 dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 {
 	SPIExecuteOptions options = {.params = dt_key_params(key, range)};
@@ -213,5 +310,4 @@ dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 	 */
 	all->deferred = false;
 	AfterTriggerSetState(all);
-	return result;
 }

@@ -18,16 +18,23 @@
 extern SPIPlanPtr dt_statement_prepare(const char *source, const DtKey *key,
 									   const DtRange *range);
 
+/* What is known of it. */
+typedef struct DtStatement
+{
+	bool		row_security;	/* that applies to it, or to the table */
+	bool		only_updates;	/* rows of the table: it deletes none */
+} DtStatement;
+
 /*
  * ERROR if it is not a single statement of a kind that can be run in batches along
- * this table.  Returns whether row security applies to it.
+ * this table.
  */
-extern bool dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table);
+extern DtStatement dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table);
 
 /*
  * Run it on a range with the active snapshot, and the triggers that it has deferred.
- * Returns SPI_OK_..., and in SPI_processed how many rows it has changed or returned.
+ * Returns in SPI_processed how many rows it has changed or returned.
  */
-extern int	dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range);
+extern void dt_statement_run(SPIPlanPtr plan, const DtKey *key, const DtRange *range);
 
 #endif							/* DT_STATEMENT_H */

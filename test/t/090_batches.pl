@@ -145,6 +145,27 @@ check('in no group', $r, '55000', qr/batch job "none" would not be throttled, as
 is($dt->job('none'), undef, 'in no group: nothing is stored');
 $r = $dt->batches($s, 'its key', 't', statement => 'UPDATE t SET id = id WHERE {batch}');
 check('it changes its key', $r, '0A000', qr/the statement changes column id, which is part of the key/, qr/HINT: .*another index/);
+my $n = 0;
+# In whatever query of the statement, and by whatever name of the table.
+$dt->sql(q{CREATE TABLE generated (id int PRIMARY KEY, v int, n int DEFAULT 0, k int GENERATED ALWAYS AS (v * 10) STORED NOT NULL); CREATE INDEX ON generated (k);
+	INSERT INTO generated SELECT i, i FROM generate_series(1, 500) i});
+foreach my $case (
+	[ 't', 'id', 'WITH u AS (UPDATE t SET id = id WHERE {batch} RETURNING 1) SELECT 1 FROM u' ],
+	[ 't', 'id', 'MERGE INTO t USING (SELECT 1) x(a) ON {batch} WHEN MATCHED THEN UPDATE SET id = t.id' ],
+	[ 't', 'id', 'INSERT INTO t AS old SELECT * FROM t WHERE {batch} ON CONFLICT (id) DO UPDATE SET id = old.id' ],
+	[ 'generated', 'k', 'UPDATE generated SET v = v + 5 WHERE {batch}', key => 'k' ],
+	[ 'generated', 'k', 'MERGE INTO generated USING (SELECT 1) x(a) ON {batch} WHEN MATCHED THEN UPDATE SET v = v + 5', key => 'k' ],
+	[ 'parts', 'id', 'UPDATE p1 SET id = p1.id FROM parts p WHERE {batch p} AND (p1.day, p1.id) = (p.day, p.id)' ],
+	[ 'p1', 'id', 'UPDATE parts p SET id = p.id FROM p1 WHERE {batch p1} AND (p1.day, p1.id) = (p.day, p.id)' ])
+{
+	my ($table, $column, $statement, @key) = @$case;
+
+	$r = $dt->batches($s, 'its key ' . ++$n, $table, statement => $statement, run_time => '20 s', @key);
+	check($statement, $r, '0A000', qr/the statement changes column $column, which is part of the key/);
+}
+is($dt->batches($s, 'generated', 'generated', key => 'k')->{out}, '500|t', 'along a generated column: it changes another one');
+is($dt->counts('generated'), '1:500', 'along a generated column: each row once');
+is($dt->batches($s, 'purge', 'generated', key => 'k', statement => 'DELETE FROM generated WHERE {batch}')->{out}, '500|t', 'along a generated column: DELETE');
 $dt->sql('CREATE TABLE lines (t bigint, n int DEFAULT 0); INSERT INTO lines SELECT id FROM t, generate_series(1, 3)');
 $r = $dt->batches($s, 'another', 't', statement => 'UPDATE lines SET n = 1 WHERE {batch}');
 check('another table', $r, '42703', qr/column "id" does not exist/);
@@ -237,7 +258,7 @@ $dt->sql(q{UPDATE t SET n = 0; CREATE TABLE parent (id int PRIMARY KEY); INSERT 
 	INSERT INTO child SELECT i, 0 FROM generate_series(1, 500) i});
 my @child = (statement => 'UPDATE child SET n = n + CASE WHEN id = 222 AND NOT EXISTS (SELECT FROM bad) THEN 5 ELSE 1 END WHERE {batch}');
 $r = $dt->batches($s, 'commit', 'child', @child, max_rows => 50);
-check('the COMMIT fails', $r, '23503', qr/violates foreign key constraint/, qr/HINT: .*SELECT start_batches\('commit', unthrottled => true\) goes on/);
+check('the COMMIT fails', $r, '23503', qr/violates foreign key constraint/, qr/HINT: .*SELECT start_batches\('commit', unthrottled => true\) continues/);
 is($dt->counts('child'), '0:287, 1:213', 'the COMMIT fails: it is undone');
 is($dt->job('commit')->{state}, 'failed', 'the COMMIT fails: the view');
 $dt->sql('INSERT INTO bad VALUES (0)');

@@ -265,6 +265,40 @@ ok($dt->wait_job('later', 'pid IS NOT NULL AND rows > 32'), 'row security: it go
 $dt->sql('ALTER TABLE later ENABLE ROW LEVEL SECURITY');
 ok($dt->wait_job('later', q{state = 'failed'}), 'row security applies between two batches: it fails');
 is($dt->job('later')->{error} =~ s/\. .*//r, 'batch job "later" would now see other rows, because row security applies', 'row security applies between two batches: the reason');
+
+# Where it is only enabled, it applies to none of these, until something else is altered.
+$dt->sql(q{CREATE ROLE bypass LOGIN BYPASSRLS; CREATE TABLE enabled (id bigint PRIMARY KEY, n int DEFAULT 0); INSERT INTO enabled SELECT i FROM generate_series(1, 100) i;
+	ALTER TABLE enabled OWNER TO weak; GRANT ALL ON enabled TO bypass; ALTER TABLE enabled ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON enabled USING (id <> 70)});
+my $bypass = $dt->session(user => 'bypass');
+my %who = (superuser => $super, owner => $weak, BYPASSRLS => $bypass);
+my $done = 0;
+foreach my $who (sort keys %who)
+{
+	$r = $dt->batches($who{$who}, "enabled $who", 'enabled');
+	is($r->{sqlstate}, undef, "row security that does not apply to the $who: it runs") or diag $r->{err};
+	is($dt->counts('enabled'), ++$done . ':100', "row security that does not apply to the $who: each row once");
+}
+is($dt->batches($super, 'joined', 't', statement => 'UPDATE t SET n = t.n FROM enabled e WHERE {batch t} AND e.id = t.id')->{out},
+	'100|t', 'row security of a table that is only joined, and does not apply');
+foreach my $case ([ 'owner', 'ALTER TABLE enabled FORCE ROW LEVEL SECURITY' ], [ 'BYPASSRLS', 'ALTER ROLE bypass NOBYPASSRLS' ])
+{
+	my ($who, $alter) = @$case;
+
+	$r = $dt->batches($who{$who}, $alter, 'enabled', row_security => 'true', statement => 'UPDATE enabled SET n = n + 1 / (id <> 50)::int WHERE {batch}');
+	is($r->{sqlstate}, '22012', "$alter: half done before");
+	$dt->sql($alter);
+	is($dt->batches($who{$who}, $alter, 'enabled', row_security => 'true')->{sqlstate}, '55000', "$alter: the job does not go on without the rows that are hidden now");
+}
+$bypass->quit;
+
+# As whom a view reads its table, and as whom the job looks for the ends of its batches.
+$dt->sql(q{CREATE VIEW by_super AS SELECT * FROM enabled; GRANT ALL ON by_super TO weak; CREATE VIEW by_weak AS SELECT * FROM enabled; ALTER VIEW by_weak OWNER TO weak});
+foreach my $case ([ $weak, 'by_super' ], [ $super, 'by_weak' ])
+{
+	my ($session, $view) = @$case;
+
+	like($dt->start($session, $view, 'enabled', statement => "UPDATE $view SET n = n + 1 WHERE {batch}")->{err}, qr/row security may hide rows/, "row security, and view $view");
+}
 $weak->quit;
 
 # -------------------------------------------------------- more jobs than workers
@@ -495,6 +529,26 @@ is($dt->batches($s, 'moves', 'moves', key => 'updated_at')->{out}, '8000|t', 'a 
 $r = $dt->batches($s, 'moves on', 'moves', key => 'updated_at', finish => \q{now() + interval '1 hour'}, max_rows => 5000);
 is($r->{sqlstate}, '55000', 'a trigger moves the key ahead for ever: the error');
 like($r->{err}, qr/has passed \d+ rows, but table public\.moves has only 8000.*HINT: .*"key"/s, 'what it says');
+$n = 0;
+foreach my $statement ('MERGE INTO moves USING (SELECT 1) x(a) ON {batch} WHEN MATCHED THEN UPDATE SET n = n + 1',
+	'WITH u AS (UPDATE moves SET n = n + 1 WHERE {batch} RETURNING 1) SELECT 1 FROM u',
+	'INSERT INTO moves AS old SELECT * FROM moves WHERE {batch} ON CONFLICT (id) DO UPDATE SET n = old.n + 1')
+{
+	$r = $dt->batches($s, 'ahead ' . ++$n, 'moves', key => 'updated_at', finish => \q{now() + interval '1 hour'}, max_rows => 5000,
+		run_time => '30 s', statement => $statement);
+	is($r->{sqlstate}, '55000', "a trigger moves the key ahead for ever: $statement");
+}
+# What is deleted is not there any more, and that is no sign of it.
+$n = 0;
+foreach my $statement ('DELETE FROM gone WHERE {batch}', 'MERGE INTO gone USING (SELECT 1) x(a) ON {batch} WHEN MATCHED THEN DELETE',
+	'WITH g AS (DELETE FROM gone WHERE {batch} RETURNING *) INSERT INTO archive SELECT * FROM g',
+	'WITH g AS (DELETE FROM gone WHERE {batch} RETURNING *) UPDATE archive a SET n = 1 FROM g WHERE a.id = g.id')
+{
+	$dt->sql('DROP TABLE IF EXISTS gone, archive; CREATE TABLE gone (id int PRIMARY KEY, n int DEFAULT 0); CREATE TABLE archive (LIKE gone INCLUDING ALL); INSERT INTO gone SELECT i FROM generate_series(1, 13000) i');
+	$dt->sql('INSERT INTO archive SELECT * FROM gone') if $statement =~ /UPDATE/;
+	$r = $dt->batches($s, 'gone ' . ++$n, 'gone', finish => 12500, statement => $statement);
+	is($r->{out}, '12500|t', "not for ever: $statement") or diag $r->{err};
+}
 
 # ------------------------------------------------------------- heavy rows
 
