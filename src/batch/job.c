@@ -25,6 +25,7 @@
 #include "miscadmin.h"
 #include "session/work.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc_tables.h"
 #include "utils/lsyscache.h"
@@ -62,14 +63,17 @@ is_wanted(const struct config_generic *variable)
 		if (strcmp(variable->name, others[i]) == 0)
 			return false;
 	return (variable->source == PGC_S_CLIENT || variable->source == PGC_S_SESSION) &&
-		(variable->context == PGC_USERSET || variable->context == PGC_SUSET);
+		(variable->context == PGC_USERSET ||
+		 (variable->context == PGC_SUSET &&
+		  pg_parameter_aclcheck(variable->name, GetUserId(), ACL_SET) == ACLCHECK_OK));
 }
 
 /*
  * The worker connects as the user of this session, so it has the settings of the server,
  * the database and that role anyway.  What the session has set itself is stored with the
  * job, as those of a function's SET clause are, custom parameters included; search_path
- * in any case, as the statement depends on it.  Values may be secrets: nothing shows them.
+ * in any case, as the statement depends on it.  The worker sets them as the job's owner, so
+ * what this role may not set is left out.  Values may be secrets: nothing shows them.
  */
 static ArrayType *
 get_settings(void)
@@ -368,15 +372,15 @@ static void
 set_environment(DtStart *start, const DtJobOptions *options)
 {
 	DtJob	   *job = start->job;
-	uint64		group_id = dt_work_group(start->group);
+	int64		group_id = dt_work_group(start->group);
 
 	/*
 	 * others may not be allowed to use that of the first start any more, or
 	 * it is gone
 	 */
 	if (group_id != 0 || start->is_new || !superuser() ||
-		!dt_work_find_group((uint64) job->group_id, start->group))
-		job->group_id = (int64) group_id;
+		!dt_work_find_group(job->group_id, start->group))
+		job->group_id = group_id;
 	if (job->group_id == 0 && !options->unthrottled)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -480,7 +484,8 @@ dt_job_start(const DtJobOptions *options)
 							  options->job.name);
 	/* its error with row_security = off, before a query of ours has it */
 	(void) check_enable_rls(RelationGetRelid(table), InvalidOid, false);
-	PushActiveSnapshot(GetTransactionSnapshot());
+	/* that of the transaction may be older than the lock */
+	PushActiveSnapshot(GetLatestSnapshot());
 	if (stored != NULL)
 	{
 		start.state = dt_queue_find(stored->id, &start.pid);

@@ -224,7 +224,7 @@ become(const DtJob *job)
 					GUC_ACTION_SET);
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_SESSION);	/* new in 17 */
-	if (!dt_work_join((uint64) job->group_id))
+	if (!dt_work_join(job->group_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the resource group of batch job \"%s\" no longer exists", job->name),
@@ -295,7 +295,9 @@ run_statement(Run *run, SPIPlanPtr plan, const DtKey *key, const DtRange *range)
 	if (run->limit_us > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, Min(run->limit_us / 1000 + 1, INT_MAX / 2));
 	dt_statement_run(plan, key, range);
-	disable_timeout(STATEMENT_TIMEOUT, false);
+	disable_timeout(STATEMENT_TIMEOUT, true);
+	/* what came after its last check is no cancel of the job */
+	CHECK_FOR_INTERRUPTS();
 }
 
 /* A batch, from its beginning to its end. */

@@ -3,7 +3,7 @@
  * walk.h
  *		Looking ahead on the way along a key.
  *
- * All of this runs queries: with an active snapshot, in an SPI connection.
+ * All of this runs queries: with the active snapshot, in an SPI connection.
  *
  *-------------------------------------------------------------------------
  */

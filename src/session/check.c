@@ -305,22 +305,15 @@ test_hooks(void)
 		{"MemoryContextStatsPrint", "level: 0"},
 		{"MemoryContextStatsDetail", "Grand total: 0 bytes"}
 	};
-	ErrorData	message = {
-		.elevel = LOG_SERVER_ONLY,
-		.output_to_server = true,
-		.filename = __FILE__,
-		.lineno = __LINE__,
-		.assoc_context = CurrentMemoryContext
-	};
 
 	dt_check_tested_hook = emit_log_hook;
-	test_message = &message;
+	test_message.assoc_context = CurrentMemoryContext;
 	my.works = true;
 	for (int i = 0; i < lengthof(wanted); i++)
 	{
-		message.funcname = wanted[i][0];
-		message.message = unconstify(char *, wanted[i][1]);
-		message.message_id = message.message;
+		test_message.funcname = wanted[i][0];
+		test_message.message = unconstify(char *, wanted[i][1]);
+		test_message.message_id = test_message.message;
 		my.testing = true;
 		/* a hook may need what there is in errfinish() only, and fail */
 		(void) dt_call_safely(send_test_message);

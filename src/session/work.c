@@ -18,18 +18,18 @@
 
 #include "compat.h"
 
-uint64
+int64
 dt_work_group(char name[NAMEDATALEN])
 {
 	int64		now;
 	DtGroup    *g;
-	uint64		id;
+	int64		id;
 
 	(void) dt_session_begin_statement();
 	g = dt_account_lock(&now);
 	if (g == NULL)
 		return 0;
-	id = g->id;
+	id = g->definition.id;
 	strlcpy(name, g->definition.name, NAMEDATALEN);
 	dt_group_unlock(g);
 	return id;
@@ -45,24 +45,22 @@ set_group(const char *name)
 }
 
 bool
-dt_work_find_group(uint64 group_id, char name[NAMEDATALEN])
+dt_work_find_group(int64 group_id, char name[NAMEDATALEN])
 {
-	DtGroup    *g;
-
 	name[0] = '\0';
 	if (group_id == 0)
 		return false;
 	dt_load();
 	LWLockAcquire(dt_shared->registry_lock, LW_SHARED);
-	g = dt_group_find_id(group_id);
-	if (g != NULL)
-		strlcpy(name, g->definition.name, NAMEDATALEN);
+	for (int i = 0; i < dt_shared->n_groups; i++)
+		if (dt_groups[i].id != 0 && dt_groups[i].definition.id == group_id)
+			strlcpy(name, dt_groups[i].definition.name, NAMEDATALEN);
 	LWLockRelease(dt_shared->registry_lock);
 	return name[0] != '\0';
 }
 
 bool
-dt_work_join(uint64 group_id)
+dt_work_join(int64 group_id)
 {
 	char		name[NAMEDATALEN];
 

@@ -11,17 +11,20 @@
 
 #include "engine/resource.h"
 
-/* The ID and name of the group of this process; 0: it is in none. */
-extern uint64 dt_work_group(char name[NAMEDATALEN]);
+/*
+ * The ID and name of the group of this process; 0: it is in none.  The ID is that of the
+ * definition, which a restart, a failover or another scope does not change.
+ */
+extern int64 dt_work_group(char name[NAMEDATALEN]);
 
 /* The name of a group; false: there is none of that ID. */
-extern bool dt_work_find_group(uint64 group_id, char name[NAMEDATALEN]);
+extern bool dt_work_find_group(int64 group_id, char name[NAMEDATALEN]);
 
 /*
  * Join a group, whoever may, or with 0 none.  False: there is no such group.  In a
  * transaction.
  */
-extern bool dt_work_join(uint64 group_id);
+extern bool dt_work_join(int64 group_id);
 
 /* Leave it, whoever has put this process there, and pay nothing. */
 extern void dt_work_leave(void);

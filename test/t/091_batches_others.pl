@@ -127,6 +127,23 @@ is($dt->counts('waited'), '1:100', 'each row once');
 $starter->quit;
 $dt->sql(q{SELECT forget_batches('waited')});
 
+# The end is that of the start, though the snapshot of its transaction is older: than rows
+# of others, or than a table that was rewritten while the start waited for it.
+$dt->counted(newer => 100);
+$s->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$dt->sql('INSERT INTO newer SELECT i FROM generate_series(101, 200) i');
+$s->query($dt->start_call('newer', 'newer') . '; COMMIT');
+ok($dt->wait_job('newer', q{state = 'finished'}), 'REPEATABLE READ: it finishes');
+is($dt->counts('newer'), '1:200', 'REPEATABLE READ: each row once that was there at the start');
+$other->query('BEGIN; ALTER TABLE newer ALTER id TYPE numeric');
+$s->query(q{SET default_transaction_isolation = 'repeatable read'});
+$dt->send_batches($s, 'rewritten', 'newer');
+ok(poll_until(sub { $dt->sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $s->pid) }), 'REPEATABLE READ: the start waits for the table');
+$other->query('COMMIT');
+is($s->wait->{out}, '200|t', 'REPEATABLE READ: a table that was rewritten meanwhile is not empty');
+is($dt->counts('newer'), '2:200', 'REPEATABLE READ: each row once');
+$s->query('RESET default_transaction_isolation');
+
 foreach my $function (qw(stop_batches forget_batches))
 {
 	$r = $other->run("SELECT $function('nothing')");

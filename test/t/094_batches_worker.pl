@@ -101,6 +101,16 @@ is($dt->counts('slow'), '2:300', 'statement_timeout: each row once');
 $r = $dt->batches($s, 'one row', 'slow', statement => 'UPDATE slow SET n = n + 1 + length(pg_sleep(2)::text) WHERE {batch}', finish => 1);
 ok($dt->wait_job('one row', q{state = 'failed'}), 'statement_timeout is for each batch, too');
 like($dt->job('one row')->{error}, qr/statement timeout/, 'the error');
+# Nor is it a cancel of the job when the statement has no check for interrupts after it.
+$dt->counted(late => 1);
+$dt->sql('CREATE FUNCTION no_check() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE x numeric := repeat(\'9\', 65000); BEGIN
+	RETURN CASE WHEN ' . join(' + ', ('x * x') x 40) . ' = 0 THEN NEW END; END $$;
+	CREATE TRIGGER no_check AFTER UPDATE ON late FOR EACH ROW EXECUTE FUNCTION no_check()');
+$s->query(q{SET statement_timeout = '300ms'});
+$dt->start($s, 'late', 'late');
+ok($dt->wait_job('late', q{state IN ('failed', 'stopped')}), 'statement_timeout after the last check: the job ends');
+is(join(' ', map { $_ // '' } @{ $dt->job('late') }{qw(state error)}), 'failed canceling statement due to statement timeout', 'statement_timeout after the last check: by that');
+is($dt->counts('late'), '0:1', 'statement_timeout after the last check: the batch was undone');
 $s->query('RESET statement_timeout');
 
 # A batch that is too long for it is tried with fewer rows.
@@ -192,6 +202,15 @@ is($dt->sql('SELECT n FROM app.mine'), q{Asia/Kathmandu it's = x 5MB settings 0}
 is($dt->sql(q{SELECT count(*) FROM dirty_throttle_batches b WHERE b::text LIKE '%it''s%=%x%' AND b.statement NOT LIKE '%secret%'}), 0, 'settings: nothing shows them');
 is($weak->run(q{SELECT set_config('app.long', repeat('x', 9000), false); SELECT start_batches('long', 'app.mine', 'UPDATE app.mine SET n = 1 WHERE {batch}', unthrottled => true)})->{sqlstate},
 	'54000', 'settings that are too long');
+# They are set as the role, so what it may not set, though the user has, is left out.
+foreach my $set ('origin', 'replica')
+{
+	$super->query('SET session_replication_role = replica; SET ROLE weak');
+	is($dt->batches($super, "may set $set", 'app.mine', statement => q{UPDATE app.mine SET n = current_setting('session_replication_role') WHERE {batch}})->{sqlstate},
+		undef, "settings of a user with more rights: it runs, $set");
+	is($super->query('RESET ROLE; RESET session_replication_role; SELECT n FROM app.mine'), $set, "settings of a user with more rights: $set");
+	$dt->sql('GRANT SET ON PARAMETER session_replication_role TO weak');
+}
 
 # Its group: the one in which the session is, moved or not.
 $dt->limit($_ => 100000) foreach 'g', 'h';
@@ -227,6 +246,15 @@ $dt->sql(q{SELECT drop_resource_group('h', force => true)});
 $r = $super->run(q{SELECT start_batches('goes on')});
 is($r->{sqlstate}, '55000', 'the group of the first start was dropped: refused');
 like($r->{err}, qr/batch job "goes on" would not be throttled/, 'the group of the first start was dropped: what it says');
+
+# Another scope ends the instance in which the session is, and not the group.
+$dt->sql(q{SELECT set_group_dirty_limit('scoped', 100000), alter_resource_group('scoped', scope => 'role')});
+$grouped = $dt->session(group => 'scoped');
+$grouped->query('BEGIN; ' . $dt->start_call('scoped', 't', unthrottled => 'false'));
+$dt->sql(q{SELECT alter_resource_group('scoped', scope => 'database')});
+$grouped->query('COMMIT');
+finished('scoped');
+$grouped->quit;
 
 # ---------------------------------------------------------------- row security
 
@@ -473,6 +501,12 @@ is($closed->run(q{CALL run_in_batches('begun')})->{sqlstate}, '55000', 'its name
 is($closed->run(q{CALL run_in_batches('begun', unthrottled => true)})->{out}, '0|t', 'later it goes on');
 $closed->quit;
 
+# In which group it was is known after a restart, when memory has them in another order.
+$dt->limit($_ => 100000) foreach qw(z_first a_second b_third);
+$grouped = $dt->session(group => 'z_first');
+$dt->batches($grouped, 'grouped', 'slow', @half);
+$grouped->quit;
+
 # A fast shutdown, also while its group is suspended; and it goes on after a restart.
 my $stays = stays('shutdown', 'postgres', undef);
 $stays->quit;
@@ -481,6 +515,7 @@ $_->quit foreach $s, $other, $super;
 $node->stop('fast');
 $node->start;
 is($dt->job('shutdown')->{state}, 'interrupted', 'after a fast shutdown it was interrupted');
+like($dt->session->run(q{CALL run_in_batches('grouped')})->{err}, qr/DETAIL: .*It runs in resource group "z_first"\..*division by zero/s, 'after a restart a superuser goes on in the group of the first start');
 
 # In single-user mode there are no background workers.
 $dt->disconnect;
