@@ -284,12 +284,17 @@ statistics(MemoryContext context, MemoryStatsPrintFunc print, void *passthru,
 	my.statistics(context, print, passthru, totals, print_to_stderr);
 }
 
-static ErrorData *test_message;
+static ErrorData test_message = {
+	.elevel = LOG_SERVER_ONLY,
+	.output_to_server = true,
+	.filename = __FILE__,
+	.lineno = __LINE__
+};
 
 static void
 send_test_message(void)
 {
-	emit_log_hook(test_message);
+	emit_log_hook(&test_message);
 }
 
 /*
