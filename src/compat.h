@@ -346,10 +346,14 @@ dt_io_is_staged(void)
 #define dt_guc_variables(n)		(*(n) = GetNumConfigOptions(), get_guc_variables())
 #endif
 
-/* 16: as whom a query reads a relation is in a list of its own */
+/*
+ * 16: as whom a query reads a relation is in a list of its own; that of ON CONFLICT is
+ * not there
+ */
 #if PG_VERSION_NUM >= 160000
 #define dt_check_as_user(query, entry) \
-	(getRTEPermissionInfo((query)->rteperminfos, entry)->checkAsUser)
+	((entry)->perminfoindex == 0 ? InvalidOid : \
+	 getRTEPermissionInfo((query)->rteperminfos, entry)->checkAsUser)
 #else
 #define dt_check_as_user(query, entry)	((entry)->checkAsUser)
 #endif

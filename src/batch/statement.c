@@ -150,7 +150,10 @@ typedef struct Search
 	bool		row_security;	/* applies */
 } Search;
 
-/* The names of the columns that determine this one: itself, and those from which it is generated. */
+/*
+ * The names of the columns that determine this one: itself, and those from which it is
+ * generated.
+ */
 static List *
 get_sources(const List *heirs, char *name)
 {
@@ -164,7 +167,7 @@ get_sources(const List *heirs, char *name)
 
 		if (get_attgenerated(oid, attnum) == '\0')
 			continue;
-		heir = table_open(oid, NoLock);
+		heir = table_open(oid, AccessShareLock);
 		pull_varattnos(build_column_default(heir, attnum), 1, &used);
 		table_close(heir, NoLock);
 		for (int i = bms_next_member(used, -1); i >= 0; i = bms_next_member(used, i))
@@ -276,7 +279,7 @@ dt_statement_check(SPIPlanPtr plan, const DtKey *key, Oid table)
 				 errdetail("Rows of other tables would be changed again by each batch, or by none."),
 				 errhint("Name the table of the statement, or write a condition that joins the two. If it named this one earlier, the table was renamed or search_path has changed.")));
 	check_no_temporary(source);
-	search.heirs = find_all_inheritors(table, AccessShareLock, NULL);
+	search.heirs = find_all_inheritors(table, NoLock, NULL);
 	for (int i = 0; i < key->n; i++)
 		search.sources[i] = get_sources(search.heirs, get_attname(table, key->column[i].attnum, false));
 
