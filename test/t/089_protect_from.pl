@@ -188,7 +188,7 @@ ok(poll_until(sub {
 $err = protect('second');
 like($err, qr/"second" does not follow signal "replica_lag"\nDETAIL:  A standby is already \d\S* \w+ behind\./,
 	'a group that has a limit: the same');
-like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* how much those write that do not follow the signal is not known yet\./,
+like($err, qr/"second" follows signal "checkpoint"\nDETAIL:  .* it is not known yet how much those write that do not follow the signal\./,
 	'what is sampled seldom is not taken for what others write now');
 $node->append_conf('postgresql.conf', 'recovery_min_apply_delay = 0');
 $node->reload;
