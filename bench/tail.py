@@ -3,8 +3,8 @@
 First, what one part of a job does by itself, beside the same load: a snapshot that
 is held as long as a big statement would hold it, and nothing is written; a quarter
 of a processor, in runs of 5 ms every 20 ms or of 1 ms every 4 ms, and nothing is
-written; WAL at the fixed limit, in large messages, which take hardly any processor; the job itself at that
-limit, in batches also with the lowest priority that the kernel gives a process (*nice*);
+written; WAL at the fixed limit, in large messages, which take hardly any processor;
+the job itself at that limit, in batches also with the lowest priority that the kernel gives a process (*nice*);
 and an index build at that limit, by three processes and by one. Rounds, figures and
 brackets are as in `headroom`.
 
@@ -232,8 +232,7 @@ def report(result, label, found):
 
 def run_parts(ctx, result, plan, path):
     """What one part of a job does by itself.  Returns rows for the CSV file."""
-    with server.Server(ctx, autovacuum='on') as srv:
-        headroom.prepare(srv, plan, path)
+    with headroom.serving(ctx, PARTS, plan, path) as srv:
         rounds, rate = headroom.run_rounds(ctx, srv, plan, PARTS, path)
     figures = {case[0]: headroom.compare(rounds, case[0]) for case in PARTS.cases()}
     headroom.table(result, 'Parts of a job, beside %.0f transactions a second' % rate,

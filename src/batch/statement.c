@@ -199,10 +199,13 @@ check_key_stays(const Search *search, Oid target, const List *entries)
 static void
 find_change(Search *search, Oid target, CmdType command, const List *entries)
 {
-	bool		is_ours = false;
+	bool		is_ours = list_member_oid(search->heirs, target);
 
-	foreach_oid(oid, find_all_inheritors(target, NoLock, NULL))
-		is_ours = is_ours || list_member_oid(search->heirs, oid);
+	if (!is_ours)
+	{
+		foreach_oid(oid, find_all_inheritors(target, NoLock, NULL))
+			is_ours = is_ours || list_member_oid(search->heirs, oid);
+	}
 	if (is_ours && command == CMD_UPDATE)
 		check_key_stays(search, target, entries);
 	search->updates = search->updates || (is_ours && command == CMD_UPDATE);

@@ -62,9 +62,9 @@ is_too_much(const DtDue *due)
 
 /*
  * So that it is known that it has owed less, or that it owed too much from the beginning,
- * this looks at each charge, whether or not others wait.
+ * this looks at each charge, whether or not others wait.  Returns whether it owes too much.
  */
-void
+bool
 dt_let_go_note(const DtDue *due)
 {
 	bool		too_much;
@@ -80,6 +80,7 @@ dt_let_go_note(const DtDue *due)
 			owed_before[r] = 0;
 	}
 	times_joined = dt_account.times_joined;
+	return too_much;
 }
 
 /*
@@ -92,10 +93,11 @@ dt_let_go_note(const DtDue *due)
 static bool
 may_go_on(const DtDue *due)
 {
-	dt_let_go_note(due);
+	bool		too_much = dt_let_go_note(due);
+
 	if (due->owed_bytes[due->slowest] > owed_before[due->slowest])
 		return false;
-	if (is_too_much(due))
+	if (too_much)
 		memcpy(owed_before, due->owed_bytes, sizeof(owed_before));
 	return true;
 }

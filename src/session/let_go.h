@@ -11,7 +11,7 @@
 #include "session/account.h"
 
 /* To be called after each charge. */
-extern void dt_let_go_note(const DtDue *due);
+extern bool dt_let_go_note(const DtDue *due);
 
 /*
  * To be asked before each slice of a pause: does it still go on, as it was let go a

@@ -201,7 +201,7 @@ charge(bool heeds_suspension)
 
 	look_for_signs();
 	due = dt_account_charge(heeds_suspension);
-	dt_let_go_note(&due);
+	(void) dt_let_go_note(&due);
 	note_paid();
 	return due;
 }
